@@ -296,6 +296,10 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) {
           c.numerics.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
         }},
+    Key{"numerics.sum-block", "N", "1",
+        "gradients of N consecutive micro-batches are summed first, and then those sums; part of "
+        "the bits, which no number of ranks changes then either; 1: one after the other",
+        [](RunConfig& c, Text t) { c.numerics.sum_block = whole<std::int64_t>(t); }},
 
     Key{"device.kind", "auto|cuda|host", "auto",
         "a GPU, or host memory and cores in its place; auto: GPUs where each rank has one",

@@ -293,6 +293,8 @@ void validate(RunConfig const& config) {
   require_used(config.optimizer, config.settings);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
+  require_at_least<std::int64_t>("numerics.sum-block", config.numerics.sum_block, 1,
+                                 "; 1 adds gradients one after the other");
   validate_places(config);
   validate_storage(config.paths, config.storage);
   validate_activations(config);

@@ -125,7 +125,8 @@ struct LossScaleRules {
 struct NumericsConfig {
   DType dtype{};  ///< of working copy, activations and gradients
   bool accumulate_fp32{};
-  LossScaleRules loss_scale;  ///< of fp16
+  std::int64_t sum_block = 1;  ///< numerics.sum-block (sums.hpp)
+  LossScaleRules loss_scale;   ///< of fp16
 };
 
 enum class CheckpointFiles { automatic, rank, node };  ///< checkpoint.files

@@ -144,6 +144,8 @@ class SimulatedSteps {
   [[nodiscard]] std::int64_t active(std::int64_t round) const {
     return std::clamp<std::int64_t>(work_.micro_batches - round * work_.ranks, 1, work_.ranks);
   }
+  /// Sums of blocks that are added to a total in it.
+  [[nodiscard]] double blocks_ended(std::int64_t round) const;
   [[nodiscard]] bool last(std::int64_t round) const { return round + 1 == work_.rounds; }
   [[nodiscard]] SubgroupWork const& subgroup(std::int64_t key) const {
     return work_.subgroups[index(key)];

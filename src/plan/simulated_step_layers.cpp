@@ -138,6 +138,20 @@ std::int64_t SimulatedSteps::activation_block(std::size_t layer) const {
 
 // ---- Gradients
 
+double SimulatedSteps::blocks_ended(std::int64_t round) const {
+  if (work_.sum_block == 0) {
+    return 0.0;
+  }
+  // The first block's sum is the total's beginning.
+  auto const ended = [&](std::int64_t added) {
+    bool const all = added == work_.micro_batches;
+    return std::max<std::int64_t>(
+        0, (all ? ceil_div(added, work_.sum_block) : added / work_.sum_block) - 1);
+  };
+  std::int64_t const before = round * work_.ranks;
+  return static_cast<double>(ended(before + active(round)) - ended(before));
+}
+
 Task SimulatedSteps::gradient(Round& round, Handed handed) {
   LayerWork const& work = work_.layers[handed.layer];
   std::int64_t const number = handed.round;
@@ -156,7 +170,8 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
       continue;
     }
     leaving += staged ? 0.0 : element * elements * sources;
-    summed += elements * (sources * (element + 2.0 * sum) - (number == 0 ? sum : 0.0));
+    summed += elements * (sources * (element + 2.0 * sum) - (number == 0 ? sum : 0.0) +
+                          3.0 * sum * blocks_ended(number));
     summed += last(number) ? elements * sum : 0.0;
     brought += last(number) && stays_[index(key)] != 0 ? sum * elements : 0.0;
   }

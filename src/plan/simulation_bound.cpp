@@ -108,7 +108,7 @@ class Least {
     }
     double const stays = static_cast<double>(schedule_.gradients_cached) * largest_ +
                          static_cast<double>(schedule_.held);
-    return static_cast<double>(work_.gradient_bytes) * rest(waiting_ + resident_, stays) *
+    return static_cast<double>(work_.bytes_of_extents()) * rest(waiting_ + resident_, stays) *
            (work_.vertical ? 1.0 : rounds());
   }
   [[nodiscard]] double read() const {

@@ -49,10 +49,16 @@ struct Workload {
   std::int64_t micro_batches = 1;  ///< of all ranks
   int ranks = 1;                   ///< that hold the layers' parts
   double state_bytes = 12.0;       ///< per element, on storage and on the link
-  Bytes working_bytes = 2;   ///< per element of the working copy, and of a micro-batch's gradient
-  Bytes gradient_bytes = 2;  ///< per element of the accumulated gradient
+  Bytes working_bytes = 2;     ///< per element of the working copy, and of a micro-batch's gradient
+  Bytes gradient_bytes = 2;    ///< per element of the accumulated gradient
+  Bytes extent_bytes = 0;      ///< per element of its extents; 0: the same
+  std::int64_t sum_block = 0;  ///< micro-batches that are summed before sums are; 0: one level
   /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
   std::optional<WaitingWork> vertical{};
+
+  [[nodiscard]] Bytes bytes_of_extents() const {
+    return extent_bytes > 0 ? extent_bytes : gradient_bytes;
+  }
 };
 
 /// Where the 16-bit parameters live.

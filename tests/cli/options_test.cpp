@@ -296,6 +296,8 @@ TEST_F(Options, LinesThatAreNoKeyAreErrors) {
   auto const path = file("a.cfg", "[train]\nsteps 5\n");
   EXPECT_EQ(error({"--config", path}), path + ":2: 'steps 5' is neither [section] nor key = value");
   EXPECT_THAT(error({"train.steps=5"}), HasSubstr("unexpected argument 'train.steps=5'"));
+  EXPECT_THAT(error({"my.cfg"}),
+              HasSubstr("'my.cfg'; options are --section.key=value and --config FILE"));
   EXPECT_THAT(error({"-x"}), HasSubstr("unexpected argument '-x'"));
   EXPECT_THAT(error({"--train.steps"}), HasSubstr("--train.steps"));
 }

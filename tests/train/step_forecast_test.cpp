@@ -185,6 +185,22 @@ TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
   EXPECT_LT(gathered(once), gathered(each_use));
 }
 
+TEST(StepForecast, SumsOfBlocksTakeAdditionsAndRoom) {
+  auto config = tiny();
+  config.platform_passes.host_sum = 1e8;
+  auto const step = [&](std::int64_t block) {
+    config.numerics.sum_block = block;
+    Scene const scene{config, 2};
+    return foresee_step<bfloat16>(scene.config, scene.facts()).step;
+  };
+  EXPECT_GT(step(2), step(1));
+  EXPECT_EQ(step(config.train.global_batch), step(1)) << "one block is no block";
+  config.numerics.sum_block = 2;
+  Scene const scene{config, 2};
+  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  EXPECT_EQ(work.bytes_of_extents(), 2 * work.gradient_bytes);
+}
+
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto config = tiny();
   config.platform_products = 1e8;

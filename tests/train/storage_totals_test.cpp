@@ -48,13 +48,21 @@ TEST(StorageTotals, ShowTheRangeOfTheUpdatesThatFetched) {
     totals.add(step);
   }
   EXPECT_THAT(totals.lines().back(),
-              HasSubstr("per update: 3.00 GB/s, from 2.00 to 4.00 (emulated)"));
+              HasSubstr("per update: 3.00 GB/s, from 2.00 GB/s to 4.00 GB/s (emulated)"));
 }
 
 TEST(StorageTotals, LeaveOutAThroughputThatThereIsNot) {
   auto step = one_step();
   step.effective_rate = 0.0;
   StorageTotals totals;
+  totals.add(step);
+  EXPECT_THAT(totals.lines().back(), Not(HasSubstr("effective")));
+}
+
+TEST(StorageTotals, LeaveOutTheThroughputOfARunThatReadNothing) {
+  auto step = one_step();
+  StorageTotals totals;
+  step.misses = 0;
   totals.add(step);
   EXPECT_THAT(totals.lines().back(), Not(HasSubstr("effective")));
 }

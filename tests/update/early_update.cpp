@@ -140,8 +140,8 @@ void EarlyUpdate::hold(state::Subgroup const& subgroup, std::span<bfloat16 const
       incoming_.as<bfloat16>().subspan(static_cast<std::size_t>(subgroup.begin), gradient.size());
   stream_->copy(there.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
                 device::Copy::host_to_device);
-  auto const rest = held_->add<bfloat16, bfloat16>(*stream_, subgroup.begin,
-                                                   std::span<bfloat16 const>{there}, true, true);
+  auto const rest = held_->add<bfloat16, bfloat16>(
+      *stream_, subgroup.begin, std::span<bfloat16 const>{there}, {.begins = true, .final = true});
   require(rest.empty(), "EarlyUpdate: all of the subgroup is held");
   stream_->synchronize();
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -32,13 +33,13 @@ std::vector<Place> places() {
 
 template <class T, class A>
 void expect_sums_and_norm(Place place) {
-  SCOPED_TRACE(fmt::format("{} chunks a subgroup, {} in memory, flush {}", place.subgroup_chunks,
-                           place.in_memory, place.flush));
+  SCOPED_TRACE(fmt::format("{} chunks a subgroup, {} in memory, flush {}, blocks of {}",
+                           place.subgroup_chunks, place.in_memory, place.flush, place.sum_block));
   place.fp32 = std::is_same_v<A, float>;
   GradientFixture<T> gradients{place};
   for (int step = 0; step < 2; ++step) {
     gradients.step();
-    EXPECT_EQ(gradients->norm(), (expected_norm<T, A>()));
+    EXPECT_EQ(gradients->norm(), (expected_norm<T, A>(place.sum_block)));
     if (place.flush) {
       ASSERT_EQ((gradients.template shard<float>()),
                 (gradients.template expected_shard<float, A>()));
@@ -189,6 +190,63 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereAllRoundsOfALayerComeBeforeTheNex
 
 TEST(GradientAccumulator, GivesTheSameBitsWhereTheLayersOfABlockComeInEachOfItsRounds) {
   expect_sums_of_rounds_in_layers(true);
+}
+
+/// All ways of sums in one of two levels: 2 and 3 leave a short last block.
+std::vector<Place> places_of_sums() {
+  std::vector<Place> all{
+      {.in_memory = 2},
+      {.flush = true, .in_memory = 2},
+      {.subgroup_chunks = 1, .in_memory = 0},
+      {.subgroup_chunks = 3, .in_memory = 2, .in_layers = true},
+      {.subgroup_chunks = 100, .in_memory = 2, .in_layers = true, .of_a_block = true}};
+  for (auto const kind : state::every_link) {
+    for (bool const in_layers : {false, true}) {
+      for (Bytes const room : {64 * KiB, 10 * MiB}) {
+        all.push_back({.subgroup_chunks = 3,
+                       .in_memory = 2,
+                       .emulation = link,
+                       .link = kind,
+                       .held_room = room,
+                       .sums_there = true,
+                       .in_layers = in_layers,
+                       .of_a_block = in_layers});
+      }
+    }
+  }
+  return all;
+}
+
+TEST(GradientAccumulator, SumsBlocksOfMicroBatchesAndThenTheirSumsOnAnyNumberOfRanks) {
+  EXPECT_FALSE((expected_sum<float, float>(2, 2)) == (expected_sum<float, float>(2)));
+  for (Place place : places_of_sums()) {
+    for (int const block : {2, 3, 4}) {
+      place.sum_block = block;
+      expect_sums_and_norm<float, float>(place);
+      expect_sums_and_norm<bfloat16, float>(place);
+      expect_sums_and_norm<bfloat16, bfloat16>(place);
+    }
+  }
+}
+
+TEST(SumBlocks, ABlockOfOneOrOfAllGivesTheSumsOfOneLevel) {
+  EXPECT_EQ((expected_sum<bfloat16, float>(0, 1)), (expected_sum<bfloat16, float>(0)));
+  EXPECT_EQ((expected_sum<bfloat16, float>(0, micro_batches)), (expected_sum<bfloat16, float>(0)));
+}
+
+TEST(SumBlocks, TellsOfEachGradientWhereItGoes) {
+  auto const words = [](Addition const& how) {
+    return fmt::format("{}{}{}{}", how.partial ? "partial" : "total", how.begins ? " begins" : "",
+                       how.ends ? " ends" : "", how.final ? " final" : "");
+  };
+  std::vector<std::string> all;
+  for (std::int64_t g = 0; g < 5; ++g) {
+    all.push_back(words(SumBlocks{2}.addition(g, g == 4)));
+  }
+  EXPECT_THAT(all, testing::ElementsAre("total begins", "total", "partial begins", "partial ends",
+                                        "partial begins ends final"));
+  EXPECT_EQ(words(SumBlocks{}.addition(0, false)), "total begins");
+  EXPECT_EQ(words(SumBlocks{}.addition(7, true)), "total final");
 }
 
 TEST(GradientAccumulator, WritesAStepsSumsOnceWhereAllRoundsOfALayerOrABlockComeTogether) {

@@ -40,6 +40,7 @@ struct Place {
   Bytes held_room = 0;
   bool sums_there = false;  ///< and then for the sums of the others
   bool in_layers = false;   ///< all rounds of a layer come before the next layer
+  int sum_block = 0;        ///< SumBlocks::size
   bool of_a_block = false;  ///< all layers but the first and the last are one block's
   /// Where given, makes the accumulator's device of the emulated one.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
@@ -56,19 +57,23 @@ class GradientFixture {
       : comm_{std::move(comm)}, place_{place} {
     GradientSettings settings;
     settings.accumulate_fp32 = place.fp32;
-    settings.accumulated = make_tiers(place.fp32 ? sizeof(float) : sizeof(T), place.in_memory,
-                                      place.accumulated_hook, accumulated_);
+    settings.blocks = {place.sum_block};
+    settings.layer_sums = place.in_layers;
+    auto const planes = static_cast<std::size_t>(settings.extent_planes());
+    settings.accumulated = make_tiers(planes * (place.fp32 ? sizeof(float) : sizeof(T)),
+                                      place.in_memory, place.accumulated_hook, accumulated_);
     if (place.flush) {
       settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
     }
     settings.trace = place.trace;
-    settings.layer_sums = place.in_layers;
     settings.host_sum_rate = place.emulation.host_sum;
     accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
     accumulator_->set_receiver(place.receiver);
     if (place.held_room > 0) {
-      held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
-                                              place.fp32 ? sizeof(float) : sizeof(T), subgroups_);
+      bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
+      held_ = std::make_unique<HeldGradients>(
+          *device_, place.held_room, place.fp32 ? sizeof(float) : sizeof(T), subgroups_, nullptr,
+          made_there ? SumBlocks{place.sum_block}.planes() : 1);
       accumulator_->set_held(held_.get());
     }
   }
@@ -145,7 +150,7 @@ class GradientFixture {
   [[nodiscard]] std::vector<A> expected_shard() const {
     std::vector<A> all;
     for (int layer = 0; layer < layers; ++layer) {
-      auto const& sum = expected_sum<T, Stored>(layer);
+      auto const& sum = expected_sum<T, Stored>(layer, place_.sum_block);
       state::ChunkRange const mine = map_.chunks(layer, comm_.rank());
       for (std::int64_t i = 0; i < mine.count * chunk_elements; ++i) {
         all.push_back(

@@ -139,7 +139,8 @@ TEST_F(TracedMemory, HasHeldGradientsFromTheirFirstPartToTheirLastReader) {
   std::vector<std::int64_t> const both{0, 1};
   auto const gradient = device->allocate(all, "a gradient");
   held.hold(both);
-  EXPECT_THAT((held.add<float, float>(*stream, 0, gradient.as<float const>(), true, true)),
+  EXPECT_THAT((held.add<float, float>(*stream, 0, gradient.as<float const>(),
+                                      {.begins = true, .final = true})),
               IsEmpty());
   { auto const tried = held.read(0); }
   { auto const reading = held.read(1); }

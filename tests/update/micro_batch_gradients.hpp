@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -54,22 +56,42 @@ std::vector<T> const& gradient_of(int g, int layer) {
   return all[static_cast<std::size_t>(g * layers + layer)];
 }
 
-/// The sum that must come out, element by element, in order of g.
+/// The sum of micro-batches [first, end), element by element, in order of g.
 template <class T, class A>
-std::vector<A> const& expected_sum(int layer) {
-  static auto const all = [] {
-    std::vector<std::vector<A>> sums(layers);
-    for (int i = 0; i < micro_batches * layers; ++i) {
-      auto const& gradient = gradient_of<T>(i / layers, i % layers);
-      auto& sum = sums[static_cast<std::size_t>(i % layers)];
-      sum.resize(gradient.size());
-      for (std::size_t k = 0; k < gradient.size(); ++k) {
-        sum[k] = store<A>(i < layers ? load(gradient[k]) : load(sum[k]) + load(gradient[k]));
-      }
+std::vector<A> sum_in_order(int layer, int first, int end) {
+  std::vector<A> sum;
+  for (int g = first; g < end; ++g) {
+    auto const& gradient = gradient_of<T>(g, layer);
+    sum.resize(gradient.size());
+    for (std::size_t k = 0; k < gradient.size(); ++k) {
+      sum[k] = store<A>(g == first ? load(gradient[k]) : load(sum[k]) + load(gradient[k]));
     }
-    return sums;
-  }();
-  return all[static_cast<std::size_t>(layer)];
+  }
+  return sum;
+}
+
+/// The sum that must come out: blocks of `block` micro-batches in order, and then blocks in order; 0: one block.
+template <class T, class A>
+std::vector<A> sum_in_blocks(int layer, int block) {
+  int const step = block > 0 ? block : micro_batches;
+  auto total = sum_in_order<T, A>(layer, 0, std::min(step, micro_batches));
+  for (int first = step; first < micro_batches; first += step) {
+    auto const next = sum_in_order<T, A>(layer, first, std::min(first + step, micro_batches));
+    for (std::size_t k = 0; k < total.size(); ++k) {
+      total[k] = store<A>(load(total[k]) + load(next[k]));
+    }
+  }
+  return total;
+}
+
+template <class T, class A>
+std::vector<A> const& expected_sum(int layer, int block = 0) {
+  static std::map<std::pair<int, int>, std::vector<A>> known;
+  auto const [found, fresh] = known.try_emplace({layer, block});
+  if (fresh) {
+    found->second = sum_in_blocks<T, A>(layer, block);
+  }
+  return found->second;
 }
 
 /// By the definition: halves of a power of two, 0 beyond the last chunk.
@@ -82,10 +104,10 @@ inline double tree_sum(std::span<double const> chunks, std::size_t first, std::s
 
 /// Of all layers, chunk sums in a tree over (layer, chunk): lane i mod 16, lanes in order.
 template <class T, class A>
-double norm_by_hand() {
+double norm_by_hand(int block) {
   std::vector<double> sums;
   for (int layer = 0; layer < layers; ++layer) {
-    auto const& all = expected_sum<T, A>(layer);
+    auto const& all = expected_sum<T, A>(layer, block);
     for (std::size_t chunk = 0; chunk < all.size(); chunk += chunk_elements) {
       std::array<double, 16> lanes{};
       for (std::size_t i = 0; i < chunk_elements; ++i) {
@@ -103,9 +125,13 @@ double norm_by_hand() {
 }
 
 template <class T, class A>
-double expected_norm() {
-  static double const norm = norm_by_hand<T, A>();
-  return norm;
+double expected_norm(int block = 0) {
+  static std::map<int, double> known;
+  auto const [found, fresh] = known.try_emplace(block);
+  if (fresh) {
+    found->second = norm_by_hand<T, A>(block);
+  }
+  return found->second;
 }
 
 }  // namespace offstage::update

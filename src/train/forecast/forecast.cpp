@@ -14,6 +14,7 @@
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/run_attention.hpp"
@@ -206,7 +207,7 @@ plan::UpdateDemand Foreseer<T>::demand(Bytes limit) const {
   auto shape = update_shape<T>(config_, shard_, plan.subgroup_elements);
   shape.storage = storage_traffic(config_, shape, plan);
   auto demand = update_demand(config_, shape, host_visible(config_.device));
-  demand.held = device(plan).held / shape.gradient_bytes;
+  demand.held = device(plan).held / shape.held_bytes();
   return demand;
 }
 
@@ -344,6 +345,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                   .activations = describe_activations(config),
                   .activations_why = chosen.why,
                   .link = here.link().text,
+                  .sums = describe_sums(config),
                   .gathers = describe_gathers(config, scope.ranks),
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
                   .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
@@ -355,7 +357,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
       memory_rows(config, {.plan = result.memory,
                            .device = result.device,
                            .shard_elements = result.shard_elements,
-                           .gradient_bytes = accumulated_bytes<T>(config),
+                           .gradient_bytes = extent_sum_bytes<T>(config),
                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
                            .stored_activations = stored_activations<T>(config, result.memory),
                            .spare_slots = doubled ? stored : 0});

@@ -52,6 +52,7 @@ struct Forecast {
   std::string activations{};      ///< as train.activations is settled
   std::string activations_why{};  ///< ActivationChoice::why
   std::string link{};     ///< how layers get from rank to rank, and why so; empty for one rank
+  std::string sums{};     ///< blocks of numerics.sum-block, in words; empty: sums have one level
   std::string gathers{};  ///< how many of them, in words; empty: none, or parameters live elsewhere
   int nodes{};
   plan::MemoryPlan memory{};      ///< of this configuration

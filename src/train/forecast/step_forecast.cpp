@@ -15,6 +15,7 @@
 #include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_shape.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/sharding.hpp"
@@ -192,6 +193,8 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));
   work.gradient_bytes = accumulated_bytes<T>(config);
+  work.extent_bytes = extent_sum_bytes<T>(config);
+  work.sum_block = sum_block(config);
   return work;
 }
 
@@ -215,9 +218,11 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.staged_chunks = slots.parameter_slots;
   schedule.workers = update_workers(config, memory, host_visible);
   Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
-  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / accumulated_bytes<T>(config);
   schedule.direct = facts.route == state::Route::direct;
   schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
+  Bytes const sum_bytes =
+      accumulated_bytes<T>(config) * (schedule.sums_on_device ? planes_of_sums(config) : 1);
+  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / sum_bytes;
   schedule.buffers = stored ? memory.buffers : 0;
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;

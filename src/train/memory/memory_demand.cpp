@@ -34,23 +34,6 @@ Bytes reserve(config::RunConfig const& config) {
 
 }  // namespace
 
-template <class T>
-bool accumulates_fp32(config::RunConfig const& config) {
-  // One micro-batch is no sum: 16 bit loses nothing.
-  return sizeof(T) == sizeof(float) ||
-         (config.numerics.accumulate_fp32 && config.train.global_batch > config.train.micro_batch);
-}
-
-template <class T>
-Bytes accumulated_bytes(config::RunConfig const& config) {
-  return static_cast<Bytes>(accumulates_fp32<T>(config) ? sizeof(float) : sizeof(T));
-}
-
-template <class T>
-Bytes gradient_bytes(config::RunConfig const& config) {
-  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
-}
-
 bool holds_versions(config::RunConfig const& config) {
   return config.checkpoint.is_paced() && config.checkpoint.overlap && !config.paths.empty() &&
          !config.optimizer.split_parameter;
@@ -75,6 +58,7 @@ UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_ele
   return {.elements = shard_elements,
           .subgroup_elements = subgroup_elements,
           .gradient_bytes = gradient_bytes<T>(config),
+          .sum_planes = planes_of_sums(config),
           .parameter_bytes = static_cast<Bytes>(sizeof(T))};
 }
 
@@ -117,7 +101,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   std::int64_t most = 0;
   std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
-  Bytes const layer_sum = config.train.together > 1 ? accumulated_bytes<T>(config) : 0;
+  Bytes const layer_sum = layer_sum_bytes<T>(config);
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
@@ -144,7 +128,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .shard_elements = most,
           .resident_elements = most - waiting,
           .ranks_per_node = node.ranks_per_node,
-          .gradient_bytes_per_element = accumulated_bytes<T>(config),
+          .gradient_bytes_per_element = extent_sum_bytes<T>(config),
           .flush_fp32 = config.flushes_fp32(),
           .exchange_bytes = exchange,
           .activation_bytes = activation_bytes<T>(config),
@@ -166,9 +150,6 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template bool accumulates_fp32<T>(config::RunConfig const&);                                    \
-  template Bytes accumulated_bytes<T>(config::RunConfig const&);                                  \
-  template Bytes gradient_bytes<T>(config::RunConfig const&);                                     \
   template UpdateShape update_shape<T>(config::RunConfig const&, std::int64_t, std::int64_t);     \
   template parameters::DepthDemand depth_demand<T>(config::RunConfig const&,                      \
                                                    state::ShardMap const&, Bytes);                \

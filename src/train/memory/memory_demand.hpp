@@ -7,6 +7,7 @@
 #include "plan/memory.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_shape.hpp"
 
 namespace offstage::train {
@@ -31,15 +32,6 @@ struct NodeShape {
 template <class T>
 [[nodiscard]] plan::MemoryDemand memory_demand(config::RunConfig const& config,
                                                state::ShardMap const& map, NodeShape const& node);
-
-/// Whether the sums of gradients are in FP32; else in T.
-template <class T>
-[[nodiscard]] bool accumulates_fp32(config::RunConfig const& config);
-/// Bytes of an element of the accumulated gradient, and of one as the update takes it.
-template <class T>
-[[nodiscard]] Bytes accumulated_bytes(config::RunConfig const& config);
-template <class T>
-[[nodiscard]] Bytes gradient_bytes(config::RunConfig const& config);
 
 /// How far parameters that do not live on the device are brought ahead of use. `free`: device memory.
 template <class T>

@@ -10,6 +10,7 @@
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/memory_table.hpp"
+#include "train/memory/sums.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
@@ -110,7 +111,7 @@ std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
                             .device = device_demand<T>(config_, map_, comm_.rank(), route_,
                                                        plan.subgroup_elements, link_bytes_),
                             .shard_elements = map_.shard_elements(comm_.rank()),
-                            .gradient_bytes = accumulated_bytes<T>(config_),
+                            .gradient_bytes = extent_sum_bytes<T>(config_),
                             .parameter_bytes = static_cast<Bytes>(sizeof(T)),
                             .stored_activations = stored_activations<T>(config_, plan),
                             .spare_slots = spare_slots});

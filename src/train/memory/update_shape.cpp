@@ -18,7 +18,7 @@ bool takes_part(config::RunConfig const& config) {
 
 Bytes most_gradients(config::RunConfig const& config, UpdateShape const& shape) {
   if (shape.sums_on_device) {
-    return shape.elements * shape.gradient_bytes;
+    return shape.elements * shape.held_bytes();
   }
   auto const elements = static_cast<double>(shape.elements);
   double const resident = elements * config.share.device_resident;

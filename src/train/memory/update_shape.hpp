@@ -15,11 +15,17 @@ struct UpdateShape {
   std::int64_t elements{};           ///< elements of this rank's shard
   std::int64_t subgroup_elements{};  ///< elements of the largest subgroup
   Bytes gradient_bytes{};            ///< bytes of a gradient's element
+  int sum_planes = 1;                ///< values of an element where it is summed
   Bytes parameter_bytes{};           ///< bytes of an element of the working copy
   plan::StorageTraffic storage{};    ///< bytes that an update moves (update_demand.hpp)
   int workers = 1;
   /// Gradients are summed on the device as far as it has room, also those that the cores will update.
   bool sums_on_device = false;
+
+  /// Bytes of the device for each element whose gradient is held there.
+  [[nodiscard]] Bytes held_bytes() const {
+    return gradient_bytes * (sums_on_device ? sum_planes : 1);
+  }
 };
 
 /// Returns chunks and slots of the device lane.

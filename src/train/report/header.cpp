@@ -8,11 +8,13 @@
 #include <span>
 #include <unordered_set>
 
+#include "base/rate.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
 #include "config/effective_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/session.hpp"
+#include "train/memory/sums.hpp"
 #include "train/report/places.hpp"
 #include "train/settle/sharding.hpp"
 
@@ -51,8 +53,9 @@ std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const
   if (rate.read <= 0.0 || rate.write <= 0.0) {
     return rate.full_duplex ? "full duplex" : "half duplex";  // no split needs to know more
   }
-  return fmt::format("read {:.2f} GB/s, write {:.2f} GB/s ({}, {} duplex)", rate.read / 1e9,
-                     rate.write / 1e9, path.emulation ? "emulated" : (given ? "given" : "measured"),
+  return fmt::format("read {}, write {} ({}, {} duplex)", format_rate(rate.read),
+                     format_rate(rate.write),
+                     path.emulation ? "emulated" : (given ? "given" : "measured"),
                      rate.full_duplex ? "full" : "half");
 }
 
@@ -337,6 +340,9 @@ Header make_header(config::RunConfig const& config, HeaderFacts const& facts,
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
   add_parameters(lines, config, facts, comm.size());
+  if (auto const sums = describe_sums(config); !sums.empty()) {
+    lines.add("gradients: summed in {}", sums);
+  }
   add_activations(lines, config, facts.activations);
   add_storage(lines, config, facts);
   add_configuration(lines, config);

@@ -36,7 +36,7 @@ struct PhaseTimes {
 [[nodiscard]] std::string advice_on_clipping(PhaseTimes const& times,
                                              config::RunConfig const& config);
 
-/// The end table on rank 0: phase, seconds, share, GB/s; activations that left; the storage paths; host and device memory against
+/// The end table on rank 0: phase, seconds, share, rate; activations that left; the storage paths; host and device memory against
 /// their limits.
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 

@@ -7,17 +7,18 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/rate.hpp"
 
 namespace offstage::train {
 namespace {
 
 using tiers::PathTraffic;
 
-// GB/s or seconds that there are none of.
+// A rate or seconds that there are none of.
 constexpr char const* nothing = "-";
 
 std::string shown(double rate) {
-  return rate > 0.0 ? fmt::format("{:.2f}", rate / 1e9) : nothing;
+  return rate > 0.0 ? format_rate(rate) : nothing;
 }
 
 std::string share_of(Bytes part, Bytes all) {
@@ -54,7 +55,7 @@ void StorageTotals::add(StorageStep const& step) {
 
 std::string StorageTotals::line_of(PathStep const& path, Bytes state, std::size_t width) const {
   PathTraffic const& traffic = path.traffic;
-  return fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>7.1f} % {:>9.2f} s {:>7.3f} s  {}",
+  return fmt::format("  {:<{}} {:>10} {:>10} {:>10} {:>10} {:>7.1f} % {:>9.2f} s {:>7.3f} s  {}",
                      path.directory, width, format_bytes(traffic.read.bytes),
                      format_bytes(traffic.write.bytes), shown(transfer_rate(traffic.read)),
                      shown(transfer_rate(traffic.write)), 100.0 * busy_share(path, sum_),
@@ -73,9 +74,9 @@ std::vector<std::string> StorageTotals::lines() const {
     width = std::max(width, path.directory.size());
   }
   std::vector<std::string> lines{
-      "storage of the steps, all ranks; GB/s inside transfers:",
-      fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>9} {:>11} {:>9}  {}", "path", width,
-                  "read", "written", "GB/s in", "out", "busy", "lock wait", "longest",
+      "storage of the steps, all ranks; rates inside transfers:",
+      fmt::format("  {:<{}} {:>10} {:>10} {:>10} {:>10} {:>9} {:>11} {:>9}  {}", "path", width,
+                  "read", "written", "rate in", "out", "busy", "lock wait", "longest",
                   "state at the end")};
   for (PathStep const& path : sum_.paths) {
     lines.push_back(line_of(path, state, width));
@@ -84,14 +85,15 @@ std::vector<std::string> StorageTotals::lines() const {
     }
   }
   lines.push_back(
-      fmt::format("  {:<{}} {:>71}{}", "host memory", width, "", share_of(sum_.host_bytes, state)));
+      fmt::format("  {:<{}} {:>77}{}", "host memory", width, "", share_of(sum_.host_bytes, state)));
   lines.push_back(
       fmt::format("subgroups fetched: {} read, {} found in host memory", sum_.misses, sum_.hits));
-  if (updates_ > 0) {
+  // Without reads it would be a rate of nothing but waiting.
+  if (updates_ > 0 && sum_.misses > 0) {
     lines.push_back(
-        fmt::format("effective I/O throughput per update: {:.2f} GB/s, from {:.2f} to {:.2f}{}",
-                    effective_sum_ / static_cast<double>(updates_) / 1e9, effective_least_ / 1e9,
-                    effective_most_ / 1e9,
+        fmt::format("effective I/O throughput per update: {}, from {} to {}{}",
+                    format_rate(effective_sum_ / static_cast<double>(updates_)),
+                    format_rate(effective_least_), format_rate(effective_most_),
                     std::ranges::any_of(sum_.paths, &PathStep::emulated) ? " (emulated)" : ""));
   }
   return lines;

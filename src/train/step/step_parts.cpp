@@ -11,6 +11,7 @@
 #include "platform/memory/process_memory.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/offload/make_parameters.hpp"
 #include "train/step/make_lane.hpp"
@@ -42,7 +43,7 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
       config, comm, trace.get(),
       memory.state + memory.gradients + memory.parameters + memory.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
-  offload->allocate(subgroups, memory, accumulated_bytes<T>(config), *device,
+  offload->allocate(subgroups, memory, extent_sum_bytes<T>(config), *device,
                     stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
   UpdateShape shape;
   mpi::agree(comm, [&] {
@@ -141,6 +142,7 @@ void StepParts<T>::make_copy() {
 template <class T>
 void StepParts<T>::make_gradients() {
   update::GradientSettings settings = offload->take_gradients(accumulates_fp32<T>(config));
+  settings.blocks = {sum_block(config)};
   settings.trace = trace.get();
   settings.memory = device_memory.get();
   settings.layer_sums = config.train.together > 1;
@@ -165,7 +167,8 @@ UpdateShape StepParts<T>::make_update_memory() {
   lane = make_lane(config, shape, *device, model->idle_memory(), trace.get(), device_memory.get());
   if (Bytes const room = run_memory->room_for_gradients(shape); room > 0) {
     held = std::make_unique<update::HeldGradients>(*device, room, shape.gradient_bytes, subgroups,
-                                                   device_memory.get());
+                                                   device_memory.get(),
+                                                   shape.sums_on_device ? shape.sum_planes : 1);
     gradients->set_held(held.get());
   }
   return shape;

@@ -112,13 +112,14 @@ template <class T>
 void GradientAccumulator<T>::begin_round(int active, bool last) {
   require(active >= 1 && active <= link_.size(),
           "GradientAccumulator: a round has an active rank, and no more than there are");
-  begin_pass({.micro_batches = active, .ranks = link_.size(), .first = first_, .last = last});
+  begin_pass({.micro_batch = next_, .micro_batches = active, .ranks = link_.size(), .last = last});
 }
 
 template <class T>
 void GradientAccumulator<T>::begin_rounds_in_layers(int micro_batches) {
-  require(first_ && micro_batches >= 1, "GradientAccumulator: all rounds of a step are one pass");
-  begin_pass({.micro_batches = micro_batches, .ranks = link_.size(), .first = true, .last = true});
+  require(next_ == 0 && micro_batches >= 1,
+          "GradientAccumulator: all rounds of a step are one pass");
+  begin_pass({.micro_batches = micro_batches, .ranks = link_.size(), .last = true});
 }
 
 template <class T>
@@ -139,7 +140,7 @@ void GradientAccumulator<T>::end_round() {
   if (pass_.last && sums_.made_on_device()) {
     held_->collect_norms(stream_, sums_.chunk_norms());
   }
-  first_ = false;
+  next_ += pass_.micro_batches;
 }
 
 template <class T>
@@ -280,10 +281,10 @@ std::vector<Slice> GradientAccumulator<T>::add_held(device::Stream& stream, int 
   for (int source = 0; source < round.active; ++source) {
     auto const offset = static_cast<std::size_t>(source) * length;
     auto const slice = slices.subspan(offset, length);
-    bool const first = round.first && source == 0;
-    bool const last = round.last && source == round.active - 1;
-    auto const parts = is_fp32() ? held_->add<float, T>(stream, begin, slice, first, last)
-                                 : held_->add<T, T>(stream, begin, slice, first, last);
+    Addition const how = round.addition(sums_.settings().blocks, source);
+    auto const parts = sums_.settings().accumulate_fp32
+                           ? held_->add<float, T>(stream, begin, slice, how)
+                           : held_->add<T, T>(stream, begin, slice, how);
     for (Range const& part : parts) {
       Bytes const from = (static_cast<Bytes>(offset) + part.begin) * element;
       if (!leaving.empty() && leaving.back().offset + leaving.back().size == from) {

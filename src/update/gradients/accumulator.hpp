@@ -26,7 +26,7 @@
 namespace offstage::update {
 
 /// This rank's shard of the step's gradient. Each slice of a layer's gradient goes to its owner,
-/// who adds the slices of one round in order of the global micro-batch: acc = round(acc + grad_g).
+/// who adds the slices in the order that SumBlocks gives global micro-batches.
 /// The bits depend neither on the number of ranks nor on where the gradients lie.
 ///
 /// A device that is not host_visible: a layer leaves it while the backward of the next ones runs (gradient_transfer.hpp),
@@ -63,7 +63,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// the calls, and this object's threads: abandon() ends them.
   void set_receiver(FinalGradients* receiver) noexcept { sums_.set_receiver(receiver); }
   /// A new step begins with the next round.
-  void begin_step() noexcept { first_ = true; }
+  void begin_step() noexcept { next_ = 0; }
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
   /// this step follows, so norms are taken as the sums become final.
   void begin_round(int active, bool last);
@@ -146,7 +146,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   device::Stream& stream_;
   GradientSums<T> sums_;
   HeldGradients* held_{};
-  bool first_ = true;  ///< the step's first pass: the tiers hold an older step's sums
+  /// The step's next micro-batch; 0: the tiers hold an older step's sums.
+  std::int64_t next_ = 0;
   GradientPass pass_;
   GradientOrder order_;
   trace::Trace* trace_;                         ///< trace of exchanges; null: none

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
@@ -51,8 +52,9 @@ void GradientFlusher::flush(tiers::Lease lease, kernels::GradientView view, doub
   put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
 }
 
-void GradientFlusher::bring(tiers::Lease lease, HeldGradients& held, double squares) {
-  put({.lease = std::move(lease), .view = {}, .held = &held, .squares = squares});
+void GradientFlusher::bring(tiers::Lease lease, kernels::GradientView view, HeldGradients& held,
+                            double squares) {
+  put({.lease = std::move(lease), .view = view, .held = &held, .squares = squares});
 }
 
 void GradientFlusher::put(Item item) {
@@ -122,7 +124,8 @@ void GradientFlusher::serve() {
 
 void GradientFlusher::end(Item item) {
   if (item.held != nullptr) {
-    item.held->bring(item.lease.key(), item.lease.bytes());
+    item.held->bring(item.lease.key(),
+                     std::visit([](auto sums) { return std::as_bytes(sums); }, item.view));
     return;
   }
   if (!item.flush) {

@@ -42,8 +42,8 @@ class GradientFlusher {
   /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
   /// again. `view`: of the lease's bytes.
   void flush(tiers::Lease lease, kernels::GradientView view, double squares);
-  /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
-  void bring(tiers::Lease lease, HeldGradients& held, double squares);
+  /// Has the gradient brought to its place in device memory. Its own lease ends without commit. `view`: of its bytes.
+  void bring(tiers::Lease lease, kernels::GradientView view, HeldGradients& held, double squares);
   /// Blocks until no lease is left here.
   /// Errors: what the thread met: IoError of the tiers.
   void drain();
@@ -55,7 +55,7 @@ class GradientFlusher {
  private:
   struct Item {
     tiers::Lease lease;
-    kernels::GradientView view;  ///< to be flushed
+    kernels::GradientView view;  ///< to be flushed or brought
     HeldGradients* held{};       ///< to be brought there
     bool flush = false;
     std::optional<double> squares{};  ///< none: it is not final

@@ -19,9 +19,10 @@ std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
 
 HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                              std::vector<state::Subgroup> const& subgroups,
-                             device::MemoryCounter* memory)
+                             device::MemoryCounter* memory, int planes)
     : subgroups_{subgroups},
       element_bytes_{element_bytes},
+      planes_{planes},
       memory_{device.allocate(room,
                               "gradients that wait there for the update "
                               "(update.device-gradients)")},
@@ -49,8 +50,7 @@ void HeldGradients::hold(std::span<std::int64_t const> staying,
 void HeldGradients::find_places(std::span<std::int64_t const> subgroups, bool stay) {
   for (std::int64_t const index : subgroups) {
     state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
-    Bytes const bytes =
-        subgroup.size * element_bytes_;  // of whole chunks: aligned as kernels like it
+    Bytes const bytes = place_bytes(subgroup);  // of whole chunks: aligned as kernels like it
     if (bytes <= memory_.size() - taken_) {
       places_[static_cast<std::size_t>(index)] = {taken_, stay};
       taken_ += bytes;
@@ -70,9 +70,17 @@ std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
       static_cast<std::size_t>(subgroups_[index].size * element_bytes_));
 }
 
+template <class A>
+SumPlaces<A> HeldGradients::sums(std::int64_t subgroup) const {
+  auto const totals = gradient(subgroup);
+  auto const size = totals.size() / sizeof(A);
+  auto* const first = reinterpret_cast<A*>(totals.data());
+  return {{first, size}, {first + size, static_cast<std::size_t>(planes_ - 1) * size}};
+}
+
 template <class A, class T>
 std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin,
-                                      std::span<T const> gradient, bool first, bool last) {
+                                      std::span<T const> gradient, Addition const& how) {
   require(element_bytes_ == static_cast<Bytes>(sizeof(A)),
           "HeldGradients: sums of another type than the room was made for");
   std::vector<Range> others;
@@ -87,13 +95,14 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
       continue;
     }
     note_written(each->index);
-    auto const bytes = this->gradient(each->index);
-    std::span<A> const sums{reinterpret_cast<A*>(bytes.data()) + (from - each->begin),
-                            static_cast<std::size_t>(count)};
-    auto const part = gradient.subspan(static_cast<std::size_t>(from - begin), sums.size());
-    kernels::accumulate<A, T>(stream, {sums, part, first});
-    if (last) {
-      kernels::chunk_norms<A>(stream, {sums, norms_of(from, count)});
+    auto const places =
+        sums<A>(each->index)
+            .part(static_cast<std::size_t>(from - each->begin), static_cast<std::size_t>(count));
+    auto const part =
+        gradient.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(count));
+    add_to<A, T>(places, part, how, [&](auto const& call) { kernels::accumulate(stream, call); });
+    if (how.final) {
+      kernels::chunk_norms<A>(stream, {places.total, norms_of(from, count)});
     }
   }
   return others;
@@ -153,7 +162,7 @@ void HeldGradients::tell() noexcept {
     Use const use = std::exchange(uses_[i], {});
     bool const was_written = use.written != device::MemoryCounter::Clock::time_point{};
     if (told_ != nullptr && was_written) {
-      told_->used(device::MemoryCounter::User::held_gradients, subgroups_[i].size * element_bytes_,
+      told_->used(device::MemoryCounter::User::held_gradients, place_bytes(subgroups_[i]),
                   use.written, use.read > use.written ? use.read : now);
     }
   }
@@ -166,7 +175,7 @@ std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count
 
 #define OFFSTAGE_INSTANTIATE(A, T)                                                    \
   template std::vector<Range> HeldGradients::add<A, T>(device::Stream&, std::int64_t, \
-                                                       std::span<T const>, bool, bool);
+                                                       std::span<T const>, Addition const&);
 OFFSTAGE_INSTANTIATE(float, float)
 OFFSTAGE_INSTANTIATE(float, bfloat16)
 OFFSTAGE_INSTANTIATE(float, float16)

@@ -11,6 +11,7 @@
 #include "device/device.hpp"
 #include "device/memory_counter.hpp"
 #include "state/shard.hpp"
+#include "update/gradients/sum_blocks.hpp"
 
 namespace offstage::update {
 
@@ -38,11 +39,11 @@ class HeldGradients {
   /// Ends when the gradient is not read any more.
   using Reading = std::unique_ptr<Use, EndOfReading>;
 
-  /// `element_bytes`: size of the accumulated gradient's elements. `memory` is told of a step's
-  /// gradients when the next step begins; null: nobody is.
+  /// `element_bytes`: size of the accumulated gradient's elements. `planes`: SumBlocks::planes() where sums are made
+  /// here. `memory` is told of a step's gradients when the next step begins; null: nobody is.
   HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                 std::vector<state::Subgroup> const& subgroups,
-                device::MemoryCounter* memory = nullptr);
+                device::MemoryCounter* memory = nullptr, int planes = 1);
   ~HeldGradients() { tell(); }
   HeldGradients(HeldGradients const&) = delete;
   HeldGradients& operator=(HeldGradients const&) = delete;
@@ -56,12 +57,11 @@ class HeldGradients {
   [[nodiscard]] bool stays(std::int64_t subgroup) const {
     return holds(subgroup) && places_[static_cast<std::size_t>(subgroup)].stays;
   }
-  /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held sums
-  /// (`first`: writes it there). Takes the norms of its chunks if the sums are final then (`last`).
-  /// Queued on `stream`. Returns the parts of the gradient that are not held, ascending.
+  /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held sums.
+  /// Takes the norms of its chunks if the totals are final then. Queued on `stream`. Returns the parts of the gradient that are not held, ascending.
   template <class A, class T>
   [[nodiscard]] std::vector<Range> add(device::Stream& stream, std::int64_t begin,
-                                       std::span<T const> gradient, bool first, bool last);
+                                       std::span<T const> gradient, Addition const& how);
   /// Puts a complete sum from host memory in its place. Returns when it is there.
   void bring(std::int64_t subgroup, std::span<std::byte const> sum);
   /// Takes final sums to host memory: elements [begin, begin + count) of a subgroup that leaves, and
@@ -70,7 +70,7 @@ class HeldGradients {
   /// Writes the sums of squares of gradients that stay, taken by the `last` adds, to those of all chunks
   /// of the shard. Waits for the stream.
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
-  /// Returns the gradient of a held subgroup, in device memory.
+  /// Returns the gradient of a held subgroup, the totals, in device memory.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
   /// Lease of a held subgroup's gradient: whoever reads the gradient has it meanwhile, and this object
   /// outlives it. Threads: any, one for a subgroup.
@@ -80,10 +80,16 @@ class HeldGradients {
   /// Device memory beside the room, for a shard of so many elements.
   [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
   [[nodiscard]] std::int64_t most_elements() const noexcept {
-    return memory_.size() / element_bytes_;
+    return memory_.size() / (planes_ * element_bytes_);
   }
 
  private:
+  /// Device memory of a subgroup's sums.
+  [[nodiscard]] Bytes place_bytes(state::Subgroup const& subgroup) const {
+    return subgroup.size * element_bytes_ * planes_;
+  }
+  template <class A>
+  [[nodiscard]] SumPlaces<A> sums(std::int64_t subgroup) const;
   void find_places(std::span<std::int64_t const> subgroups, bool stay);
   void note_written(std::int64_t subgroup);
   void tell() noexcept;
@@ -92,6 +98,7 @@ class HeldGradients {
 
   std::vector<state::Subgroup> const& subgroups_;
   Bytes element_bytes_;
+  int planes_;  ///< totals, and behind them a subgroup's sums of a block
   device::Buffer memory_;
   device::Buffer norms_;  ///< norms of the shard's chunks
   std::unique_ptr<device::Stream> bring_, take_;

@@ -18,10 +18,12 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
       subgroups_{subgroups},
       settings_{std::move(settings)},
       chunk_norms_(static_cast<std::size_t>(map.shard_elements(rank) / chunk_elements)),
-      block_sums_{
-          settings_.layer_sums
-              ? block_bytes(map, rank, settings_.accumulate_fp32 ? sizeof(float) : sizeof(T))
-              : 0},
+      layer_sums_{settings_.layer_sums
+                      ? block_bytes(map, rank,
+                                    settings_.blocks.planes() *
+                                        static_cast<Bytes>(settings_.accumulate_fp32 ? sizeof(float)
+                                                                                     : sizeof(T)))
+                      : 0},
       pacer_{settings_.host_sum_rate},
       flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())} {
   require(settings_.accumulated != nullptr, "GradientSums: sums need a tier");
@@ -96,16 +98,20 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientR
     bool const there = made_on_device() && held_->holds(subgroup.index);
     bool const leaves = there && round.last && !held_->stays(subgroup.index);
     if (!there && !last_of_layer) {
-      require(pass_.first, "GradientSums: a pass of several rounds is all of a step");
-      add_piece<A>(block_sums<A>(begin - block, count), begin, slices, part, begin - offset, round);
+      require(pass_.first(), "GradientSums: a pass of several rounds is all of a step");
+      add_piece<A>(layer_sums<A>(begin - block, count), begin, slices, part, begin - offset, round);
     } else if (!there || leaves) {
-      auto const sums = open_sums<A>(pass_.first || leaves)
-                            .subspan(static_cast<std::size_t>(begin - subgroup.begin), count);
+      auto sums = open_sums<A>(pass_.first() || leaves)
+                      .part(static_cast<std::size_t>(begin - subgroup.begin), count);
       if (leaves) {
-        take_piece<A>(subgroup, sums, begin);
+        take_piece<A>(subgroup, sums.total, begin);
       } else {
-        if (!first_of_layer) {
-          std::ranges::copy(block_sums<A>(begin - block, count), sums.begin());
+        if (settings_.layer_sums) {
+          auto const between = layer_sums<A>(begin - block, count);
+          sums.partial = between.partial;
+          if (!first_of_layer) {
+            std::ranges::copy(between.total, sums.total.begin());
+          }
         }
         add_piece<A>(sums, begin, slices, part, begin - offset, round);
       }
@@ -119,31 +125,38 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientR
 
 template <class T>
 template <class A>
-void GradientSums<T>::add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
-                                std::int64_t part, std::int64_t offset,
+void GradientSums<T>::add_piece(SumPlaces<A> const& sums, std::int64_t begin,
+                                std::span<T const> slices, std::int64_t part, std::int64_t offset,
                                 GradientRound const& round) {
+  std::size_t const count = sums.total.size();
   std::int64_t bytes_per_element = round.last ? std::int64_t{sizeof(A)} : 0;
   for (int source = 0; source < round.active; ++source) {
-    int const passes = round.first && source == 0 ? 1 : 2;  // written, or read and written
+    Addition const how = round.addition(settings_.blocks, source);
+    // The sum is written, or read and written; a block's is read, and the total read and written.
+    int const passes = (how.begins ? 1 : 2) + (how.ends ? 3 : 0);
     bytes_per_element += std::int64_t{sizeof(T)} + passes * std::int64_t{sizeof(A)};
   }
-  pacer_.run(static_cast<double>(bytes_per_element) * static_cast<double>(sums.size()), [&] {
+  pacer_.run(static_cast<double>(bytes_per_element) * static_cast<double>(count), [&] {
     for (int source = 0; source < round.active; ++source) {
       auto const from = static_cast<std::size_t>(source * part + offset);
-      kernels::host::accumulate<A, T>(
-          {sums, slices.subspan(from, sums.size()), round.first && source == 0});
+      add_to<A, T>(sums, slices.subspan(from, count), round.addition(settings_.blocks, source),
+                   [](auto const& call) { kernels::host::accumulate(call); });
     }
     if (round.last) {
-      kernels::host::chunk_norms<A>({sums, norms_of(begin, sums.size())});
+      kernels::host::chunk_norms<A>({sums.total, norms_of(begin, count)});
     }
   });
 }
 
 template <class T>
 template <class A>
-std::span<A> GradientSums<T>::block_sums(std::int64_t offset, std::size_t count) {
-  auto* const sums = reinterpret_cast<A*>(block_sums_.bytes().data());
-  return {sums + offset, count};
+SumPlaces<A> GradientSums<T>::layer_sums(std::int64_t offset, std::size_t count) {
+  auto const from = static_cast<std::size_t>(offset);
+  auto const all = layer_sums_.as<A>();
+  if (settings_.blocks.planes() == 1) {
+    return {all.subspan(from, count), {}};
+  }
+  return {all.subspan(from, count), all.subspan(all.size() / 2 + from, count)};
 }
 
 template <class T>
@@ -163,7 +176,7 @@ std::span<double> GradientSums<T>::norms_of(std::int64_t begin, std::size_t coun
 
 template <class T>
 template <class A>
-std::span<A> GradientSums<T>::open_sums(bool is_new) {
+SumPlaces<A> GradientSums<T>::open_sums(bool is_new) {
   state::Subgroup const& subgroup = subgroups_[subgroups_left_ - 1];
   if (!open_) {
     tiers::Tiers& tiers = *settings_.accumulated;
@@ -171,8 +184,10 @@ std::span<A> GradientSums<T>::open_sums(bool is_new) {
   }
   auto const bytes = open_->mutable_bytes();
   auto const size = static_cast<std::size_t>(subgroup.size);
-  require(bytes.size() == size * sizeof(A), "GradientSums: an extent of another size");
-  return {reinterpret_cast<A*>(bytes.data()), size};
+  auto const planes = static_cast<std::size_t>(settings_.extent_planes());
+  require(bytes.size() == planes * size * sizeof(A), "GradientSums: an extent of another size");
+  auto* const sums = reinterpret_cast<A*>(bytes.data());
+  return {{sums, size}, {sums + size, (planes - 1) * size}};
 }
 
 template <class T>
@@ -183,9 +198,10 @@ void GradientSums<T>::close_sums() {
   if (!pass_.last) {
     flusher_->commit(std::move(*open_), std::nullopt);
   } else if (stays(subgroup.index)) {
-    flusher_->bring(std::move(*open_), *held_, squares);
+    kernels::GradientView const view = totals_in(open_->bytes());
+    flusher_->bring(std::move(*open_), view, *held_, squares);
   } else if (settings_.flushed) {
-    kernels::GradientView const view = view_of(open_->bytes(), settings_.accumulate_fp32);
+    kernels::GradientView const view = totals_in(open_->bytes());
     flusher_->flush(std::move(*open_), view, squares);
   } else {
     flusher_->commit(std::move(*open_), squares);
@@ -229,8 +245,15 @@ GradientLease GradientSums<T>::fetch(state::Subgroup const& subgroup) {
             held_->read(subgroup.index)};
   }
   tiers::Lease lease = (flushed ? settings_.flushed : settings_.accumulated)->fetch(subgroup.index);
-  kernels::GradientView const view = view_of(lease.bytes(), flushed || settings_.accumulate_fp32);
+  kernels::GradientView const view =
+      flushed ? view_of(lease.bytes(), true) : totals_in(lease.bytes());
   return {std::move(lease), view};
+}
+
+template <class T>
+kernels::GradientView GradientSums<T>::totals_in(std::span<std::byte const> bytes) const {
+  auto const planes = static_cast<std::size_t>(settings_.extent_planes());
+  return view_of(bytes.first(bytes.size() / planes), settings_.accumulate_fp32);
 }
 
 template <class T>

@@ -19,28 +19,36 @@
 #include "update/gradients/held_gradients.hpp"
 #include "update/gradients/lease.hpp"
 #include "update/gradients/order.hpp"
+#include "update/gradients/sum_blocks.hpp"
 
 namespace offstage::update {
 
 /// Gradients of a layer that come at a time: one of each active rank, in rank order.
 struct GradientRound {
-  int active = 0;     ///< ranks
-  bool first = true;  ///< first round of the step: sums begin
-  bool last = false;  ///< last round of the step: sums are final
+  int active = 0;                ///< ranks
+  std::int64_t micro_batch = 0;  ///< rank 0's, by its index in the step
+  bool last = false;             ///< last round of the step: sums are final
+
+  /// Addition of the gradient of rank `source`.
+  [[nodiscard]] Addition addition(SumBlocks const& blocks, int source) const {
+    return blocks.addition(micro_batch + source, last && source + 1 == active);
+  }
 };
 
 /// Pass over all layers, the last first, of some micro-batches of a step. Every layer comes in as many
 /// rounds as those micro-batches take, ascending (GradientOrder).
 struct GradientPass {
+  std::int64_t micro_batch = 0;  ///< the first one, by its index in the step
   int micro_batches = 0;
   int ranks = 1;
-  bool first = true;  ///< first pass of the step
   bool last = false;
 
+  /// Sums of the step begin.
+  [[nodiscard]] bool first() const { return micro_batch == 0; }
   [[nodiscard]] int rounds() const { return (micro_batches + ranks - 1) / ranks; }
   [[nodiscard]] GradientRound round(int number) const {
     return {.active = std::min(ranks, micro_batches - number * ranks),
-            .first = first && number == 0,
+            .micro_batch = micro_batch + static_cast<std::int64_t>(number) * ranks,
             .last = last && number + 1 == rounds()};
   }
 };
@@ -48,8 +56,10 @@ struct GradientPass {
 /// Places of the accumulated gradients.
 struct GradientSettings {
   bool accumulate_fp32 = true;  ///< else the sum rounds to T
-  /// Holds the accumulated gradient, key = Subgroup::index, 4 or sizeof(T) bytes an element: in host
-  /// memory what fits there, the rest as spilled extents. Its bytes live until the step has committed.
+  SumBlocks blocks{};           ///< order of additions
+  /// Holds the accumulated gradient, key = Subgroup::index, extent_planes() times 4 or sizeof(T) bytes an element, the
+  /// totals first: in host memory what fits there, the rest as spilled extents. Its bytes live until the step has
+  /// committed.
   std::unique_ptr<tiers::Tiers> accumulated;
   /// update.gradients=flush-fp32, the ZeRO-Infinity baseline: the last round converts every subgroup's
   /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
@@ -61,6 +71,9 @@ struct GradientSettings {
   /// sums lie in memory of their own.
   bool layer_sums{};
   double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
+
+  /// Values for each element of an extent: sums of blocks lie between rounds of a layer elsewhere.
+  [[nodiscard]] int extent_planes() const { return layer_sums ? 1 : blocks.planes(); }
 };
 
 /// Sums of a step's gradients in host memory, and the knowledge which sums are made elsewhere. T, A: as
@@ -96,7 +109,7 @@ class GradientSums {
   /// Lets go of the sums at hand, and of what waits to be written. Only late fetches and the destructor follow.
   void abandon() noexcept;
 
-  /// Host memory between rounds of the largest block.
+  /// Host memory between rounds of the largest block; `element`: bytes of all its planes.
   [[nodiscard]] static Bytes block_bytes(state::ShardMap const& map, int rank, Bytes element);
 
   /// Sum of squares of each chunk of the shard, taken in the last round.
@@ -114,21 +127,23 @@ class GradientSums {
   void add_slices(int layer, std::span<T const> slices, GradientRound const& round);
   /// Elements [begin, begin + sums.size()) of the shard: the `part` of every rank's slice that begins at `offset`.
   template <class A>
-  void add_piece(std::span<A> sums, std::int64_t begin, std::span<T const> slices,
+  void add_piece(SumPlaces<A> const& sums, std::int64_t begin, std::span<T const> slices,
                  std::int64_t part, std::int64_t offset, GradientRound const& round);
-  /// Sums between rounds of the block at hand, from element `offset` of this rank's part on.
+  /// Sums between rounds of the model's block at hand, from element `offset` of this rank's part on.
   template <class A>
-  [[nodiscard]] std::span<A> block_sums(std::int64_t offset, std::size_t count);
+  [[nodiscard]] SumPlaces<A> layer_sums(std::int64_t offset, std::size_t count);
   /// Adds sums of a piece that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
   /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
   template <class A>
-  [[nodiscard]] std::span<A> open_sums(bool is_new);
+  [[nodiscard]] SumPlaces<A> open_sums(bool is_new);
   /// Ends the subgroup at hand, of which all layers have come: the next is at hand.
   void close_sums();
   /// The same of one whose sums are on the device.
   void close_held();
+  /// The totals in the bytes of an extent of `accumulated`.
+  [[nodiscard]] kernels::GradientView totals_in(std::span<std::byte const> bytes) const;
   [[nodiscard]] static kernels::GradientView view_of(std::span<std::byte const> bytes,
                                                      bool as_fp32);
   [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::size_t count);
@@ -149,7 +164,7 @@ class GradientSums {
   std::vector<double> chunk_norms_;  ///< norms of the shard's chunks
   /// Lease of the subgroup at hand, once a layer has come to it.
   std::optional<tiers::Lease> open_;
-  memory::HugeBuffer block_sums_;  ///< empty unless a pass may have several rounds
+  memory::HugeBuffer layer_sums_;  ///< empty unless a pass may have several rounds
   Pacer pacer_;
   std::unique_ptr<GradientFlusher> flusher_;
 };

@@ -1,0 +1,70 @@
+#include "train/memory/sums.hpp"
+
+#include <fmt/format.h>
+
+#include "base/dtype.hpp"
+#include "update/gradients/sum_blocks.hpp"
+
+namespace offstage::train {
+
+std::int64_t micro_batches(config::TrainConfig const& train) {
+  return train.global_batch / train.micro_batch;
+}
+
+std::int64_t sum_block(config::RunConfig const& config) {
+  std::int64_t const block = config.numerics.sum_block;
+  return block > 1 && block < micro_batches(config.train) ? block : 0;
+}
+
+template <class T>
+bool accumulates_fp32(config::RunConfig const& config) {
+  // One micro-batch is no sum: 16 bit loses nothing.
+  return sizeof(T) == sizeof(float) ||
+         (config.numerics.accumulate_fp32 && micro_batches(config.train) > 1);
+}
+
+template <class T>
+Bytes accumulated_bytes(config::RunConfig const& config) {
+  return static_cast<Bytes>(accumulates_fp32<T>(config) ? sizeof(float) : sizeof(T));
+}
+
+template <class T>
+Bytes gradient_bytes(config::RunConfig const& config) {
+  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
+}
+
+int planes_of_sums(config::RunConfig const& config) {
+  return update::SumBlocks{sum_block(config)}.planes();
+}
+
+template <class T>
+Bytes extent_sum_bytes(config::RunConfig const& config) {
+  bool const between_rounds = config.train.together > 1;
+  return accumulated_bytes<T>(config) * (between_rounds ? 1 : planes_of_sums(config));
+}
+
+template <class T>
+Bytes layer_sum_bytes(config::RunConfig const& config) {
+  bool const between_rounds = config.train.together > 1;
+  return between_rounds ? accumulated_bytes<T>(config) * planes_of_sums(config) : 0;
+}
+
+std::string describe_sums(config::RunConfig const& config) {
+  std::int64_t const block = sum_block(config);
+  return block > 0 ? fmt::format("{} blocks of {} micro-batches (numerics.sum-block={})",
+                                 ceil_div(micro_batches(config.train), block), block, block)
+                   : "";
+}
+
+#define OFFSTAGE_INSTANTIATE(T)                                  \
+  template bool accumulates_fp32<T>(config::RunConfig const&);   \
+  template Bytes accumulated_bytes<T>(config::RunConfig const&); \
+  template Bytes gradient_bytes<T>(config::RunConfig const&);    \
+  template Bytes extent_sum_bytes<T>(config::RunConfig const&);  \
+  template Bytes layer_sum_bytes<T>(config::RunConfig const&);
+OFFSTAGE_INSTANTIATE(float)
+OFFSTAGE_INSTANTIATE(bfloat16)
+OFFSTAGE_INSTANTIATE(float16)
+#undef OFFSTAGE_INSTANTIATE
+
+}  // namespace offstage::train

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/units.hpp"
+#include "config/run_config.hpp"
+
+namespace offstage::train {
+
+/// Micro-batches of a step, all ranks'.
+[[nodiscard]] std::int64_t micro_batches(config::TrainConfig const& train);
+
+/// Micro-batches whose gradients are summed before sums are (update::SumBlocks::size), by numerics.sum-block; 0: sums have
+/// one level, as they have where a block is one micro-batch, or all of them.
+[[nodiscard]] std::int64_t sum_block(config::RunConfig const& config);
+
+/// Whether the sums of the gradients are in FP32; else in T.
+template <class T>
+[[nodiscard]] bool accumulates_fp32(config::RunConfig const& config);
+/// Bytes of an element of the accumulated gradient, and of one as the update takes it.
+template <class T>
+[[nodiscard]] Bytes accumulated_bytes(config::RunConfig const& config);
+template <class T>
+[[nodiscard]] Bytes gradient_bytes(config::RunConfig const& config);
+
+/// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a vertical schedule's
+/// rounds of a layer, and on a device that makes them.
+template <class T>
+[[nodiscard]] Bytes extent_sum_bytes(config::RunConfig const& config);
+template <class T>
+[[nodiscard]] Bytes layer_sum_bytes(config::RunConfig const& config);
+[[nodiscard]] int planes_of_sums(config::RunConfig const& config);
+
+/// "8 blocks of 4 micro-batches (numerics.sum-block=4)"; empty with one level.
+[[nodiscard]] std::string describe_sums(config::RunConfig const& config);
+
+}  // namespace offstage::train

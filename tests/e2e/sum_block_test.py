@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Gradients that are summed in blocks of micro-batches: the bits depend on numerics.sum-block alone, on no number of ranks,
+no place and no schedule."""
+import shutil
+
+from harness import OFFSTAGE, OffstageTest, main
+
+# Ten micro-batches in four blocks, of which the last has one: two, three and four ranks have idle ones.
+MODEL = ["model.layers=2", "train.steps=3", "train.micro-batch=1", "train.global-batch=10", "optimizer.clip=0.5"]
+BLOCKS = [*MODEL, "numerics.sum-block=3"]
+LINK = "--device.emulate=h2d=20GB/s,d2h=20GB/s"
+
+
+class SumBlock(OffstageTest):
+    def differ(self, a, b):
+        return self.call(OFFSTAGE, "checkpoint", "diff", *(self.folder / name / "checkpoints" for name in (a, b))).code != 0
+
+    def path(self):
+        directory = self.folder / "path"
+        directory.mkdir(exist_ok=True)
+        return f"--tiers.path={directory},read=1GB/s,write=1GB/s"
+
+    def test_one_block_or_blocks_of_one_leave_the_bits_as_they_are(self):
+        self.train("plain", *MODEL)
+        for block in 1, 10, 64:
+            with self.subTest(block=block):
+                self.train(f"block-{block}", *MODEL, f"numerics.sum-block={block}", ranks=2 if block > 1 else 1)
+                self.assert_same_state("plain", f"block-{block}")
+        result = self.train("blocks", *BLOCKS)
+        self.assertTrue(self.differ("plain", "blocks"))
+        self.assertIn("gradients: summed in 4 blocks of 3 micro-batches (numerics.sum-block=3)", result.out)
+
+    def test_ranks_places_and_schedules_leave_the_bits_of_blocks_as_they_are(self):
+        for dtype in ["numerics.dtype=bf16"], ["numerics.dtype=bf16", "numerics.accumulate=16bit"], ["numerics.dtype=fp32"]:
+            base = f"one-{dtype[-1][9:]}"
+            self.train(base, *BLOCKS, *dtype)
+            for ranks, options in (
+                    (1, [LINK]),
+                    (1, [LINK, "update.overlap=on", "update.device-share=1"]),
+                    (1, [LINK, self.path(), "tiers.host-memory=60MB"]),
+                    (1, ["train.schedule=vertical", LINK]),
+                    (2, ["parameters.sharding=zero2"]),
+                    (2, ["train.schedule=vertical"]),
+                    (3, ["parameters.home=host", LINK]),
+                    (4, ["parameters.sharding=zero3", self.path(), "update.gradients=flush-fp32"]),
+                    (4, ["train.schedule=vertical", "parameters.home=host", LINK])):
+                with self.subTest(dtype=dtype, ranks=ranks, options=options):
+                    self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
+                    self.assert_same_state(base, "run")
+                shutil.rmtree(self.folder / "run")
+
+    def test_a_run_that_goes_on_with_another_block_is_told(self):
+        self.train("run", *BLOCKS, "train.steps=1", "optimizer.warmup-steps=0")
+        result = self.train("run", *MODEL, "numerics.sum-block=2", "train.steps=2", "optimizer.warmup-steps=0")
+        self.assertRegex(result.out, r"numerics\.sum-block +3 +2\n")
+
+    def test_no_block_is_refused(self):
+        result = self.train("run", *MODEL, "numerics.sum-block=0", expect=64)
+        self.assertIn("numerics.sum-block=0 must be 1 or more; 1 adds gradients one after the other", result.err)
+
+
+if __name__ == "__main__":
+    main()
