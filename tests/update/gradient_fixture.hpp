@@ -35,7 +35,7 @@ struct Place {
   device::Emulation emulation{};
   state::LinkKind link{};
   trace::Trace* trace{};
-  GradientFlusher::OnFinal on_final{};
+  FinalGradients* receiver{};
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
   bool sums_there = false;  ///< and then for the sums of the others
@@ -66,9 +66,9 @@ class GradientFixture {
       settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
     }
     settings.trace = place.trace;
-    settings.on_final = place.on_final;
     settings.host_sum_rate = place.emulation.host_sum;
     accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
+    accumulator_->set_receiver(place.receiver);
     if (place.held_room > 0) {
       bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
       held_ = std::make_unique<HeldGradients>(

@@ -58,6 +58,10 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// the calls. Its hold() is called between steps only.
   /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
   void set_held(HeldGradients* held);
+  /// Sets who is told, in a step's last round, of each subgroup whose gradient fetch can give from then on
+  /// (squares of 0: it is summed on the device). By any thread. Null, as at first: nobody. It outlives
+  /// the calls, and this object's threads: abandon() ends them.
+  void set_receiver(FinalGradients* receiver) noexcept { sums_.set_receiver(receiver); }
   /// A new step begins with the next round.
   void begin_step() noexcept { next_ = 0; }
   /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
@@ -76,8 +80,8 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// After each round: every subgroup's sums are where they belong.
   /// Errors: as add.
   void end_round();
-  /// The run has failed, in the middle of a round perhaps: lets go of the sums at hand, whose buffer a fetch
-  /// may wait for. Nothing but the destructor follows, and fetches that are late.
+  /// Ends all threads, in the middle of a round perhaps, if the run has failed; lets go of the sums at hand,
+  /// whose buffer a fetch may wait for. Nothing but the destructor follows, and fetches that are late.
   void abandon() noexcept;
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
@@ -85,7 +89,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] double norm() const;
 
-  /// Leases a subgroup's gradient of the step, after the last round, or once on_final has named it.
+  /// Leases a subgroup's gradient of the step, after the last round, or once its receiver has been told of it.
   /// Threads: any, one lease per subgroup at a time.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup) {
     return sums_.fetch(subgroup);
@@ -93,9 +97,6 @@ class GradientAccumulator final : public state::GradientSink<T> {
   /// Before the update's fetches.
   void begin_update() { sums_.begin_update(); }
 
-  /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
-  /// are in each.
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const { return sums_.traffic(); }
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
   /// memory can be planned before it is made. One rank's route: in_place if the device is host_visible, else staged.
@@ -106,6 +107,7 @@ class GradientAccumulator final : public state::GradientSink<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
+  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
   void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);
