@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "update/gradients/sum_blocks.hpp"
 
 namespace offstage::train {
@@ -56,15 +57,10 @@ std::string describe_sums(config::RunConfig const& config) {
                    : "";
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                  \
-  template bool accumulates_fp32<T>(config::RunConfig const&);   \
-  template Bytes accumulated_bytes<T>(config::RunConfig const&); \
-  template Bytes gradient_bytes<T>(config::RunConfig const&);    \
-  template Bytes extent_sum_bytes<T>(config::RunConfig const&);  \
-  template Bytes layer_sum_bytes<T>(config::RunConfig const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulates_fp32)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulated_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, extent_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_sum_bytes)
 
 }  // namespace offstage::train
