@@ -77,6 +77,12 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   EXPECT_EQ(settled(0), Sharding::zero2) << "no limit";
   EXPECT_EQ(settled(0, 2, Home::device, config::DeviceKind::cuda), Sharding::zero3) << "not known";
   EXPECT_EQ(settled(0, 1), Sharding::zero3) << "nothing is gathered";
+  config.numerics.sum_block = 6;
+  EXPECT_EQ(settled(0), Sharding::zero1) << "a block for each rank";
+  EXPECT_EQ(settled(least), Sharding::zero2) << "no room for whole gradients";
+  config.numerics.sum_block = 4;
+  EXPECT_EQ(settled(0), Sharding::zero2) << "three blocks, one of two ranks would be idle";
+  config.numerics.sum_block = 1;
   EXPECT_EQ(settled(0, 2, Home::host), Sharding::zero3);
 }
 

@@ -14,8 +14,10 @@
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
 
 namespace offstage::train {
 namespace {
@@ -58,9 +60,6 @@ bool leaves_resident(config::RunConfig const& config) {
 
 char const* name_of(Home home) {
   return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
-}
-char const* name_of(Sharding sharding) {
-  return sharding == Sharding::zero2 ? "zero2" : "zero3";
 }
 char const* name_of(config::LayerSchedule schedule) {
   return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
@@ -237,7 +236,7 @@ std::vector<Home> Search<T>::homes() const {
   if (!leaves_home(config_)) {
     return {config_.parameter_home};
   }
-  if (config_.sharding == Sharding::zero2) {
+  if (parameters::stay_whole(config_.sharding)) {
     return {Home::device};
   }
   std::vector<Home> homes{Home::device, Home::host};
@@ -253,7 +252,13 @@ std::vector<Sharding> Search<T>::shardings(Home home) const {
     return {config_.sharding};
   }
   bool const gathers = home == Home::device && map_.ranks() > 1;
-  return gathers ? std::vector{Sharding::zero2, Sharding::zero3} : std::vector{Sharding::zero3};
+  if (!gathers) {
+    return {Sharding::zero3};
+  }
+  if (zero1_keeps_ranks_busy(config_, map_.ranks())) {
+    return {Sharding::zero1, Sharding::zero2, Sharding::zero3};
+  }
+  return {Sharding::zero2, Sharding::zero3};
 }
 
 template <class T>
@@ -261,8 +266,7 @@ std::vector<config::LayerSchedule> Search<T>::schedules() const {
   if (!leaves_schedule(config_)) {
     return {config_.train.schedule};
   }
-  auto const rounds =
-      ceil_div(config_.train.global_batch / config_.train.micro_batch, map_.ranks());
+  auto const rounds = dealt(config_, map_.ranks()).count();
   bool const several = rounds > 1 && rounds <= most_together;
   return several ? std::vector{config::LayerSchedule::horizontal, config::LayerSchedule::vertical}
                  : std::vector{config::LayerSchedule::horizontal};
@@ -529,7 +533,7 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   if (leaves_home(config)) {
     words.push_back(fmt::format("parameters.home={}", name_of(chosen.home)));
   }
-  if (leaves_sharding(config) && chosen.sharding == Sharding::zero2) {
+  if (leaves_sharding(config) && chosen.sharding != Sharding::zero3) {
     words.push_back(fmt::format("parameters.sharding={}", name_of(chosen.sharding)));
   }
   if (leaves_schedule(config)) {

@@ -28,6 +28,8 @@
 #include "train/settle/activation_choice.hpp"
 #include "train/step/mean_loss.hpp"
 #include "train/step/step_numbers.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_gradients.hpp"
 
 namespace offstage::train {
 
@@ -43,7 +45,8 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
                           cudnn::Attention* attention)
     : config_{config},
       comm_{comm},
-      micro_batches_{config.train.global_batch / config.train.micro_batch},
+      micro_batches_{micro_batches(config.train)},
+      dealt_{dealt(config, comm.size())},
       device_{std::move(device)},
       stream_{device_->make_calling_stream("compute")},
       link_{std::move(link)},
@@ -114,17 +117,7 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
                                           .buffers = memory_.parameter_buffers,
                                           .trace = trace_.get()});
     }
-    update::GradientSettings gradients = offload_->take_gradients(accumulates_fp32<T>(config_));
-    gradients.blocks = {sum_block(config_)};
-    gradients.trace = trace_.get();
-    gradients.memory = device_memory_.get();
-    gradients.layer_sums = config_.train.together > 1;
-    gradients.host_sum_rate = config_.device.emulation.host_sum;
-    gradients.on_final = [this](tiers::Key key, double squares) {
-      update_->complete(key, squares);
-    };
-    gradients_ = std::make_unique<update::GradientAccumulator<T>>(map_, *link_, *device_, *stream_,
-                                                                  subgroups_, std::move(gradients));
+    gradients_ = make_gradients();
     auto shape =
         update_shape<T>(config_, map_.shard_elements(comm_.rank()), memory_.subgroup_elements);
     shape.workers = workers();
@@ -150,6 +143,23 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
                                                      .subgroups = subgroups_});
   // Last: from now on the copy's end has to come before the update's, which the destructor sees to.
   copy_->set_readiness(&update_->readiness());
+}
+
+template <class T>
+std::unique_ptr<update::StepGradients<T>> StepRunner<T>::make_gradients() {
+  update::GradientSettings settings = offload_->take_gradients(accumulates_fp32<T>(config_));
+  settings.trace = trace_.get();
+  settings.memory = device_memory_.get();
+  settings.layer_sums = config_.train.together > 1;
+  settings.host_sum_rate = config_.device.emulation.host_sum;
+  settings.on_final = [this](tiers::Key key, double squares) { update_->complete(key, squares); };
+  if (sums_whole_blocks(config_)) {
+    return update::make_block_gradients<T>(map_, *link_, *device_, *stream_, subgroups_,
+                                           std::move(settings), sum_block(config_));
+  }
+  settings.blocks = {sum_block(config_)};
+  return std::make_unique<update::GradientAccumulator<T>>(map_, *link_, *device_, *stream_,
+                                                          subgroups_, std::move(settings));
 }
 
 // Threads know of each other's owners: trips of gradients and parameters, what ends gradients' leases of the
@@ -352,19 +362,16 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
   Stopwatch watch;
   copy_->begin();
   copy_->expect(micro_batch_layers_);
-  // Round by round: micro-batch g is run by rank g mod R. In the last round some ranks may be idle;
-  // they still take part in gathers and exchanges.
-  for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
-    auto const active =
-        static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
-    bool const last = first + comm_.size() >= micro_batches_;
+  // Round by round. In the last ones some ranks may be idle; they still take part in gathers and exchanges.
+  for (std::int64_t round = 0; round < dealt_.count(); ++round) {
+    auto const mine = dealt_.micro_batch(round, comm_.rank());
+    bool const last = round + 1 == dealt_.count();
     if (!last) {
       copy_->expect(micro_batch_layers_);  // its first layers come under this round's backward
     }
-    bool const is_active = comm_.rank() < active;
     auto const began = trace::Clock::now();
-    if (is_active) {
-      auto const tokens = micro_batch(data, now, first + comm_.rank());
+    if (mine) {
+      auto const tokens = micro_batch(data, now, *mine);
       result.counted_targets += data::counted_targets(tokens);
       trace::Scope const scope{trace_.get(), "model", "forward"};
       losses.push_back(model_->forward(tokens, source_, now.loss_scale));
@@ -372,17 +379,17 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       model_->idle_forward(source_);
     }
     result.forward += watch.lap();
-    if (first == 0) {
+    if (round == 0) {
       step_update_->plan(now.step);
     }
-    gradients_->begin_round(active, last);
-    if (first == 0 && device_memory_) {
+    gradients_->begin_round(dealt_.round(round).active, last);
+    if (round == 0 && device_memory_) {
       device_memory_->write(began);  // the update before has ended
     }
     if (last) {
       begin_ahead(losses, now, result);
     }
-    if (is_active) {
+    if (mine) {
       trace::Scope const scope{trace_.get(), "model", "backward"};
       model_->backward(source_, *gradients_);
       tell_of_activations(began);
@@ -407,8 +414,7 @@ data::TokenBatch StepRunner<T>::micro_batch(data::Dataset const& data, Now const
   return data.batch(chosen);
 }
 
-// Micro-batch g is run by rank g mod R here, too, and a layer's gradients are exchanged round by
-// round.
+// Micro-batches are dealt alike here, and a layer's gradients are exchanged round by round.
 template <class T>
 void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepResult& result) {
   gradients_->begin_step();
@@ -417,11 +423,13 @@ void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepRe
   copy_->expect(micro_batch_layers_);
   auto const began = trace::Clock::now();
   std::vector<data::TokenBatch> batches;
-  for (std::int64_t g = comm_.rank(); g < micro_batches_; g += comm_.size()) {
-    result.counted_targets +=
-        data::counted_targets(batches.emplace_back(micro_batch(data, now, g)));
+  auto const rounds = static_cast<int>(dealt_.count());
+  for (int round = 0; round < rounds; ++round) {
+    if (auto const mine = dealt_.micro_batch(round, comm_.rank())) {
+      result.counted_targets +=
+          data::counted_targets(batches.emplace_back(micro_batch(data, now, *mine)));
+    }
   }
-  auto const rounds = static_cast<int>((micro_batches_ + comm_.size() - 1) / comm_.size());
   std::vector<double> losses;
   {
     trace::Scope const scope{trace_.get(), "model", "forward"};
@@ -469,7 +477,7 @@ void StepRunner<T>::call_before_update(StepResult& result) {
 template <class T>
 void StepRunner<T>::agree_on_loss(std::span<double const> losses, StepResult& result) {
   result.counted_targets = comm_.sum(result.counted_targets);
-  result.loss = mean_in_order(comm_, losses, micro_batches_) *
+  result.loss = mean_in_order(comm_, losses, dealt_) *
                 targets_per_counted(config_.train, micro_batches_, result.counted_targets);
 }
 

@@ -33,8 +33,9 @@
 #include "train/step/communication_row.hpp"
 #include "train/step/shared_update.hpp"
 #include "train/step/step_update.hpp"
-#include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_rounds.hpp"
 #include "update/gradients/held_gradients.hpp"
+#include "update/gradients/step_gradients.hpp"
 
 namespace offstage::cudnn {
 class Attention;
@@ -185,11 +186,13 @@ class StepRunner {
   /// The step's loss, once every forward is done; `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);
   [[nodiscard]] UpdateNumbers update_numbers(Now const& now, StepResult const& result) const;
+  [[nodiscard]] std::unique_ptr<update::StepGradients<T>> make_gradients();
   [[nodiscard]] int workers() const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   std::int64_t micro_batches_;  ///< per step, all ranks
+  update::BlockRounds dealt_;   ///< they
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<state::RankLink> link_;
@@ -212,7 +215,7 @@ class StepRunner {
   std::unique_ptr<state::ActivationStore> activations_;
   std::unique_ptr<SharedUpdate> update_;
   std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
-  std::unique_ptr<update::GradientAccumulator<T>> gradients_;
+  std::unique_ptr<update::StepGradients<T>> gradients_;
   std::optional<StepUpdate<T>> step_update_;
   std::function<bool()> before_update_;
   std::function<void()> before_layer_;

@@ -13,7 +13,7 @@
 #include "train/report/metrics.hpp"
 #include "train/step/overlap_choice.hpp"
 #include "train/step/shared_update.hpp"
-#include "update/gradients/accumulator.hpp"
+#include "update/gradients/step_gradients.hpp"
 
 namespace offstage::train {
 
@@ -34,7 +34,7 @@ class StepUpdate {
   /// All of them outlive it.
   struct Parts {
     SharedUpdate& update;
-    update::GradientAccumulator<T>& gradients;
+    update::StepGradients<T>& gradients;
     parameters::WorkingParameters<T>& copy;
     Offload& offload;
     std::vector<state::Subgroup> const& subgroups;

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <vector>
+
+#include "state/exchange.hpp"
+#include "state/shard.hpp"
+#include "tiers/tiers.hpp"
+#include "update/gradients/held_gradients.hpp"
+#include "update/gradients/lease.hpp"
+
+namespace offstage::update {
+
+/// A step's gradients on their way from the model to this rank's shard of their sums.
+///
+/// Threads:    one, the one that calls MPI; any may fetch.
+/// Collective: add, norm.
+template <class T>
+class StepGradients : public state::GradientSink<T> {
+ public:
+  /// Sets the memory that holds gradients on the device; null, as at first: nothing is held. It outlives
+  /// the calls. Its hold() is called between steps only.
+  /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
+  virtual void set_held(HeldGradients* held) = 0;
+  /// A new step begins with the next round.
+  virtual void begin_step() noexcept = 0;
+  /// Before each round of backward, in which every layer comes once, the last first: ranks 0 .. active - 1 have a
+  /// micro-batch in it. `last`: no round of this step follows, so norms are taken as the sums become final.
+  /// Errors of add: IoError of the tiers, also of what was added and written in the background; from then on every call
+  ///                throws it.
+  virtual void begin_round(int active, bool last) = 0;
+  /// In place of all rounds of a step of so many micro-batches: layers come in GradientOrder, each in
+  /// every round, so that a step's sums are written once. end_round comes after all of it.
+  virtual void begin_rounds_in_layers(int micro_batches) = 0;
+  /// After each round: every subgroup's sums are where they belong.
+  /// Errors: as add.
+  virtual void end_round() = 0;
+  /// The run has failed, in the middle of a round perhaps: lets go of the sums at hand, whose buffer a fetch
+  /// may wait for. Nothing but the destructor follows, and fetches that are late.
+  virtual void abandon() noexcept = 0;
+
+  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
+  /// a tree over (layer, chunk) (norm_tree.hpp), padding included as zeros. Not finite if any gradient is not.
+  /// Collective. After the last round's adds, whatever is still to be written.
+  [[nodiscard]] virtual double norm() const = 0;
+
+  /// Leases a subgroup's gradient of the step, after the last round, or once on_final has named it.
+  /// Threads: any, one lease per subgroup at a time.
+  [[nodiscard]] virtual GradientLease fetch(state::Subgroup const& subgroup) = 0;
+  /// Before the update's fetches.
+  virtual void begin_update() = 0;
+  /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
+  /// are in each.
+  [[nodiscard]] virtual std::vector<tiers::Traffic> traffic() const = 0;
+  [[nodiscard]] virtual bool is_fp32() const noexcept = 0;
+};
+
+}  // namespace offstage::update
