@@ -50,7 +50,7 @@ offstage checkpoint verify two
 offstage plan $keys --ranks 2 | grep -q 'does it fit'
 END
 as_user sh /home/user/work/train.sh > "$scratch/train.log" 2>&1 || { cat "$scratch/train.log"; exit 1; }
-grep -E '^(step|done|continuing)' "$scratch/train.log"
+grep -E '^([0-9TZ:-]+ )?(step|done|continuing)' "$scratch/train.log"
 
 say "Job scripts, completion and man pages"
 # 64: they ask for a configuration; all that they source was found.

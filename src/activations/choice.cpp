@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <numeric>
-#include <string_view>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -18,8 +16,6 @@ namespace {
 
 using model::Fate;
 using model::Part;
-
-constexpr std::string_view storage_prefix = "storage:";
 
 /// What a block's parts take that products make, those first that are most worth a swap.
 struct Item {
@@ -59,45 +55,6 @@ plan::SwapDemand demand_of(Rates const& rates, plan::SwapCompany const& company,
 }
 
 }  // namespace
-
-std::string describe(Policy const& policy) {
-  switch (policy.rule) {
-    case Policy::Rule::automatic:
-      return "auto";
-    case Policy::Rule::keep:
-      return "keep";
-    case Policy::Rule::recompute:
-      return "recompute";
-    case Policy::Rule::swap:
-      break;
-  }
-  if (policy.share == 1.0) {
-    return policy.storage ? "storage" : "host";
-  }
-  return fmt::format("{}{:.3g}", policy.storage ? storage_prefix : "", policy.share);
-}
-
-Policy parse_policy(std::string const& text) {
-  using Rule = Policy::Rule;
-  for (Policy const& named : {Policy{Rule::automatic}, Policy{Rule::keep}, Policy{Rule::recompute},
-                              Policy{Rule::swap}, Policy{Rule::swap, 1.0, true}}) {
-    if (text == describe(named)) {
-      return named;
-    }
-  }
-  bool const storage = text.starts_with(storage_prefix);
-  auto const number = std::string_view{text}.substr(storage ? storage_prefix.size() : 0);
-  double share{};
-  auto const [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
-  if (error != std::errc{} || end != number.data() + number.size() ||
-      !(share >= 0.0 && share <= 1.0)) {
-    throw UsageError{fmt::format(
-        "'{}' is none of auto, keep, recompute, host, storage, X and storage:X, where X is "
-        "a share from 0 to 1",
-        text)};
-  }
-  return {Rule::swap, share, storage};
-}
 
 template <class T>
 std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims const& dims,

@@ -1,34 +1,14 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
+#include "activations/policy.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
 #include "model/fates.hpp"
 #include "plan/swapping.hpp"
 
 namespace offstage::activations {
-
-/// train.activations: what becomes of the blocks' activations between forward and backward. No bit depends on it.
-struct Policy {
-  enum class Rule : std::uint8_t {
-    automatic,  ///< one of the others, by what the device has room for
-    keep,       ///< all stay on the device
-    recompute,  ///< the blocks' inputs stay, the rest is computed again
-    swap        ///< the inputs leave, and `share` of what products make; the rest is computed again
-  };
-  Rule rule = Rule::automatic;
-  double share = 1.0;  ///< share of the bytes, in [0, 1] (Fuyou's swap coefficient)
-  /// Parts that leave go to the storage paths as far as host memory has no room.
-  bool storage = false;
-};
-
-/// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as parse_policy takes them.
-[[nodiscard]] std::string describe(Policy const& policy);
-/// Errors: UsageError, without the key's name.
-[[nodiscard]] Policy parse_policy(std::string const& text);
 
 /// The fates of each block, in type T; `automatic` counts as `keep`. Where not all can be swapped, the parts whose
 /// recomputation takes most operations per byte are (Fuyou equation 12), in all blocks; those of the last such part in blocks

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "checkpoint/meta.hpp"
 #include "checkpoint/optimizer_state.hpp"
 #include "checkpoint/removal.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/save_stats.hpp"
 #include "checkpoint/split_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
@@ -35,42 +37,6 @@ class LevelParts;
 class NodeFile;
 class PartnerCopies;
 class ReadAhead;
-
-/// Everything that a restart needs beside the state itself.
-struct Meta {
-  std::int64_t step{};     ///< steps done
-  std::int64_t samples{};  ///< sequences consumed: the data position
-  std::uint64_t seed{};    ///< with step and samples this is the whole random state
-  double loss_scale = 1.0;
-  std::int64_t loss_scale_steps{};  ///< since it changed
-  double learning_rate{};    ///< of the last step; the schedule itself is a function of the step
-  std::int64_t bad_steps{};  ///< non-finite steps in a row so far
-  std::int64_t optimizer_step{};  ///< the optimizer's t: steps that were not skipped
-  OptimizerState state;
-  state::ModelShape model;
-  std::string configuration;  ///< effective configuration, "key=value" lines, and "tokens=N", seen
-  std::string program;        ///< version and build that wrote it
-  std::int64_t threads{};     ///< run.threads
-  std::int64_t ranks{};
-};
-
-/// What one save did.
-struct SaveStats {
-  std::string path;
-  Seconds seconds{};  ///< of the work, of the rank that took longest
-  Seconds paused{};   ///< of `seconds`, what a rate made it longer: a save that hurries does not
-  Seconds stood_still{};  ///< inside begin_save and finish_save, waiting for other ranks included
-  Bytes bytes{};          ///< written by this rank
-  Bytes referred{};       ///< here by reference, of all ranks
-  bool in_two_parts{};    ///< by begin_save and finish_save
-};
-
-/// Figures of one copy to partners.
-struct CopyStats {
-  std::int64_t step{};
-  Bytes bytes{};  ///< of all nodes
-  Seconds seconds{};
-};
 
 /// How fast this rank writes what the tiers hold, beside updates.
 struct SaveRate {

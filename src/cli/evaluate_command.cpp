@@ -35,7 +35,7 @@ constexpr char const* usage_text =
     "  --data FILE,FILE      files of tokens, as data.valid names them; a mask beside one says "
     "which count\n"
     "  --sequence N          tokens of a window [1024, or model.max-sequence if that is less]\n"
-    "  --micro-batch N       windows that a rank takes at once [1]\n"
+    "  --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]\n"
     "  --windows N           only the first N windows; 0: all [0]\n"
     "  --format F            auto, text, megatron, llmc or nanogpt [auto]\n"
     "  --cross-documents X   true, false or whole, as data.cross-documents [true]\n"
@@ -58,7 +58,7 @@ GivenOptions parse(Arguments const& arguments) {
   add("from", text()->required());
   add("data", text()->required());
   for (auto const& [name, value] : {std::pair{"sequence", "0"},
-                                    {"micro-batch", "1"},
+                                    {"micro-batch", "0"},
                                     {"windows", "0"},
                                     {"format", "auto"},
                                     {"cross-documents", "true"},
@@ -107,7 +107,7 @@ train::EvaluationTask task_of(GivenOptions const& given) {
   }
   task.options = data_options(given);
   task.micro_batch =
-      number<std::int64_t>("micro-batch", text_of(given, "micro-batch"), 1, 1'000'000);
+      number<std::int64_t>("micro-batch", text_of(given, "micro-batch"), 0, 1'000'000);
   task.most_windows =
       number<std::int64_t>("windows", text_of(given, "windows"), 0, 1'000'000'000'000);
   task.dtype = choice<DType>(given, "dtype",
@@ -125,9 +125,11 @@ void print(train::Evaluation const& done, Seconds elapsed) {
     log::info("{}", line.substr(line.find(' ') + 1));  // without the name of a key
   }
   log::info(
-      "loss {:.7f} nats per token, perplexity {:.7g}, over {} targets in {} windows of {}, {}",
+      "loss {:.7f} nats per token, perplexity {:.7g}, over {} targets in {} windows of {}, {} at a "
+      "time, "
+      "{}",
       done.mean.loss, std::exp(done.mean.loss), done.mean.targets, done.windows, done.sequence,
-      format_duration(elapsed));
+      done.micro_batch, format_duration(elapsed));
 }
 
 }  // namespace

@@ -249,8 +249,9 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
   CommandLine result;
   for (po::option const& option : options) {
     if (option.position_key >= 0 || option.string_key.empty()) {
-      throw UsageError{fmt::format("unexpected argument '{}'; options are --section.key=value",
-                                   fmt::join(option.original_tokens, " "))};
+      throw UsageError{
+          fmt::format("unexpected argument '{}'; options are --section.key=value and --config FILE",
+                      fmt::join(option.original_tokens, " "))};
     }
     if (option.unregistered) {
       throw unknown_key(option.string_key, "command line", extra);

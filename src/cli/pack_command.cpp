@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,12 +15,15 @@
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "base/version.hpp"
 #include "cli/command_options.hpp"
 #include "data/input_file.hpp"
 #include "data/lookalikes.hpp"
+#include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
 #include "pack/globs.hpp"
 #include "pack/packer.hpp"
+#include "pack/progress_file.hpp"
 #include "pack/template.hpp"
 #include "tokens/open_tokenizer.hpp"
 
@@ -36,7 +40,9 @@ constexpr char const* usage_text =
     "PREFIX.mask\n"
     "says which of their tokens count in the loss. Nothing is overwritten; the files get their "
     "names when they\n"
-    "are whole.\n"
+    "are whole. After a pack that was killed or failed, the same command goes on where it was; "
+    "PREFIX.pack.part\n"
+    "says where, and removing the .part files begins anew.\n"
     "  --from TEXT...        text, or JSON lines where the name ends in .jsonl; also as .gz or "
     ".zst; '*', '?'\n"
     "                        and [abc] stand for several files\n"
@@ -65,6 +71,7 @@ constexpr char const* usage_text =
     "  --add-special-tokens yes|no  what the tokenizer puts around a text, a beginning say [no]\n"
     "  --threads N           that encode [the cores that this process may use]\n"
     "  --progress SECONDS    between lines that say how far it is; 0: none [10]\n"
+    "  --save SECONDS        between places from which the same command goes on [30]\n"
     "\n"
     "  offstage data pack --from 'web/*.jsonl.zst' --to web --tokenizer=llama/tokenizer.json "
     "--format=megatron\n"
@@ -89,6 +96,7 @@ GivenOptions parse(Arguments const& arguments) {
   add("add-special-tokens", text()->default_value("no"));
   add("threads", text());
   add("progress", text()->default_value("10"));
+  add("save", text()->default_value("30"));
   return parse_command_options(arguments, options, "data pack");
 }
 
@@ -207,25 +215,97 @@ std::int64_t whole(GivenOptions const& given, char const* option, std::int64_t l
 /// Says how far it is, not more often than asked for.
 class Teller {
  public:
-  explicit Teller(Seconds every) : every_{every} {}
+  Teller(Seconds every, pack::Progress const& begin) : every_{every}, begin_{begin} {}
 
   void tell(pack::Progress const& progress, std::int64_t tokens) {
-    if (every_.count() == 0.0 || last_.elapsed() < every_ || progress.read == 0) {
+    if (every_.count() == 0.0 || last_.elapsed() < every_ || progress.read == begin_.read) {
       return;
     }
     static_cast<void>(last_.lap());
     double const seconds = since_.elapsed().count();
-    double const share = static_cast<double>(progress.read) / static_cast<double>(progress.total);
+    auto const total = static_cast<double>(progress.total);
+    auto const left = static_cast<double>(progress.total - progress.read);
     log::info("{:.1f} % of {}: {} tokens, {:.1f} MB of text per second, {:.0f} s left",
-              100.0 * share, format_bytes(progress.total), tokens,
-              static_cast<double>(progress.text) / seconds / 1e6, seconds * (1.0 / share - 1.0));
+              100.0 * static_cast<double>(progress.read) / total, format_bytes(progress.total),
+              tokens, static_cast<double>(progress.text - begin_.text) / seconds / 1e6,
+              seconds * left / static_cast<double>(progress.read - begin_.read));
   }
 
  private:
   Seconds every_;
+  pack::Progress begin_;
   Stopwatch since_;
   Stopwatch last_;
 };
+
+/// The contents of a file, by their checksum.
+std::string contents_of(std::string const& path, char const* key) {
+  data::InputFile const file{path, key};
+  data::RunningChecksum checksum;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(MiB));
+  for (Bytes done = 0; done < file.size(); done += std::ssize(buffer)) {
+    buffer.resize(static_cast<std::size_t>(std::min(MiB, file.size() - done)));
+    file.read(done, buffer);
+    checksum.add(buffer);
+  }
+  return fmt::format("with contents {:016x}", checksum.value());
+}
+
+/// All that tokens depend on but the texts.
+pack::Request request_of(GivenOptions const& given, std::optional<std::int32_t> end) {
+  pack::Request request{{"offstage", version()}};
+  for (char const* const name : {"format", "documents", "longest", "add-special-tokens"}) {
+    request.emplace_back(fmt::format("--{}", name), given[name].as<std::string>());
+  }
+  request.emplace_back("--end-token", end ? fmt::format("token {}", *end) : "none");
+  request.emplace_back("--field",
+                       given.contains("field") ? given["field"].as<std::string>() : "left out");
+  auto const tokenizer = tokens::tokenizer_file(given["tokenizer"].as<std::string>());
+  request.emplace_back("--tokenizer", tokenizer ? contents_of(*tokenizer, "--tokenizer") : "bytes");
+  request.emplace_back("--template",
+                       given.contains("template")
+                           ? contents_of(given["template"].as<std::string>(), "--template")
+                           : "left out");
+  return request;
+}
+
+struct Output {
+  std::string prefix;
+  data::Format format;
+};
+
+/// How often what is told and saved, in seconds.
+struct Every {
+  Seconds progress;
+  Seconds save;
+};
+
+/// Goes on from what `file` has saved until the token files lack only their names, which it saves.
+void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Output const& output,
+                  Every const& every, pack::ProgressFile& file) {
+  pack::Progress begin;
+  if (file.saved()) {
+    begin = file.saved()->progress;
+    log::info("{}: a pack before came to {} tokens in {} documents; goes on there", file.path(),
+              file.saved()->written.tokens, file.saved()->written.documents);
+  }
+  data::TokenWriter writer{output.prefix, output.format, tokenizer.vocab(), task.form != nullptr,
+                           file.begun()};
+  Teller teller{every.progress, begin};
+  Stopwatch since_save;
+  auto const done = pack::pack(task, tokenizer, writer, begin, [&](pack::Progress const& progress) {
+    teller.tell(progress, writer.tokens());
+    if (since_save.elapsed() >= every.save) {
+      file.save({progress, writer.save()});
+      writer.keep();
+      static_cast<void>(since_save.lap());
+    }
+  });
+  warn_of_conversations(done.conversations, task.longest);
+  writer.finish();
+  file.save({done, {writer.tokens(), writer.documents()}, true});
+  writer.keep();
+}
 
 }  // namespace
 
@@ -235,12 +315,11 @@ ExitCode pack_command(Arguments const& arguments) {
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   auto const given = parse(arguments);
-  auto const format = choice<data::Format>(given, "format",
-                                           {{"megatron", data::Format::megatron},
-                                            {"llmc", data::Format::llmc},
-                                            {"nanogpt", data::Format::nanogpt}});
   bool const framed = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
-  auto const prefix = prefix_of(given);
+  Output const output{prefix_of(given), choice<data::Format>(given, "format",
+                                                             {{"megatron", data::Format::megatron},
+                                                              {"llmc", data::Format::llmc},
+                                                              {"nanogpt", data::Format::nanogpt}})};
   pack::Task task;
   task.texts = texts_of(given);
   warn_of_lookalikes(task.texts);
@@ -252,7 +331,10 @@ ExitCode pack_command(Arguments const& arguments) {
   task.threads = given.contains("threads")
                      ? static_cast<int>(whole(given, "threads", 1, 1024))
                      : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Teller teller{Seconds{static_cast<double>(whole(given, "progress", 0, 1'000'000))}};
+  auto const seconds = [&](char const* option) {
+    return Seconds{static_cast<double>(whole(given, option, 0, 1'000'000))};
+  };
+  Every const every{seconds("progress"), seconds("save")};
   auto const tokenizer =
       tokens::open_tokenizer(given["tokenizer"].as<std::string>(), "--tokenizer");
   task.end = end_of(given, *tokenizer);
@@ -264,22 +346,32 @@ ExitCode pack_command(Arguments const& arguments) {
     task.form = &*form;
   }
 
-  data::TokenWriter writer{prefix, format, tokenizer->vocab(), has_template};
-  auto const done = pack::pack(task, *tokenizer, writer, [&](pack::Progress const& progress) {
-    teller.tell(progress, writer.tokens());
-  });
-  warn_of_conversations(done.conversations, task.longest);
-  writer.commit();
+  pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};
+  try {
+    if (!file.saved() || !file.saved()->is_whole) {
+      write_tokens(task, *tokenizer, output, every, file);
+    }
+    data::name_token_files(output.prefix, output.format, has_template);
+  } catch (...) {
+    if (file.saved()) {
+      log::info("{}: the same command goes on behind {} tokens", file.path(),
+                file.saved()->written.tokens);
+    }
+    throw;
+  }
+  auto const [done, written, is_whole] = *file.saved();
+  file.remove();
+  auto const tokens = fmt::format(
+      "{}.bin: {} tokens of type {} in {}", output.prefix, written.tokens,
+      name_of(data::token_type_for(output.format, tokenizer->vocab())), written.documents);
   if (has_template) {
-    log::info("{}.bin: {} tokens of type {} in {} conversations; {}.mask: {:.1f} % of them count",
-              prefix, writer.tokens(), name_of(writer.type()), writer.documents(), prefix,
+    log::info("{} conversations; {}.mask: {:.1f} % of them count", tokens, output.prefix,
               100.0 * static_cast<double>(done.conversations.counted) /
-                  static_cast<double>(writer.tokens()));
+                  static_cast<double>(written.tokens));
     return ExitCode::done;
   }
-  log::info("{}.bin: {} tokens of type {} in {} documents from {} bytes, {:.2f} bytes a token{}",
-            prefix, writer.tokens(), name_of(writer.type()), writer.documents(), done.text,
-            static_cast<double>(done.text) / static_cast<double>(writer.tokens()),
+  log::info("{} documents from {} bytes, {:.2f} bytes a token{}", tokens, done.text,
+            static_cast<double>(done.text) / static_cast<double>(written.tokens),
             task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
   return ExitCode::done;
 }

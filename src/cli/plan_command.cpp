@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/rate.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -89,7 +90,7 @@ void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
 }
 
 std::string rate_text(double rate) {
-  return rate > 0.0 ? fmt::format("{:.2f} GB/s", rate / 1e9) : std::string{"?"};
+  return rate > 0.0 ? format_rate(rate) : std::string{"?"};
 }
 
 void print_paths(train::Forecast const& forecast) {

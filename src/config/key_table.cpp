@@ -396,7 +396,7 @@ constexpr std::array keys{
     Key{"tiers.evict", "farthest|oldest", "farthest",
         "what leaves host memory first: what this step needs no more, or what was used longest ago",
         [](RunConfig& c, Text t) {
-          using tiers::Evict;
+          using plan::Evict;
           c.storage.evict =
               choice<Evict>(t, {{"farthest", Evict::farthest}, {"oldest", Evict::oldest}});
         }},

@@ -6,21 +6,24 @@
 #include <string_view>
 #include <vector>
 
-#include "activations/choice.hpp"
+#include "activations/policy.hpp"
 #include "base/dtype.hpp"
 #include "base/state_layout.hpp"
 #include "base/units.hpp"
-#include "data/dataset.hpp"
+#include "data/mixture.hpp"
+#include "data/token_file.hpp"
+#include "data/window_packing.hpp"
 #include "device/device.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "parameters/home.hpp"
+#include "plan/extent_cache.hpp"
 #include "plan/order.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
 #include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
 #include "tiers/path_settings.hpp"
-#include "tiers/virtual_tiers.hpp"
+#include "tiers/verify.hpp"
 
 namespace offstage::config {
 
@@ -179,7 +182,7 @@ struct StoragePolicy {
   plan::SplitPolicy split;                                 ///< tiers.split
   tiers::Verify verify = tiers::Verify::always;            ///< tiers.verify
   Bytes most_cache = -1;                                   ///< tiers.cache, per node; -1: auto
-  tiers::Evict evict = tiers::Evict::farthest;             ///< tiers.evict
+  plan::Evict evict = plan::Evict::farthest;               ///< tiers.evict
   plan::UpdateOrder order = plan::UpdateOrder::alternate;  ///< update.order
   bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
   SplitParameters split_parameters = SplitParameters::automatic;

@@ -16,13 +16,6 @@
 
 namespace offstage::data {
 
-/// data.cross-documents: which tokens share a window.
-enum class WindowRule {
-  crossing,  ///< true: those that lie one behind the other, whatever their documents
-  apart,     ///< false: those of one document
-  whole,     ///< whole: those of whole documents, as many as fit
-};
-
 struct DatasetOptions {
   std::string key;  ///< "data.train"
   Format format = Format::automatic;

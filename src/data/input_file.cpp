@@ -71,6 +71,7 @@ InputFile::InputFile(std::string const& path, std::string const& key)
     fail("the file is empty; name a file with something in it");
   }
   size_ = status.st_size;
+  modified_ = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 std::string InputFile::name() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -34,6 +35,8 @@ class InputFile final : public ByteSource {
 
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
   [[nodiscard]] Bytes size() const override { return size_; }
+  /// When the contents last changed, in nanoseconds since 1970.
+  [[nodiscard]] std::int64_t modified() const noexcept { return modified_; }
   [[nodiscard]] std::string name() const override;
   void read(Bytes offset, std::span<std::byte> out) const override;
 
@@ -55,6 +58,7 @@ class InputFile final : public ByteSource {
   std::string key_;
   Descriptor file_;
   Bytes size_{};
+  std::int64_t modified_{};
 };
 
 }  // namespace offstage::data

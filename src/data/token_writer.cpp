@@ -1,21 +1,15 @@
 #include "data/token_writer.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -23,6 +17,7 @@
 #include "data/llmc_header.hpp"
 #include "data/loss_mask.hpp"
 #include "data/megatron_index.hpp"
+#include "data/part_file.hpp"
 
 namespace offstage::data {
 namespace {
@@ -30,148 +25,29 @@ namespace {
 constexpr std::int64_t u16_tokens = 65'536;
 constexpr std::int64_t largest_i32 = std::numeric_limits<std::int32_t>::max();
 
-TokenType type_for(Format format, std::int64_t vocab) {
-  require(vocab >= 1 && vocab <= largest_i32, "TokenWriter: no such vocabulary");
-  if (vocab <= u16_tokens) {
-    return TokenType::u16;
-  }
-  if (format == Format::nanogpt) {
-    throw UsageError{
-        fmt::format("nanogpt data holds u16 tokens, at most {} of them, but the tokenizer has {}; "
-                    "use --format=megatron",
-                    u16_tokens, vocab)};
-  }
-  return format == Format::megatron ? TokenType::i32 : TokenType::u32;
-}
-
-void refuse_existing(std::string const& path, char const* what) {
-  struct stat status {};
-  if (lstat(path.c_str(), &status) == 0) {
-    throw UsageError{fmt::format("{} is there already; {}", path, what)};
-  }
-}
-
-/// A file under another name until it is whole. Appends through a buffer.
-class PartFile {
- public:
-  explicit PartFile(std::string path) : path_{std::move(path)}, part_{path_ + ".part"} {
-    refuse_existing(path_, "it is never overwritten; remove it or use another prefix");
-    file_ = open(part_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0 && errno == EEXIST) {
-      refuse_existing(part_,
-                      "a pack at work or one that was killed left it; remove it if the latter");
-    }
-    if (file_ < 0) {
-      throw IoError{"cannot create", part_, errno};
-    }
-    buffer_.reserve(static_cast<std::size_t>(MiB));
-  }
-  ~PartFile() {
-    close(file_);
-    if (!named_) {
-      unlink(part_.c_str());
-    }
-  }
-  PartFile(PartFile const&) = delete;
-  PartFile& operator=(PartFile const&) = delete;
-
-  void append(std::span<std::byte const> bytes) {
-    if (buffer_.size() + bytes.size() > buffer_.capacity()) {
-      flush();
-    }
-    if (bytes.size() > buffer_.capacity()) {
-      write_at(size_, bytes);
-      size_ += static_cast<Bytes>(bytes.size());
-      return;
-    }
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  }
-
-  void flush() {
-    write_at(size_, buffer_);
-    size_ += static_cast<Bytes>(buffer_.size());
-    buffer_.clear();
-  }
-
-  void write_at(Bytes offset, std::span<std::byte const> bytes) {
-    while (!bytes.empty()) {
-      auto const count = pwrite(file_, bytes.data(), bytes.size(), offset);
-      if (count < 0 && errno == EINTR) {
-        continue;
-      }
-      if (count < 0) {
-        throw IoError{"cannot write", part_, errno};
-      }
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-      offset += count;
-    }
-  }
-
-  /// Of what was flushed.
-  void read_at(Bytes offset, std::span<std::byte> out) const {
-    while (!out.empty()) {
-      auto const count = pread(file_, out.data(), out.size(), offset);
-      if (count < 0 && errno == EINTR) {
-        continue;
-      }
-      if (count <= 0) {
-        throw IoError{"cannot read again", part_, count < 0 ? errno : EIO};
-      }
-      out = out.subspan(static_cast<std::size_t>(count));
-      offset += count;
-    }
-  }
-
-  void sync() {
-    flush();
-    if (fsync(file_) != 0) {
-      throw IoError{"cannot write", part_, errno};
-    }
-  }
-
-  void name() {
-    refuse_existing(path_, "somebody wrote it meanwhile; remove it or use another prefix");
-    if (std::rename(part_.c_str(), path_.c_str()) != 0) {
-      throw IoError{"cannot rename", part_, errno};
-    }
-    named_ = true;
-  }
-
-  [[nodiscard]] std::string const& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-  std::string part_;
-  int file_ = -1;
-  bool named_{};
-  Bytes size_{};  ///< without the buffer
-  std::vector<std::byte> buffer_;
-};
-
 template <class T>
 std::span<std::byte const> bytes_of(T const& value) {
   return std::as_bytes(std::span{&value, 1});
 }
 
-void sync_directory(std::string const& file) {
-  auto folder = std::filesystem::path{file}.parent_path();
-  int const descriptor = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
-  bool const done = descriptor >= 0 && fsync(descriptor) == 0;
-  int const error = errno;
-  if (descriptor >= 0) {
-    close(descriptor);
+std::optional<Bytes> begun_bytes(std::optional<Written> const& begun, Bytes header, Bytes rest) {
+  if (!begun) {
+    return std::nullopt;
   }
-  if (!done && error != EINVAL) {
-    throw IoError{"cannot write", folder.empty() ? "." : folder.string(), error};
-  }
+  return begun->tokens == 0 ? 0 : header + rest;
 }
 
 /// The index, in the order in which it comes to be: lengths while documents come, the rest at the end.
 class IndexWriter {
  public:
-  IndexWriter(std::string const& path, TokenType type) : file_{path}, type_{type} {
-    std::array<std::byte, megatron_header_bytes> const room{};
-    file_.append(room);
+  IndexWriter(std::string const& path, TokenType type, std::optional<Written> const& begun)
+      : file_{path, begun_bytes(begun, megatron_header_bytes, begun ? 4 * begun->documents : 0)},
+        type_{type} {
+    if (begun && begun->tokens > 0) {
+      count_ = begun->documents;
+    } else {
+      file_.append(std::array<std::byte, megatron_header_bytes>{});
+    }
   }
 
   void add(std::int64_t length) {
@@ -219,20 +95,26 @@ class IndexWriter {
 /// The mask, whose header comes last.
 class MaskWriter {
  public:
-  explicit MaskWriter(std::string const& path) : file_{path} {
-    std::array<std::byte, mask_header_bytes> const room{};
-    file_.append(room);
+  MaskWriter(std::string const& path, std::optional<Written> const& begun)
+      : file_{path, begun_bytes(begun, mask_header_bytes, begun ? begun->tokens : 0)} {
+    if (!begun || begun->tokens == 0) {
+      file_.append(std::array<std::byte, mask_header_bytes>{});
+    }
   }
 
   void add(std::span<std::int32_t const> tokens, std::span<std::uint8_t const> mask) {
     require(mask.size() == tokens.size() &&
                 std::ranges::all_of(mask, [](std::uint8_t byte) { return byte <= 1; }),
             "TokenWriter: 0 or 1 for each token");
-    tokens_.add(std::as_bytes(tokens));
-    mask_.add(std::as_bytes(mask));
-    count_ += mask.size();
-    counted_ += static_cast<std::uint64_t>(std::ranges::count(mask, 1));
+    count(tokens, mask);
     file_.append(std::as_bytes(mask));
+  }
+  /// Counts tokens whose mask is in the file already.
+  void count_again(std::span<std::int32_t const> tokens) {
+    std::vector<std::uint8_t> mask(tokens.size());
+    file_.read_at(mask_header_bytes + static_cast<Bytes>(count_),
+                  std::as_writable_bytes(std::span{mask}));
+    count(tokens, mask);
   }
 
   void finish() {
@@ -242,12 +124,18 @@ class MaskWriter {
     file_.flush();
     file_.write_at(0, std::as_bytes(std::span{mask_magic, 8}));
     file_.write_at(8, bytes_of(std::array{count_, counted_, tokens_.value(), mask_.value()}));
-    file_.sync();
   }
 
   [[nodiscard]] PartFile& file() noexcept { return file_; }
 
  private:
+  void count(std::span<std::int32_t const> tokens, std::span<std::uint8_t const> mask) {
+    tokens_.add(std::as_bytes(tokens));
+    mask_.add(std::as_bytes(mask));
+    count_ += mask.size();
+    counted_ += static_cast<std::uint64_t>(std::ranges::count(mask, 1));
+  }
+
   PartFile file_;
   RunningChecksum tokens_;
   RunningChecksum mask_;
@@ -255,22 +143,68 @@ class MaskWriter {
   std::uint64_t counted_{};
 };
 
+Bytes header_bytes(Format format) {
+  return format == Format::llmc ? llmc_header_bytes : 0;
+}
+
+bool is_there(std::string const& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0;
+}
+
+void name_part(std::string const& path) {
+  auto const part = part_of(path);
+  if (!is_there(part)) {
+    if (!is_there(path)) {
+      throw DataError{fmt::format("neither {} nor {} is there", path, part)};
+    }
+    return;
+  }
+  refuse_existing(path, "somebody wrote it meanwhile; move it away and give the command again");
+  if (std::rename(part.c_str(), path.c_str()) != 0) {
+    throw IoError{"cannot rename", part, errno};
+  }
+}
+
 }  // namespace
+
+TokenType token_type_for(Format format, std::int64_t vocab) {
+  require(vocab >= 1 && vocab <= largest_i32, "TokenWriter: no such vocabulary");
+  if (vocab <= u16_tokens) {
+    return TokenType::u16;
+  }
+  if (format == Format::nanogpt) {
+    throw UsageError{
+        fmt::format("nanogpt data holds u16 tokens, at most {} of them, but the tokenizer has {}; "
+                    "use --format=megatron",
+                    u16_tokens, vocab)};
+  }
+  return format == Format::megatron ? TokenType::i32 : TokenType::u32;
+}
 
 class TokenWriter::Implementation {
  public:
-  Implementation(std::string const& prefix, Format format, std::int64_t vocab, bool has_mask)
-      : format_{format}, type_{type_for(format, vocab)}, vocab_{vocab}, data_{prefix + ".bin"} {
+  Implementation(std::string const& prefix, Format format, std::int64_t vocab, bool has_mask,
+                 std::optional<Written> const& begun)
+      : format_{format},
+        type_{token_type_for(format, vocab)},
+        vocab_{vocab},
+        data_{prefix + ".bin", begun_bytes(begun, header_bytes(format),
+                                           begun ? begun->tokens * size_of(type_) : 0)} {
     auto const mask = mask_path_of(data_.path());
     refuse_existing(mask, "it is of other tokens; remove it or use another prefix");
     if (has_mask) {
-      mask_.emplace(mask);
+      mask_.emplace(mask, begun);
     }
     if (format == Format::megatron) {
-      index_.emplace(prefix + ".idx", type_);
+      index_.emplace(prefix + ".idx", type_, begun);
     }
-    if (format == Format::llmc) {
-      data_.append(std::vector<std::byte>(static_cast<std::size_t>(llmc_header_bytes)));
+    if (begun && begun->tokens > 0) {
+      tokens_ = begun->tokens;
+      documents_ = begun->documents;
+      count_mask_again();
+    } else {
+      data_.append(std::vector<std::byte>(static_cast<std::size_t>(header_bytes(format))));
     }
   }
 
@@ -321,7 +255,13 @@ class TokenWriter::Implementation {
     in_document_ = 0;
   }
 
-  void commit() {
+  Written save() {
+    require(in_document_ == 0, "TokenWriter: save within a document");
+    sync();
+    return {tokens_, documents_};
+  }
+
+  void finish() {
     end_document();
     if (tokens_ == 0) {
       throw DataError{fmt::format("{}: the text gave no token", data_.path())};
@@ -334,19 +274,23 @@ class TokenWriter::Implementation {
       data_.flush();
       data_.write_at(0, std::as_bytes(std::span{header}));
     }
-    data_.sync();
     if (mask_) {
       mask_->finish();
-      mask_->file().name();
     }
     if (index_) {
       index_->finish();
-      index_->file().sync();
-      // A .bin alone would pass for another format, an .idx alone for nothing.
-      index_->file().name();
     }
-    data_.name();
-    sync_directory(data_.path());
+    sync();
+  }
+
+  void keep() noexcept {
+    data_.keep();
+    if (mask_) {
+      mask_->file().keep();
+    }
+    if (index_) {
+      index_->file().keep();
+    }
   }
 
   [[nodiscard]] TokenType type() const noexcept { return type_; }
@@ -354,6 +298,36 @@ class TokenWriter::Implementation {
   [[nodiscard]] std::int64_t documents() const noexcept { return documents_; }
 
  private:
+  void sync() {
+    data_.sync();
+    if (mask_) {
+      mask_->file().sync();
+    }
+    if (index_) {
+      index_->file().sync();
+    }
+    sync_directory(data_.path());
+  }
+
+  /// Reads tokens that were written before, for the checksums of the mask.
+  void count_mask_again() {
+    constexpr std::int64_t piece = 65'536;
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint16_t> narrow;
+    for (std::int64_t first = 0; mask_ && first < tokens_; first += piece) {
+      tokens.resize(static_cast<std::size_t>(std::min(piece, tokens_ - first)));
+      narrow.resize(tokens.size());
+      auto const from = header_bytes(format_) + first * size_of(type_);
+      if (type_ == TokenType::u16) {
+        data_.read_at(from, std::as_writable_bytes(std::span{narrow}));
+        std::ranges::copy(narrow, tokens.begin());
+      } else {
+        data_.read_at(from, std::as_writable_bytes(std::span{tokens}));
+      }
+      mask_->count_again(tokens);
+    }
+  }
+
   Format format_;
   TokenType type_;
   std::int64_t vocab_;
@@ -366,10 +340,10 @@ class TokenWriter::Implementation {
 };
 
 TokenWriter::TokenWriter(std::string const& prefix, Format format, std::int64_t vocab,
-                         bool has_mask) {
+                         bool has_mask, std::optional<Written> begun) {
   require(format == Format::megatron || format == Format::llmc || format == Format::nanogpt,
           "TokenWriter: no format to write");
-  implementation_ = std::make_unique<Implementation>(prefix, format, vocab, has_mask);
+  implementation_ = std::make_unique<Implementation>(prefix, format, vocab, has_mask, begun);
 }
 TokenWriter::~TokenWriter() = default;
 
@@ -379,8 +353,14 @@ void TokenWriter::write(std::span<std::int32_t const> tokens, std::span<std::uin
 void TokenWriter::end_document() {
   implementation_->end_document();
 }
-void TokenWriter::commit() {
-  implementation_->commit();
+Written TokenWriter::save() {
+  return implementation_->save();
+}
+void TokenWriter::finish() {
+  implementation_->finish();
+}
+void TokenWriter::keep() noexcept {
+  implementation_->keep();
 }
 TokenType TokenWriter::type() const noexcept {
   return implementation_->type();
@@ -390,6 +370,19 @@ std::int64_t TokenWriter::tokens() const noexcept {
 }
 std::int64_t TokenWriter::documents() const noexcept {
   return implementation_->documents();
+}
+
+void name_token_files(std::string const& prefix, Format format, bool has_mask) {
+  auto const data = prefix + ".bin";
+  if (has_mask) {
+    name_part(mask_path_of(data));
+  }
+  if (format == Format::megatron) {
+    name_part(prefix + ".idx");
+  }
+  // A .bin alone would pass for another format, an .idx alone for nothing.
+  name_part(data);
+  sync_directory(data);
 }
 
 }  // namespace offstage::data

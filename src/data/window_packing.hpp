@@ -6,6 +6,13 @@
 
 namespace offstage::data {
 
+/// data.cross-documents: which tokens share a window.
+enum class WindowRule {
+  crossing,  ///< true: those that lie one behind the other, whatever their documents
+  apart,     ///< false: those of one document
+  whole,     ///< whole: those of whole documents, as many as fit
+};
+
 /// Windows of whole documents.
 struct PackedWindows {
   std::vector<std::int64_t> documents;  ///< their numbers, window by window, ascending in each

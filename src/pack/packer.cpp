@@ -16,6 +16,7 @@
 
 #include "base/thread.hpp"
 #include "data/byte_stream.hpp"
+#include "data/loss_mask.hpp"
 #include "pack/conversation.hpp"
 #include "pack/json_field.hpp"
 
@@ -32,6 +33,7 @@ struct Batch {
   std::int64_t first_line{};  ///< of the documents, where lines are documents
   std::vector<data::TextDocuments::Document> documents;
   Bytes bytes{};        ///< of the documents
+  Place behind;         ///< the documents
   Bytes read_so_far{};  ///< of all files
 
   std::vector<std::int32_t> tokens;
@@ -199,34 +201,83 @@ class Line {
   std::exception_ptr error_;
 };
 
-void read_text(Task const& task, Text const& text, Bytes before, Line& line) {
-  auto const stream = data::open_stream(text.path, task.key);
-  data::TextDocuments documents{*stream, text.documents};
-  std::int64_t count = 0;
+/// The documents of a text, which are counted and summed.
+class Source {
+ public:
+  Source(Task const& task, Text const& text, std::size_t index)
+      : stream_{data::open_stream(text.path, task.key)},
+        documents_{*stream_, text.documents},
+        index_{index} {}
+
+  [[nodiscard]] bool next(data::TextDocuments::Document& document) {
+    if (!documents_.next(document)) {
+      return false;
+    }
+    ++count_;
+    checksum_.add(std::as_bytes(std::span{document.text}));
+    checksum_.add(std::as_bytes(std::span{document.end}));
+    return true;
+  }
+  /// Reads up to a place that a pack before came to.
+  void skip_to(Place const& place) {
+    data::TextDocuments::Document document;
+    while (count_ < place.documents && next(document)) {
+    }
+    if (count_ < place.documents || (count_ > 0 && checksum_.value() != place.checksum)) {
+      stream_->file().fail(fmt::format(
+          "its first {} documents are not those that were packed before; give back the file as it "
+          "was, or remove the .part files to begin anew",
+          place.documents));
+    }
+  }
+
+  [[nodiscard]] Place place() const { return {index_, count_, checksum_.value()}; }
+  [[nodiscard]] Bytes done() const { return stream_->done(); }
+
+ private:
+  std::unique_ptr<data::ByteStream> stream_;
+  data::TextDocuments documents_;
+  data::RunningChecksum checksum_;
+  std::size_t index_;
+  std::int64_t count_{};
+};
+
+/// False if nobody wants the text any more.
+bool read_text(Text const& text, Source& source, Bytes before, Line& line) {
   bool more = true;
   while (more) {
     auto batch = std::make_unique<Batch>();
     batch->text = &text;
-    batch->first_line = count + 1;
+    batch->first_line = source.place().documents + 1;
     data::TextDocuments::Document document;
     while (batch->bytes < batch_bytes && batch->documents.size() < batch_documents &&
-           (more = documents.next(document))) {
+           (more = source.next(document))) {
       batch->bytes += static_cast<Bytes>(document.text.size() + document.end.size());
       batch->documents.push_back(std::move(document));
-      ++count;
     }
-    batch->read_so_far = before + stream->done();
+    batch->behind = more ? source.place() : Place{source.place().text + 1};
+    batch->read_so_far = before + source.done();
     if (!line.put(std::move(batch))) {
-      return;
+      return false;
     }
   }
+  return true;
 }
 
-void read_all(Task const& task, Line& line) {
+void read_all(Task const& task, Place const& begin, Line& line) {
   try {
     Bytes before = 0;
-    for (Text const& text : task.texts) {
-      read_text(task, text, before, line);
+    for (std::size_t i = 0; i < task.texts.size(); ++i) {
+      Text const& text = task.texts[i];
+      if (i >= begin.text) {
+        Source source{task, text, i};
+        if (i == begin.text) {
+          source.skip_to(begin);
+        }
+        if (!read_text(text, source, before, line)) {
+          return;
+        }
+      }
       before += data::InputFile{text.path, task.key}.size();
     }
     line.end(nullptr);
@@ -272,9 +323,10 @@ void add(Conversations const& batch, Conversations& all) {
 /// Threads end before what they use.
 class Threads {
  public:
-  Threads(Task const& task, data::Tokenizer const& tokenizer, Line& line) : line_{line} {
+  Threads(Task const& task, data::Tokenizer const& tokenizer, Place const& begin, Line& line)
+      : line_{line} {
     try {
-      threads_.emplace_back("pack read", [&] { read_all(task, line); });
+      threads_.emplace_back("pack read", [&] { read_all(task, begin, line); });
       for (int i = 0; i < task.threads; ++i) {
         threads_.emplace_back("pack encode", [&] { encode_all(task, tokenizer, line); });
       }
@@ -295,19 +347,21 @@ class Threads {
 }  // namespace
 
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
-              std::function<void(Progress const&)> const& on_progress) {
-  Progress progress;
+              Progress const& begin, std::function<void(Progress const&)> const& on_progress) {
+  Progress progress = begin;
+  progress.total = 0;
   for (Text const& text : task.texts) {
     progress.total +=
         data::InputFile{text.path, task.key}.size();  // found out before hours of work on others
   }
   Line line{task.threads * bytes_per_thread};
-  Threads const threads{task, tokenizer, line};
+  Threads const threads{task, tokenizer, begin.place, line};
   while (auto const batch = line.get()) {
     if (batch->error) {
       std::rethrow_exception(batch->error);
     }
     write_batch(*batch, writer);
+    progress.place = batch->behind;
     progress.read = batch->read_so_far;
     progress.text += batch->bytes;
     add(batch->conversations, progress.conversations);

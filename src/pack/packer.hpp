@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -40,24 +41,34 @@ struct Conversations {
   std::string first_without;  ///< the place of the first of these
 };
 
+/// A place between two documents of the texts.
+struct Place {
+  std::size_t text{};        ///< number of texts before, whole ones
+  std::int64_t documents{};  ///< documents of this text before
+  std::uint64_t checksum{};  ///< XXH3 of these documents and what parts them
+};
+
 struct Progress {
-  Bytes read{};   ///< of the files, packed or not
-  Bytes text{};   ///< of the documents
-  Bytes total{};  ///< of the files
+  Place place;
+  Bytes read{};   ///< bytes of the files, packed or not
+  Bytes text{};   ///< bytes of the documents
+  Bytes total{};  ///< bytes of all files
   Conversations conversations;
 };
 
 /// Turns texts into tokens, and with a template conversations into tokens and their mask. What is written depends on texts and tokenizer alone, in the texts'
 /// order.
 ///
+/// Resume:  `begin` is a progress that was told before; documents before its place are read again, as far as they lie in
+///          the text of the place, and not written.
 /// Memory:  text that is read and not written yet takes some 16 MiB per thread with its tokens, or
 ///          a document with its tokens where one is larger.
 /// Threads: starts its own. `on_progress` is called by the caller's, after each part that is
 ///          written.
-/// Errors:  DataError naming file and line for what is no text; those of ByteStream, Tokenizer and
+/// Errors:  DataError naming file and line for what is no text; DataError if documents before `begin` are others now; those of ByteStream, Tokenizer and
 ///          TokenWriter. The first one in the order of the texts is thrown, whatever the threads
 ///          do.
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
-              std::function<void(Progress const&)> const& on_progress);
+              Progress const& begin, std::function<void(Progress const&)> const& on_progress);
 
 }  // namespace offstage::pack

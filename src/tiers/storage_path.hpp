@@ -18,26 +18,12 @@
 #include "tiers/node_lock.hpp"
 #include "tiers/path_settings.hpp"
 #include "tiers/throttle.hpp"
+#include "tiers/traffic.hpp"
 
 namespace offstage::tiers {
 
 /// The most that one hold of a path transfers.
 constexpr Bytes path_hold_bytes = 64 * MiB;
-
-/// Traffic of this process through one path in one direction, without transfers that let others
-/// pass.
-struct DirectionTraffic {
-  Bytes bytes{};
-  std::int64_t transfers{};  ///< pieces of at most path_hold_bytes / PathSettings::threads each
-  Seconds seconds{};         ///< inside transfers until the next may begin, but those that failed
-  Seconds waited{};          ///< before them, for threads of this process and for other processes
-  Seconds longest_wait{};
-  Seconds longest_transfer{};
-};
-struct PathTraffic {
-  DirectionTraffic read;
-  DirectionTraffic write;
-};
 
 /// State of one path that the processes of a node share; all zeros at first.
 struct alignas(64) PathShared {

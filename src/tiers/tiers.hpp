@@ -11,30 +11,9 @@
 #include "base/units.hpp"
 #include "tiers/lease.hpp"
 #include "tiers/storage_path.hpp"
+#include "tiers/traffic.hpp"
 
 namespace offstage::tiers {
-
-/// Traffic through the tiers since the start, of this process.
-struct Traffic {
-  /// In the order of the configuration. That of all tiers that share these paths.
-  std::vector<PathTraffic> paths;
-  std::int64_t hits{};      ///< fetches that found their extent in host memory
-  std::int64_t misses{};    ///< fetches that read
-  Bytes fetched_bytes{};    ///< bytes of extents, hits included
-  Seconds fetch_seconds{};  ///< inside fetch, summed over threads, waiting included
-  Seconds flush_seconds{};  ///< inside commit, likewise
-
-  [[nodiscard]] Bytes read_bytes() const;
-  [[nodiscard]] Bytes write_bytes() const;
-};
-
-/// Where the current versions are (MLP Figure 10), in bytes of extents. Versions before those on trial
-/// are not counted.
-struct Residence {
-  Bytes device{};  ///< in device memory (DeviceTiers)
-  Bytes host{};
-  std::vector<Bytes> paths;
-};
 
 /// Space of a file of slots on one path, this rank.
 struct PathSpace {

@@ -13,15 +13,11 @@
 #include "tiers/kept_files.hpp"
 #include "tiers/storage_path.hpp"
 #include "tiers/tiers.hpp"
+#include "tiers/verify.hpp"
 
 namespace offstage::tiers {
 
 using plan::Evict;
-
-/// tiers.verify: which fetches from storage compare the checksum.
-enum class Verify { always, sample, off };
-/// `sample` verifies one read in so many.
-constexpr std::int64_t verify_sample = 16;
 
 struct VirtualSettings {
   std::shared_ptr<PathSet> paths;  ///< null or empty: everything in host memory

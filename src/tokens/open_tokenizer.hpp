@@ -1,11 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/tokenizer.hpp"
 
 namespace offstage::tokens {
+
+/// The file that open_tokenizer() reads; null for "bytes".
+[[nodiscard]] std::optional<std::string> tokenizer_file(std::string const& name);
 
 /// "bytes", the path of a SentencePiece model, of a tokenizer.json (any name that ends in .json),
 /// or of a directory with one.

@@ -179,6 +179,47 @@ TEST(CheckpointFiles, KeepEveryFieldOfMeta) {
   EXPECT_TRUE(meta.model == model);
 }
 
+TEST(CheckpointFiles, KeepEveryKeyOfAModel) {
+  auto const changed = [](auto change) {
+    auto model = small_model();
+    change(model);
+    return model;
+  };
+  using state::ModelShape;
+  using state::QkNorm;
+  using state::RopeScaling;
+  std::vector<ModelShape> const models{
+      changed([](ModelShape& model) { model.head_size = 6; }),
+      changed([](ModelShape& model) { model.qkv_bias = true; }),
+      changed([](ModelShape& model) { model.qk_norm = QkNorm::head; }),
+      changed([](ModelShape& model) {
+        model.qk_norm = QkNorm::all;
+        model.norms_after = true;
+      }),
+      changed([](ModelShape& model) { model.window = 5; }),
+      changed([](ModelShape& model) {
+        model.rope_scaling = RopeScaling::linear;
+        model.rope_factor = 2.5;
+      }),
+      changed([](ModelShape& model) {
+        model.rope_scaling = RopeScaling::llama3;
+        model.rope_low_frequency = 1.5;
+        model.rope_high_frequency = 4.5;
+        model.rope_original_sequence = 8;
+      }),
+      changed([](ModelShape& model) {
+        model.rope_scaling = RopeScaling::yarn;
+        model.rope_attention_factor = 1.25;
+      }),
+      changed([](ModelShape& model) { model.norm_epsilon = 1e-6; })};
+  for (ModelShape const& model : models) {
+    ScratchDirectory const scratch;
+    ASSERT_FALSE(model == small_model());
+    auto const step = write_checkpoint(scratch.path(), 40, 2, two_chunks, 1, model);
+    EXPECT_TRUE(read_master(step).meta.model == model);
+  }
+}
+
 TEST(CheckpointFiles, MasterShowsEveryTensorWhole) {
   ScratchDirectory const scratch;
   for (int const ranks : {1, 3}) {

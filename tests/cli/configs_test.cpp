@@ -135,7 +135,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(zero3.storage.exclusive, config::Exclusive::off);
   EXPECT_TRUE(zero3.storage.flush_fp32);
   EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
-  EXPECT_EQ(zero3.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(zero3.storage.evict, plan::Evict::oldest);
   EXPECT_EQ(zero3.storage.split.rule, plan::SplitRule::first);
   EXPECT_EQ(zero3.share.transfers, plan::Transfers::blocking);
   EXPECT_EQ(zero3.share.device_share, 0.0);
@@ -160,7 +160,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(mlp.storage.exclusive, config::Exclusive::on);
   EXPECT_FALSE(mlp.storage.flush_fp32);
   EXPECT_EQ(mlp.storage.order, plan::UpdateOrder::alternate);
-  EXPECT_EQ(mlp.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(mlp.storage.evict, plan::Evict::oldest);
   EXPECT_EQ(mlp.storage.split.rule, plan::SplitRule::paper);
   EXPECT_FALSE(mlp.numerics.accumulate_fp32);
   EXPECT_EQ(mlp.share.device_share, 0.0);

@@ -48,7 +48,7 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
   EXPECT_EQ(config.storage.verify, tiers::Verify::always);
   EXPECT_EQ(config.storage.most_cache, -1);
-  EXPECT_EQ(config.storage.evict, tiers::Evict::farthest);
+  EXPECT_EQ(config.storage.evict, plan::Evict::farthest);
   EXPECT_EQ(config.storage.order, plan::UpdateOrder::alternate);
   EXPECT_FALSE(config.storage.flush_fp32);
   EXPECT_FALSE(config.trace);
@@ -195,7 +195,7 @@ TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
   EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
   EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
   EXPECT_EQ(config.storage.most_cache, 2 * GiB);
-  EXPECT_EQ(config.storage.evict, tiers::Evict::oldest);
+  EXPECT_EQ(config.storage.evict, plan::Evict::oldest);
   EXPECT_EQ(config.storage.order, plan::UpdateOrder::ascending);
   EXPECT_TRUE(config.storage.flush_fp32);
   EXPECT_TRUE(config.trace);
@@ -296,6 +296,8 @@ TEST_F(Options, LinesThatAreNoKeyAreErrors) {
   auto const path = file("a.cfg", "[train]\nsteps 5\n");
   EXPECT_EQ(error({"--config", path}), path + ":2: 'steps 5' is neither [section] nor key = value");
   EXPECT_THAT(error({"train.steps=5"}), HasSubstr("unexpected argument 'train.steps=5'"));
+  EXPECT_THAT(error({"my.cfg"}),
+              HasSubstr("'my.cfg'; options are --section.key=value and --config FILE"));
   EXPECT_THAT(error({"-x"}), HasSubstr("unexpected argument '-x'"));
   EXPECT_THAT(error({"--train.steps"}), HasSubstr("--train.steps"));
 }

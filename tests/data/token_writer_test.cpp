@@ -1,11 +1,13 @@
 #include "data/token_writer.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "formats.hpp"
 #include "temporary_directory.hpp"
@@ -41,7 +43,9 @@ class Writer : public testing::Test {
     writer.end_document();
     writer.end_document();  // nothing since
     writer.write(std::vector{4, 5});
-    writer.commit();
+    writer.finish();
+    writer.keep();
+    name_token_files(prefix, format, false);
     EXPECT_EQ(writer.tokens(), 5);
     EXPECT_EQ(writer.documents(), 2);
   }
@@ -95,20 +99,24 @@ TEST_F(Writer, ManyDocumentsGoThroughItsBuffers) {
     lengths.push_back(i % 7 + 1);
     tokens.insert(tokens.end(), document.begin(), document.end());
   }
-  writer.commit();
+  writer.finish();
+  writer.keep();
+  name_token_files(prefix, Format::megatron, false);
   EXPECT_TRUE(contents(prefix + ".idx") == Index{lengths}.bytes());
   EXPECT_TRUE(contents(prefix + ".bin") == array_of(tokens));
 }
 
-TEST_F(Writer, WithoutCommitNothingIsLeft) {
+TEST_F(Writer, UnlessItIsKeptNothingIsLeft) {
   {
     TokenWriter writer{prefix, Format::megatron, 256};
     writer.write(std::vector{1, 2});
+    writer.end_document();
+    writer.save();
     EXPECT_THAT(files_in(folder), testing::ElementsAre("out.bin.part", "out.idx.part"));
   }
   EXPECT_THAT(files_in(folder), testing::IsEmpty());
   EXPECT_THAT(data_error([&] {
-                TokenWriter{prefix, Format::llmc, 256}.commit();
+                TokenWriter{prefix, Format::llmc, 256}.finish();
               }),
               HasSubstr("no token"));
   EXPECT_THAT(files_in(folder), testing::IsEmpty());
@@ -130,9 +138,91 @@ TEST_F(Writer, OverwritesNothing) {
 TEST_F(Writer, WhatCameMeanwhileIsNotOverwrittenEither) {
   TokenWriter writer{prefix, Format::nanogpt, 256};
   writer.write(std::vector{1});
+  writer.finish();
+  writer.keep();
   auto const path = folder.write("out.bin", "precious");
-  EXPECT_THAT(usage_error([&] { writer.commit(); }), HasSubstr("meanwhile"));
+  EXPECT_THAT(usage_error([&] { name_token_files(prefix, Format::nanogpt, false); }),
+              HasSubstr("meanwhile"));
   EXPECT_EQ(contents(path), "precious");
+  fs::remove(path);
+  EXPECT_THAT(data_error([&] { name_token_files(prefix, Format::megatron, false); }),
+              HasSubstr("out.idx.part is there"));
+  for (int i = 0; i < 2; ++i) {
+    name_token_files(prefix, Format::nanogpt, false);
+    EXPECT_EQ(contents(path), array_of<std::uint16_t>({1}));
+  }
+}
+
+/// Writes some documents with a mask from `begun` on: a save behind each, and more that is not saved in the end.
+Written write_some(std::string const& prefix, Format format, std::int64_t vocab,
+                   std::optional<Written> begun, int documents) {
+  TokenWriter writer{prefix, format, vocab, true, begun};
+  auto const first = begun ? begun->documents : 0;
+  auto const write = [&](std::int64_t i) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(1 + i % 5), static_cast<int>(i));
+    std::vector<std::uint8_t> mask(tokens.size());
+    mask.back() = static_cast<std::uint8_t>(i % 2);
+    writer.write(tokens, mask);
+  };
+  Written saved{};
+  for (auto i = first; i < first + documents; ++i) {
+    write(i);
+    writer.end_document();
+    saved = writer.save();
+  }
+  if (saved.documents < 40) {
+    write(99);
+    writer.end_document();
+    write(98);
+  } else {
+    writer.finish();
+  }
+  writer.keep();
+  return saved;
+}
+
+TEST_F(Writer, GoesOnFromWhatWasSaved) {
+  for (Format const format : {Format::megatron, Format::llmc, Format::nanogpt}) {
+    for (std::int64_t const vocab : {1'000, 70'000}) {
+      if (vocab > 65'536 && format == Format::nanogpt) {
+        continue;
+      }
+      auto const straight = fmt::format("{}{}{}", prefix, name_of(format), vocab);
+      auto const pieces = straight + "-pieces";
+      write_some(straight, format, vocab, std::nullopt, 40);
+      std::optional<Written> begun;
+      for (int const documents : {7, 1, 32}) {
+        begun = write_some(pieces, format, vocab, begun, documents);
+      }
+      for (std::string const ending : {".bin", ".mask", ".idx"}) {
+        if (ending != ".idx" || format == Format::megatron) {
+          EXPECT_TRUE(contents(straight + ending + ".part") == contents(pieces + ending + ".part"))
+              << pieces << ending;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Writer, EmptiesFilesOfAPackThatSavedNothing) {
+  folder.write("out.bin.part", "half");
+  TokenWriter writer{prefix, Format::nanogpt, 256, false, Written{}};
+  writer.write(std::vector{7});
+  writer.finish();
+  EXPECT_EQ(contents(prefix + ".bin.part"), array_of<std::uint16_t>({7}));
+}
+
+TEST_F(Writer, RefusesAFileThatLostWhatWasSaved) {
+  folder.write("out.bin.part", "123");
+  EXPECT_THAT(
+      data_error([&] {
+        TokenWriter{prefix, Format::nanogpt, 256, false, Written{.tokens = 2, .documents = 1}};
+      }),
+      AllOf(HasSubstr("out.bin.part has 3 bytes"), HasSubstr("wrote 4")));
+  EXPECT_EQ(contents(prefix + ".bin.part"), "123");
+  EXPECT_THROW((TokenWriter{prefix + "2", Format::nanogpt, 256, false,
+                            Written{.tokens = 2, .documents = 1}}),
+               IoError);
 }
 
 TEST_F(Writer, RefusesTokensOutsideTheVocabularyAndFormatsItDoesNotWrite) {

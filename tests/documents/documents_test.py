@@ -15,6 +15,8 @@ from pathlib import Path
 OFFSTAGE = os.environ["OFFSTAGE"]
 SOURCES = Path(os.environ["SOURCES"])
 DOCUMENTS = Path(os.environ["DOCUMENTS"])
+if not (DOCUMENTS / "offstage.1").exists():
+    sys.exit(f"{DOCUMENTS} is not built; build its target: documents")
 
 sys.path.insert(0, str(SOURCES / "src/cli/documents"))
 import documents  # noqa: E402  pylint: disable=wrong-import-position

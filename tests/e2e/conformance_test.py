@@ -249,8 +249,8 @@ class Report(OffstageTest):
         for phase in "forward", "backward", "update":
             self.assertRegex(result.out, rf"(?m)^  {phase} +[0-9.]+ s +[0-9.]+ s +[+-][0-9.]+ %$")
         # Nothing is cached but what the last commits leave in buffers: an update reads and writes all of the state.
-        for what, rate in ("read", "0.04"), ("written", "0.02"):
-            bytes_of = rf"(?m)^  {re.escape(str(self.folder))}/path {what}: ([0-9.]+) KiB at {rate} GB/s, ([0-9.]+) KiB at [0-9.]+ GB/s$"
+        for what, rate in ("read", "40.0"), ("written", "20.0"):
+            bytes_of = rf"(?m)^  {re.escape(str(self.folder))}/path {what}: ([0-9.]+) KiB at {rate} MB/s, ([0-9.]+) KiB at [0-9.]+ [kMG]B/s$"
             foreseen, reached = (float(number) for number in re.search(bytes_of, result.out).groups())
             self.assertAlmostEqual(foreseen, reached, delta=0.25 * foreseen)  # the last flushes are not in it
         host = re.search(r"host memory per node: (.*) planned", result.out).group(1)

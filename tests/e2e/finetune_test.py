@@ -160,6 +160,13 @@ class Evaluate(OffstageTest):
                               "--cross-documents=whole", f"--micro-batch={micro_batch}", ranks=ranks)
             self.assertLess(abs(found - reference["loss"][0]) / reference["loss"][0], 1e-5)
 
+    def test_a_rank_takes_windows_of_4096_tokens_at_once_unless_told(self):
+        text = self.write("text", "\1\0" * 20_000)
+        for windows, options, expected in ((300, [], 256), (5, [], 5), (300, ["--micro-batch=3"], 3), (2, ["--micro-batch=3"], 2)):
+            said = self.offstage("evaluate", "--from", REFERENCE / "llama", "--data", text, "--format=nanogpt", "--sequence=16",
+                                 f"--windows={windows}", *options, "--device=host").out
+            self.assertIn(f"in {windows} windows of 16, {expected} at a time, ", said)
+
     def test_a_checkpoint_has_the_loss_of_its_validation(self):
         self.train("run", f"data.valid={self.valid}", "numerics.dtype=bf16", ranks=2)
         valid = [r["valid_loss"] for r in self.records("run") if "valid_loss" in r][-1]

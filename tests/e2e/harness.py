@@ -10,12 +10,19 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
 OFFSTAGE = os.environ["OFFSTAGE"]
+# Files that CMake names to tests. A build of some targets may lack them.
+for name in ("OFFSTAGE", "FAULTY_FILES", "NCCL_ON_CPU", "SCARCE_THREADS", "SINGLE_THREADED_MPI"):
+    if name in os.environ and not Path(os.environ[name]).exists():
+        target = Path(OFFSTAGE).name if name == "OFFSTAGE" else name.lower()
+        sys.exit(f"{os.environ[name]} is not built; build its target: ninja -C BUILD {target}")
+
 MPI = str(Path(__file__).resolve().parent.parent / "mpi.sh")
 PATIENCE = 120  # seconds until a run counts as stuck
 os.environ.setdefault("OMPI_MCA_pml", "ob1")  # as tests/mpi.sh, for runs without mpirun

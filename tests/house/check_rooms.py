@@ -29,6 +29,7 @@ RANK = {
 
 # Inner rooms of a room, and their ranks within it; "." is what lies in no inner directory.
 INNER_RANK = {
+    "train": {"files": 0, "memory": 1, "offload": 2, "settle": 3, "forecast": 4, "step": 5, "saves": 6, "report": 7, "run": 8},
     "update": {"gradients": 0, ".": 1},
 }
 

@@ -56,7 +56,10 @@ class Network(NodesTest):
 
     def check_cut_before_the_start(self, launcher):
         self.cut("node2", "node3")
+        self.slurm("scontrol", "update", "nodename=node4", "state=drain", "reason=spare")  # so that the job gets the pair
         job = self.submit("train.sbatch", "--run.watchdog=8s", OFFSTAGE_LAUNCHER=launcher, SLURM_WAIT="5")
+        self.wait_for_text(job, "attempt 1")
+        self.slurm("scontrol", "update", "nodename=node4", "state=resume")
         self.check_cut_for_good(job, "node3")
 
     def test_a_cut_before_the_start_with_srun(self):
@@ -66,9 +69,9 @@ class Network(NodesTest):
         self.check_cut_before_the_start("mpirun")
 
     def test_a_slow_node_is_named(self):
-        # Steps that compute for more than a moment.
+        # Steps that compute for more than a moment, and wait for no storage.
         self.set_keys({"model.hidden": 128, "model.ffn-hidden": 512, "train.sequence": 64, "train.steps": 80,
-                       "train.global-batch": 12})
+                       "train.global-batch": 12}, places=["tiers.cache = auto"])
         job = self.submit("train.sbatch")
         self.wait_for_job_step(job, 2)
         slow = self.nodes_of(job)[1]

@@ -13,8 +13,7 @@ class Sample(NodesTest):
         self.assert_completed(job)
         output = self.output(job)
         self.assertIn("6 ranks on 3 nodes", output)
-        for node in self.nodes():
-            self.assertRegex(output, rf"(?m)^  rank \d+ +{node} ")
+        self.assertRegex(output, r"(?m)^  node\[1-3\]: 2 ranks each \(0-5\): ")
 
 
 if __name__ == "__main__":

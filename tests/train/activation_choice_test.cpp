@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/dtype.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 

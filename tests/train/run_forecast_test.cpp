@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/dtype.hpp"
+#include "train/forecast/step_forecast.hpp"
 
 namespace offstage::train {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "model/transformer.hpp"
 #include "state/working_copy.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/settle/activation_choice.hpp"
 
 namespace offstage::train {

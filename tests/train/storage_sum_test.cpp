@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "train/report/storage_report.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/offload/storage_step.hpp"
 
 namespace offstage::train {
 namespace {

@@ -46,14 +46,14 @@ TEST_F(StorageTraffic, LeavesOutWhatIsResident) {
 }
 
 TEST_F(StorageTraffic, IsAllStateWhereTheCacheThrowsOutWhatIsWantedNext) {
-  config.storage.evict = tiers::Evict::oldest;
+  config.storage.evict = plan::Evict::oldest;
   EXPECT_EQ(traffic().read, 12 * 700) << "the order turns";
   config.overlap = config::Overlap::on;  // that in which gradients come, always
   EXPECT_EQ(traffic().read, 12 * 1000);
   config.overlap = config::Overlap::off;
   config.storage.order = plan::UpdateOrder::ascending;
   EXPECT_EQ(traffic().read, 12 * 1000);
-  config.storage.evict = tiers::Evict::farthest;
+  config.storage.evict = plan::Evict::farthest;
   EXPECT_EQ(traffic().read, 12 * 700);
 }
 

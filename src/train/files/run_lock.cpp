@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file_lock.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
@@ -42,18 +42,6 @@ void write_holder(int descriptor) {
   if (::ftruncate(descriptor, 0) == 0) {
     [[maybe_unused]] auto const written = ::pwrite(descriptor, text.data(), text.size(), 0);
   }
-}
-
-bool has_no_locks(int error_number) {
-  return error_number == ENOLCK || error_number == ENOSYS || error_number == EOPNOTSUPP;
-}
-
-/// False if the file was removed, or replaced by another of that name, since it was opened.
-bool is_file_at(std::string const& path, int descriptor) {
-  struct stat mine {};
-  struct stat there {};
-  return ::fstat(descriptor, &mine) == 0 && ::lstat(path.c_str(), &there) == 0 &&
-         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 }  // namespace
@@ -104,28 +92,23 @@ bool RunLock::open(std::string const& directory, std::string const& key) {
 
 /// False if the file is no longer the one that the next run would open.
 bool RunLock::lock(std::string const& directory, std::string const& key) {
-  struct flock whole_file {};
-  whole_file.l_type = F_WRLCK;
-  whole_file.l_whence = SEEK_SET;
-  if (::fcntl(descriptor_, F_OFD_SETLK, &whole_file) == 0) {
-    if (!is_file_at(path_, descriptor_)) {
-      return false;
-    }
-    write_holder(descriptor_);
-    return true;
+  switch (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key, directory), path_)) {
+    case FileLock::held:
+      if (!is_file_at(path_, descriptor_)) {
+        return false;
+      }
+      write_holder(descriptor_);
+      break;
+    case FileLock::missing:
+      log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
+                   key, directory, std::generic_category().message(errno));
+      break;
+    case FileLock::elsewhere:
+      throw LockedError{
+          fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
+                      directory, holder_of(descriptor_), path_)};
   }
-  int const error_number = errno;
-  if (has_no_locks(error_number)) {
-    log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
-                 key, directory, std::generic_category().message(error_number));
-    return true;
-  }
-  if (error_number == EAGAIN || error_number == EACCES) {
-    throw LockedError{
-        fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
-                    directory, holder_of(descriptor_), path_)};
-  }
-  throw IoError{fmt::format("{}={}: cannot lock", key, directory), path_, error_number};
+  return true;
 }
 
 void RunLock::close() noexcept {

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
@@ -35,49 +36,6 @@ constexpr std::size_t varied = 2;
 constexpr std::size_t compared = 3;
 /// Times that differ by less are equal.
 constexpr double equal = 0.01;
-
-bool leaves_home(config::RunConfig const& config) {
-  return config.home_is_open;
-}
-bool leaves_sharding(config::RunConfig const& config) {
-  return config.sharding_is_open;
-}
-bool leaves_schedule(config::RunConfig const& config) {
-  return config.train.schedule == config::LayerSchedule::automatic;
-}
-bool leaves_activations(config::RunConfig const& config) {
-  return config.train.activations.rule == Rule::automatic;
-}
-bool leaves_overlap(config::RunConfig const& config) {
-  return config.overlap == config::Overlap::automatic;
-}
-bool leaves_share(config::RunConfig const& config) {
-  return !config.share.device_share.has_value();
-}
-bool leaves_resident(config::RunConfig const& config) {
-  return config.share.resident_is_open;
-}
-
-char const* name_of(Home home) {
-  return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
-}
-char const* name_of(config::LayerSchedule schedule) {
-  return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
-}
-char const* name_of(config::Overlap overlap) {
-  return overlap == config::Overlap::off ? "off" : (overlap == config::Overlap::on ? "on" : "auto");
-}
-
-std::string text_of(Policy const& policy) {
-  return activations::describe(policy);
-}
-std::string text_of(double share) {
-  return fmt::format("{:.2f}", share);
-}
-template <class Value>
-std::string text_of(Value value) {
-  return name_of(value);
-}
 
 /// A configuration that fits.
 struct Trial {
@@ -497,65 +455,6 @@ Choice Search<T>::run() {
 }
 
 }  // namespace
-
-void take(config::RunConfig& config, Chosen const& chosen) {
-  if (leaves_home(config)) {
-    config.parameter_home = chosen.home;
-    config.home_is_open = false;
-  }
-  if (leaves_sharding(config)) {
-    config.sharding = chosen.sharding;
-    config.sharding_is_open = false;
-  }
-  if (leaves_schedule(config)) {
-    config.train.schedule = chosen.schedule;
-  }
-  if (leaves_activations(config)) {
-    config.train.activations = chosen.activations;
-  }
-  if (leaves_overlap(config)) {
-    config.overlap = chosen.overlap;
-  }
-  if (leaves_share(config)) {
-    config.share.device_share = chosen.share;
-  }
-  if (leaves_resident(config)) {
-    config.share.device_resident = chosen.resident;
-    config.share.resident_is_open = false;
-  }
-  if (config.storage.most_cache < 0) {
-    config.storage.most_cache = chosen.cache;
-  }
-}
-
-std::string describe(Chosen const& chosen, config::RunConfig const& config) {
-  std::vector<std::string> words;
-  if (leaves_home(config)) {
-    words.push_back(fmt::format("parameters.home={}", name_of(chosen.home)));
-  }
-  if (leaves_sharding(config) && chosen.sharding != Sharding::zero3) {
-    words.push_back(fmt::format("parameters.sharding={}", name_of(chosen.sharding)));
-  }
-  if (leaves_schedule(config)) {
-    words.push_back(fmt::format("train.schedule={}", name_of(chosen.schedule)));
-  }
-  if (leaves_activations(config)) {
-    words.push_back(fmt::format("train.activations={}", activations::describe(chosen.activations)));
-  }
-  if (leaves_overlap(config)) {
-    words.push_back(fmt::format("update.overlap={}", name_of(chosen.overlap)));
-  }
-  if (leaves_share(config)) {
-    words.push_back(fmt::format("update.device-share={:.3f}", chosen.share));
-  }
-  if (leaves_resident(config)) {
-    words.push_back(fmt::format("update.device-resident={:.2f}", chosen.resident));
-  }
-  if (config.storage.most_cache < 0 && chosen.cache >= 0) {
-    words.push_back(fmt::format("tiers.cache={}", chosen.cache));
-  }
-  return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
-}
 
 std::vector<std::string> describe(Choice const& choice, config::RunConfig const& config,
                                   std::int64_t tokens) {

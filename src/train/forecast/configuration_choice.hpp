@@ -4,36 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "activations/choice.hpp"
 #include "base/units.hpp"
 #include "config/run_config.hpp"
-#include "parameters/home.hpp"
 #include "plan/simulation.hpp"
 #include "state/shard.hpp"
+#include "train/forecast/chosen.hpp"
 #include "train/settle/activation_choice.hpp"
-#include "train/step/overlap_choice.hpp"
 
 namespace offstage::train {
-
-/// Keys that plan.choose=on decides together. Plain bytes: rank 0 can tell the others.
-struct Chosen {
-  parameters::Home home = parameters::Home::device;
-  parameters::Sharding sharding = parameters::Sharding::zero3;
-  config::LayerSchedule schedule = config::LayerSchedule::horizontal;
-  activations::Policy activations{};
-  config::Overlap overlap =
-      config::Overlap::off;  ///< or automatic, which a run leaves where it gains nothing
-  double share{};
-  double resident{};
-  Bytes cache = -1;
-};
-
-/// Writes what was chosen to the keys that are left to the plan; those that were given stay.
-void take(config::RunConfig& config, Chosen const& chosen);
-
-/// "parameters.home=host, train.schedule=vertical, ..."; keys that `config` leaves to the plan alone,
-/// parameters.sharding where it is not zero3.
-[[nodiscard]] std::string describe(Chosen const& chosen, config::RunConfig const& config);
 
 /// A configuration beside the chosen one, in words and seconds.
 struct Alternative {

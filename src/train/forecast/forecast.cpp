@@ -12,6 +12,7 @@
 #include "state/shard.hpp"
 #include "train/forecast/configuration_choice.hpp"
 #include "train/forecast/step_forecast.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"

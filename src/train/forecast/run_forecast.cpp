@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
+#include "train/forecast/step_forecast.hpp"
 
 namespace offstage::train {
 namespace {

@@ -6,14 +6,19 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "config/run_config.hpp"
 #include "plan/machine.hpp"
+#include "plan/share.hpp"
 #include "plan/simulation.hpp"
 #include "plan/split.hpp"
 #include "platform/trace/trace.hpp"
-#include "train/forecast/step_forecast.hpp"
+
+namespace offstage::config {
+struct RunConfig;
+}
 
 namespace offstage::train {
+
+struct StepFacts;
 
 /// Rates that a run has measured in its steps so far; 0: not known.
 struct ReachedRates {

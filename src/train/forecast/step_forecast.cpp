@@ -13,11 +13,12 @@
 #include "model/vertical_plan.hpp"
 #include "parameters/home.hpp"
 #include "state/working_copy.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
+#include "train/memory/update_shape.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/sharding.hpp"
-#include "train/step/shared_update.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 
@@ -228,7 +229,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;
   schedule.spare_slots = keeps_versions(config) && stored;
-  schedule.spread = config.storage.evict == tiers::Evict::farthest;
+  schedule.spread = config.storage.evict == plan::Evict::farthest;
   schedule.evict = config.overlap != config::Overlap::off && schedule.spread ? plan::Evict::highest
                                                                              : config.storage.evict;
   schedule.split = config.storage.split;

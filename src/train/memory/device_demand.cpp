@@ -15,10 +15,10 @@
 #include "model/workspace.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "state/working_copy.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
-#include "train/settle/activation_choice.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/memory/update_shape.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 

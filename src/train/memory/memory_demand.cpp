@@ -10,7 +10,8 @@
 #include "plan/split.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
-#include "train/settle/activation_choice.hpp"
+#include "train/memory/activation_demand.hpp"
+#include "train/memory/sums.hpp"
 
 namespace offstage::train {
 namespace {

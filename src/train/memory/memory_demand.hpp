@@ -8,7 +8,7 @@
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/memory/sums.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/memory/update_shape.hpp"
 
 namespace offstage::train {
 

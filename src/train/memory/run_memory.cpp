@@ -6,11 +6,11 @@
 #include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/working_copy.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/memory_table.hpp"
 #include "train/memory/sums.hpp"
-#include "train/settle/activation_choice.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 

@@ -11,7 +11,7 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/memory/update_shape.hpp"
 
 namespace offstage::train {
 

@@ -3,7 +3,7 @@
 #include "config/run_config.hpp"
 #include "plan/memory.hpp"
 #include "plan/share.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/memory/update_shape.hpp"
 
 namespace offstage::train {
 

@@ -167,8 +167,8 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
     state.settings.spare_buffers = plan.spares;
   }
   if (config_.overlap != config::Overlap::off) {
-    if (config_.storage.evict == tiers::Evict::farthest) {
-      state.settings.evict = tiers::Evict::highest;
+    if (config_.storage.evict == plan::Evict::farthest) {
+      state.settings.evict = plan::Evict::highest;
     }
   }
   state.settings.holds = holds_versions(config_);
@@ -344,7 +344,7 @@ std::vector<std::int64_t> Offload::next_order() {
     in_memory[static_cast<std::size_t>(key)] = state_->in_memory(key);
   }
   // An order that the cache does not know of must not be changed under it.
-  bool const spread = config_.storage.evict == tiers::Evict::farthest;
+  bool const spread = config_.storage.evict == plan::Evict::farthest;
   return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
 }
 

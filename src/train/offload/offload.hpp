@@ -19,7 +19,7 @@
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "train/offload/lock_choice.hpp"
-#include "train/report/header.hpp"
+#include "train/offload/path_facts.hpp"
 #include "update/gradients/accumulator.hpp"
 
 namespace offstage::train {

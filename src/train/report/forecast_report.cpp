@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/report/storage_report.hpp"
+#include "base/rate.hpp"
+#include "train/report/storage_totals.hpp"
 
 namespace offstage::train {
 namespace {
@@ -22,7 +23,7 @@ std::string line_of(char const* phase, Seconds expected, Seconds reached) {
 
 std::string moved(double bytes, double rate) {
   return fmt::format("{} at {}", format_bytes(static_cast<Bytes>(std::llround(bytes))),
-                     rate > 0.0 ? fmt::format("{:.2f} GB/s", rate / 1e9) : "no known rate");
+                     rate > 0.0 ? format_rate(rate) : "no known rate");
 }
 
 void add_to(tiers::DirectionTraffic& sum, tiers::DirectionTraffic const& more) {

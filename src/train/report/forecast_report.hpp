@@ -7,7 +7,7 @@
 
 #include "base/units.hpp"
 #include "train/forecast/run_forecast.hpp"
-#include "train/report/metrics.hpp"
+#include "train/offload/storage_step.hpp"
 
 namespace offstage::train {
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <unordered_set>
 
+#include "base/rate.hpp"
 #include "base/simd.hpp"
 #include "base/version.hpp"
 #include "config/effective_config.hpp"
@@ -52,8 +53,9 @@ std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const
   if (rate.read <= 0.0 || rate.write <= 0.0) {
     return rate.full_duplex ? "full duplex" : "half duplex";  // no split needs to know more
   }
-  return fmt::format("read {:.2f} GB/s, write {:.2f} GB/s ({}, {} duplex)", rate.read / 1e9,
-                     rate.write / 1e9, path.emulation ? "emulated" : (given ? "given" : "measured"),
+  return fmt::format("read {}, write {} ({}, {} duplex)", format_rate(rate.read),
+                     format_rate(rate.write),
+                     path.emulation ? "emulated" : (given ? "given" : "measured"),
                      rate.full_duplex ? "full" : "half");
 }
 

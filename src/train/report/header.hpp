@@ -11,25 +11,9 @@
 #include "plan/memory.hpp"
 #include "plan/split.hpp"
 #include "platform/mpi/communicator.hpp"
-#include "train/offload/lock_choice.hpp"
+#include "train/offload/path_facts.hpp"
 
 namespace offstage::train {
-
-/// Slots on one storage path, this rank.
-struct SlotFacts {
-  std::string what;  ///< they are for: "state", "gradient"
-  std::int64_t slots{};
-  Bytes slot_bytes{};
-};
-
-/// Facts that the header tells of one storage path beside its tiers.path.
-struct PathFacts {
-  plan::PathRate rate{};           ///< as given or measured
-  std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
-  Bytes needed{};                  ///< all slots there of the ranks of this node
-  Bytes free{};                    ///< before they were allocated
-  LockChoice lock{};               ///< how the node's processes share it
-};
 
 /// Facts that the header shows beside the configuration.
 struct HeaderFacts {

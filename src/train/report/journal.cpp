@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "config/run_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/report/tensorboard_curves.hpp"

@@ -7,15 +7,19 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "checkpoint/store.hpp"
-#include "config/run_config.hpp"
+#include "checkpoint/meta.hpp"
 #include "tensorboard/event_file.hpp"
 #include "train/report/best_loss.hpp"
 #include "train/report/forecast_report.hpp"
 #include "train/report/metrics.hpp"
 #include "train/report/report.hpp"
-#include "train/saves/cadence.hpp"
-#include "train/step/step_runner.hpp"
+#include "train/saves/save_listener.hpp"
+#include "train/saves/stop.hpp"
+#include "train/step/step_result.hpp"
+
+namespace offstage::config {
+struct RunConfig;
+}
 
 namespace offstage::train {
 
@@ -26,9 +30,9 @@ struct StepEntry {
   double loss_scale{};           ///< with which it was computed
   std::int64_t tokens{};         ///< seen so far
   Seconds seconds{};
-  Bytes read_bytes{}, write_bytes{};  ///< storage traffic, all ranks
-  StorageStep storage{};              ///< the same by path, all ranks
-  ActivationStep activations{};       ///< all ranks
+  Bytes read_bytes{}, write_bytes{};       ///< storage traffic, all ranks
+  StorageStep storage{};                   ///< the same by path, all ranks
+  state::ActivationTraffic activations{};  ///< all ranks
 };
 
 /// Facts that one rank knows of a run that is over.
@@ -46,7 +50,7 @@ struct RunEnd {
 /// The teller of a run: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
 /// table. Every rank keeps one; rank 0's speaks.
 /// Errors: IoError of metrics.jsonl, and in begin() of the file of events.
-class Journal {
+class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
@@ -60,10 +64,9 @@ class Journal {
   [[nodiscard]] Seconds reached() const { return against_.reached(); }
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
-  /// `level`: 1 or 2.
-  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level, Seconds now);
-  /// Tells of a copy from level 1 to level 3.
-  void copied(checkpoint::CopyStats const& stats, Seconds now);
+  void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
+             Seconds now) override;
+  void copied(checkpoint::CopyStats const& stats, Seconds now) override;
   /// Returns the best of the validations that metrics.jsonl keeps, after begin(); on rank 0 alone.
   [[nodiscard]] BestLoss best() const;
   /// Before a checkpoint, which is never ahead of its metrics.

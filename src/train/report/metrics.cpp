@@ -17,7 +17,7 @@
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
 #include "platform/aio/file.hpp"
-#include "train/report/storage_report.hpp"
+#include "train/report/storage_totals.hpp"
 
 namespace offstage::train {
 namespace {

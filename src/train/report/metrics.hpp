@@ -1,133 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "base/smoothed.hpp"
 #include "base/units.hpp"
-#include "platform/slurm/job.hpp"
-#include "state/exchange.hpp"
-#include "tiers/storage_path.hpp"
+#include "train/report/metrics_records.hpp"
 
 namespace offstage::train {
-
-/// Traffic of one step on one storage path, all ranks together.
-struct PathStep {
-  std::string directory;
-  bool emulated{};
-  int lanes = 1;  ///< transfers that the path takes at a time, both directions
-  /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
-  tiers::PathTraffic traffic{};
-  Bytes resident_bytes{};  ///< of state, at the step's end
-};
-
-/// Traffic of one step with storage, all ranks together; see storage_report.hpp.
-struct StorageStep {
-  std::vector<PathStep>
-      paths{};  ///< in the order of the configuration; none: all is in host memory
-  int nodes = 1;
-  Seconds seconds{};        ///< wall time in which this was counted: the step's
-  std::int64_t hits{};      ///< fetches that found their subgroup in host memory
-  std::int64_t misses{};    ///< fetches that read it
-  Bytes host_bytes{};       ///< of state in host memory, at the step's end
-  double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
-};
-
-/// How one step's update was shared between cores and device, rank 0's.
-struct ShareStep {
-  bool used{};     ///< a device took part, or received the cores' parameters
-  double share{};  ///< of what is not resident, that the device updated
-  Seconds
-      expected{};  ///< of the whole update by itself, from the rates so far; 0: one is not known yet
-  Bytes gradients_held{};  ///< gradients that waited for it on the device
-  bool overlapped{};       ///< the update began under backward
-  bool redone{};           ///< and was taken back, as the norm was another than presumed
-};
-
-/// Traffic of one step's activations that leave the device, all ranks together; `waited` is that of the rank with most.
-using ActivationStep = state::ActivationTraffic;
-
-/// One line of metrics.jsonl.
-struct StepRecord {
-  std::int64_t step{};
-  double loss{};       ///< nats per token, mean over the global batch
-  double grad_norm{};  ///< of the mean gradient, before clipping
-  double learning_rate{};
-  std::int64_t tokens{};    ///< seen so far
-  bool skipped{};           ///< the update was skipped: loss or norm not finite
-  double loss_scale = 1.0;  ///< with which the gradients were computed
-  Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
-  Seconds elapsed{};                  ///< since the start, to the step's end
-  Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
-  StorageStep storage{};
-  ShareStep share{};
-  ActivationStep activations{};  ///< zeros: none leave
-  Seconds predicted{};           ///< of the step, by a forecast made before it; 0: there was none
-  double tflops{};  ///< model FLOPs of all ranks per second of the step, 10^12; 0: not counted
-  double mfu{};     ///< part of what products reach on as many devices; 0: not known
-};
-
-/// Memory of a run beside its limits. Host memory is rank 0's node's, device memory the rank's with
-/// most.
-struct MemoryRecord {
-  Bytes host_limit{}, host_planned{};
-  Bytes host_libraries{};  ///< beside the plan (usual_library_bytes)
-  Bytes device_limit{};    ///< 0: none
-  Bytes device_planned{};
-  Bytes host_peak{}, device_peak{};  ///< of a run that has ended; 0 before
-};
-
-/// A storage path and the rates that a node was given or measured there, bytes per second; 0: not
-/// known.
-struct PathRecord {
-  std::string directory;
-  double read{}, write{};
-};
-
-/// The line that a start of the run writes before its first step.
-struct StartRecord {
-  std::int64_t step{};  ///< done before
-  slurm::TimePoint time;
-  std::int64_t ranks{};
-  std::vector<std::string> nodes;
-  std::optional<slurm::Job> job{};
-  std::int64_t parameters{};        ///< of the model; 0: left out, as is memory
-  MemoryRecord memory{};            ///< without peaks
-  std::vector<PathRecord> paths{};  ///< in the order of the configuration
-};
-
-/// A checkpoint that has become complete.
-struct SaveRecord {
-  std::int64_t step{};
-  int level{};  ///< 1, 2 or 3
-  Seconds seconds{}, stood_still{};
-  Bytes bytes{};      ///< written by rank 0; of level 3 by all nodes
-  Seconds elapsed{};  ///< since the start
-};
-
-/// A prediction of the steps after `step`, all ranks together.
-struct ForecastRecord {
-  std::int64_t step{};
-  Seconds seconds{}, forward{}, backward{}, update{};
-  bool given = true;  ///< by rates that were given; else some are as the first steps had them
-  struct Path {
-    std::string directory;
-    Bytes read{}, write{};             ///< of a step
-    double read_rate{}, write_rate{};  ///< of a node, bytes per second
-  };
-  std::vector<Path> paths{};
-};
-
-/// The line of a start that has come to its end.
-struct EndRecord {
-  std::int64_t step{};
-  std::string why;  ///< "done", or why it stopped
-  MemoryRecord memory{};
-  Seconds elapsed{};                  ///< since the start
-  std::vector<std::string> advice{};  ///< sentences of the end report
-};
 
 /// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null.
 ///

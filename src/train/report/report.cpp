@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "base/rate.hpp"
+#include "config/run_config.hpp"
 
 namespace offstage::train {
 namespace {
@@ -21,8 +23,8 @@ std::string advice_on_clipping(PhaseTimes const& times, config::RunConfig const&
     return {};
   }
   std::string text = fmt::format(
-      "updates under backward were in vain in {} of {} steps, whose norm was above "
-      "optimizer.clip={:g}: a higher limit or a longer optimizer.warmup-steps lets them gain",
+      "the norm was above optimizer.clip={2:g} in {0} of {1} steps, where updates under backward "
+      "are in vain: a higher limit or a longer optimizer.warmup-steps lets them gain",
       times.clipped, times.steps, config.optimizer.clip);
   if (times.redone > 0) {
     text += fmt::format("; {} were done again under the next forward", times.redone);
@@ -37,14 +39,13 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   double const total = std::max(times.total.count(), 1e-9);
   auto const row = [total](char const* phase, Seconds seconds, Bytes bytes = 0,
                            Seconds working = {}) {
-    double const rate =
-        working.count() > 0.0 ? static_cast<double>(bytes) / working.count() / 1e9 : 0.0;
+    double const rate = working.count() > 0.0 ? static_cast<double>(bytes) / working.count() : 0.0;
     log::info("  {:<12} {:>10.2f} s {:>7.1f} % {:>10}", phase, seconds.count(),
-              100.0 * seconds.count() / total, bytes > 0 ? fmt::format("{:.2f}", rate) : "-");
+              100.0 * seconds.count() / total, rate > 0.0 ? format_rate(rate) : "-");
   };
   Seconds const named =
       times.forward + times.backward + times.update + times.checkpoint + times.validation;
-  log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "GB/s");
+  log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "rate");
   row("forward", times.forward);
   row("backward", times.backward);
   // What went on under backward has no time of its own.

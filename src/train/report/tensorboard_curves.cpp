@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/printable.hpp"
-#include "train/report/storage_report.hpp"
+#include "train/report/storage_totals.hpp"
 
 namespace offstage::train {
 

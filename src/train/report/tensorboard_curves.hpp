@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tensorboard/event_file.hpp"
-#include "train/report/metrics.hpp"
+#include "train/report/metrics_records.hpp"
 
 namespace offstage::train {
 

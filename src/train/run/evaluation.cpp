@@ -38,9 +38,10 @@ void fill(parameters::WorkingParameters<T>& copy, state::ShardMap const& map, in
 template <class T>
 class Evaluator {
  public:
-  Evaluator(EvaluationTask const& task, state::ParameterReader& reader, std::int64_t sequence,
+  /// `run`: without fates.
+  Evaluator(model::RunShape run, config::DeviceConfig const& device, state::ParameterReader& reader,
             launch::Placement const& place, mpi::Communicator const& comm)
-      : device_{make_run_device(task.device, place, comm)},
+      : device_{make_run_device(device, place, comm)},
         link_{make_run_link(config::CommBackend::automatic, comm, *device_, place.gpu)},
         stream_{device_->make_calling_stream("compute")},
         map_{state::layers_of(reader.shape()), comm.size()} {
@@ -50,10 +51,8 @@ class Evaluator {
       // Backward is never run: what it would need takes the least so.
       std::vector<model::BlockFates> const fates(static_cast<std::size_t>(reader.shape().layers),
                                                  model::recomputed_block);
-      model_.emplace(
-          reader.shape(),
-          model::RunShape{.batch = task.micro_batch, .sequence = sequence, .fates = fates},
-          *device_, *stream_);
+      run.fates = fates;
+      model_.emplace(reader.shape(), run, *device_, *stream_);
     });
   }
   ~Evaluator() { link_.link->end(); }
@@ -75,6 +74,14 @@ class Evaluator {
   std::optional<parameters::DeviceParameters<T>> copy_;
   std::optional<model::Transformer<T>> model_;
 };
+
+/// The sequences that a rank takes at once; not more than there are windows.
+std::int64_t micro_batch_of(EvaluationTask const& task, Evaluation const& known) {
+  auto const wanted = task.micro_batch > 0
+                          ? task.micro_batch
+                          : std::max<std::int64_t>(1, usual_micro_tokens / known.sequence);
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, known.windows));
+}
 
 template <class T>
 Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& place,
@@ -99,12 +106,17 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     }
     data.emplace(task.data, options);
   });
-  Evaluator<T> evaluator{task, *reader, data->sequence(), place, comm};
   result.sequence = data->sequence();
   result.windows =
       task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
   result.files = data->files();
-  result.mean = mean_loss(comm, *data, result.windows, task.micro_batch, evaluator.calls());
+  result.micro_batch = micro_batch_of(task, result);
+  Evaluator<T> evaluator{{.batch = result.micro_batch, .sequence = result.sequence},
+                         task.device,
+                         *reader,
+                         place,
+                         comm};
+  result.mean = mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls());
   mpi::agree(comm, [&] {
     if (result.mean.targets == 0) {
       throw DataError{fmt::format("{}={}: no target of the first {} windows counts",

@@ -19,7 +19,7 @@ struct EvaluationTask {
   std::string from;                ///< what convert::open_parameters reads
   std::vector<data::Source> data;  ///< file after file
   data::DatasetOptions options;    ///< vocab and sequence 0: the model's
-  std::int64_t micro_batch = 1;    ///< sequences that a rank takes at once
+  std::int64_t micro_batch{};      ///< sequences that a rank takes at once; 0: usual_micro_tokens
   std::int64_t most_windows{};     ///< 0: all
   DType dtype{};                   ///< of parameters and activations
   config::DeviceConfig device;
@@ -28,12 +28,16 @@ struct EvaluationTask {
 
 struct Evaluation {
   MeanLoss mean;
-  std::int64_t windows{}, sequence{};
+  std::int64_t windows{}, sequence{}, micro_batch{};
   std::vector<data::FileFacts> files;
 };
 
 /// The longest sequence that `offstage evaluate` takes where nobody says one.
 constexpr std::int64_t usual_sequence = 1024;
+
+/// Tokens of a micro-batch where nobody says its sequences: products of some size, and activations
+/// that fit beside any model. It does not depend on the number of ranks, as the loss's bits do not.
+constexpr std::int64_t usual_micro_tokens = 4096;
 
 /// The mean loss of a model on data. Every rank holds a part of the parameters and brings layer by
 /// layer, as in a run.

@@ -32,7 +32,7 @@
 #include "train/report/header.hpp"
 #include "train/report/journal.hpp"
 #include "train/report/records.hpp"
-#include "train/report/storage_report.hpp"
+#include "train/report/storage_totals.hpp"
 #include "train/run/slow_nodes.hpp"
 #include "train/saves/cadence.hpp"
 #include "train/saves/checkpoint_space.hpp"

@@ -12,7 +12,6 @@
 #include <set>
 
 #include "base/printable.hpp"
-#include "train/report/header.hpp"
 #include "train/step/schedule.hpp"
 
 namespace offstage::train {

@@ -47,24 +47,6 @@ bool is_due(std::int64_t step, std::int64_t every_steps, Seconds passed, Seconds
 
 }  // namespace
 
-char const* reason_of(Stop stop) {
-  switch (stop) {
-    case Stop::signal:
-      return "a signal came";
-    case Stop::file:
-      return "STOP was found in run.dir";
-    case Stop::max_time:
-      return "train.max-time is near";
-    case Stop::job_end:
-      return "the end of the job is near";
-    case Stop::patience:
-      return "validations have not become better (train.patience)";
-    case Stop::none:
-      break;
-  }
-  return "";
-}
-
 Seconds daly_interval(Seconds cost, Seconds mtbf) {
   if (cost >= 2.0 * mtbf) {
     return mtbf;

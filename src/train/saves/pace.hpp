@@ -7,15 +7,9 @@
 
 #include "base/units.hpp"
 #include "config/run_config.hpp"
+#include "train/saves/stop.hpp"
 
 namespace offstage::train {
-
-/// Why a run ends before its last step.
-/// `patience` is train.patience: the run is done then.
-enum class Stop : std::int64_t { none, signal, file, max_time, job_end, patience };
-
-/// "a signal came"; empty for none.
-char const* reason_of(Stop stop);
 
 /// The time between two saves that loses least to saves and to work done again, if a save costs `cost`
 /// and interruptions come `mtbf` apart on average.

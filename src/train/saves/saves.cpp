@@ -71,7 +71,7 @@ void Saves::finish_copies() {
   }
   try_copies([&] {
     if (auto const done = local_.store->finish_copies_if_done()) {
-      journal_.copied(*done, cadence_.now());
+      listener_.copied(*done, cadence_.now());
     }
   });
 }
@@ -239,7 +239,7 @@ void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   } else {
     cadence_.save_took(time);
   }
-  journal_.saved(level.step, stats, is_local ? 1 : 2, cadence_.now());
+  listener_.saved(level.step, stats, is_local ? 1 : 2, cadence_.now());
 }
 
 }  // namespace offstage::train

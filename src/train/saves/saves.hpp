@@ -12,12 +12,12 @@
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
-#include "train/report/journal.hpp"
 #include "train/saves/cadence.hpp"
+#include "train/saves/save_listener.hpp"
 
 namespace offstage::train {
 
-/// The checkpoints that a run saves, between its steps or under the next one, told to cadence and journal.
+/// The checkpoints that a run saves, between its steps or under the next one, told to cadence and listener.
 ///
 /// Levels: is checkpoint.dir; 1, if there is one, node storage; 3, if there is one, copies of 1 on
 ///         other nodes, made behind the run. Saves of 1 and 2 may go on at a time, one of 1 waits
@@ -28,13 +28,13 @@ class Saves {
  public:
   /// All but the stores outlive it. `local`: level 1; null: none.
   Saves(std::unique_ptr<checkpoint::Store> store, std::unique_ptr<checkpoint::Store> local,
-        mpi::Communicator const& comm, Cadence& cadence, Journal& journal)
+        mpi::Communicator const& comm, Cadence& cadence, SaveListener& listener)
       : global_{std::move(store)},
         local_{std::move(local)},
         local_goes_on_{local_.store != nullptr},
         comm_{comm},
         cadence_{cadence},
-        journal_{journal} {}
+        listener_{listener} {}
 
   [[nodiscard]] checkpoint::Store& store() noexcept { return *global_.store; }
   /// See checkpoint::Store.
@@ -138,7 +138,7 @@ class Saves {
   bool local_goes_on_;  ///< it is saved
   mpi::Communicator const& comm_;
   Cadence& cadence_;
-  Journal& journal_;
+  SaveListener& listener_;
   bool global_first_ = false;
   bool local_waits_ = false;  ///< one that was due
   trace::Trace* trace_ = nullptr;

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 
-#include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "model/dims.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/update_demand.hpp"
@@ -199,61 +198,6 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
 
 }  // namespace
 
-model::Dims run_dims(config::RunConfig const& config) {
-  return model::dims_of(
-      config.model,
-      {.batch = config.train.micro_batch,
-       .sequence = config.train.sequence,
-       .attention_workspace = config.device.attention_workspace},
-      config.device.kind == config::DeviceKind::cuda ? device::Kind::cuda : device::Kind::host);
-}
-
-template <class T>
-model::RunShape run_shape(config::RunConfig const& config) {
-  bool const blocking = config.share.transfers == plan::Transfers::blocking;
-  return {.batch = config.train.micro_batch,
-          .sequence = config.train.sequence,
-          .attention_workspace = config.device.attention_workspace,
-          .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
-                                               static_cast<int>(config.model.layers)),
-          .slabs = blocking ? 1 : 2,
-          .serial_copies = blocking,
-          .micro_batches = config.train.together};
-}
-
-template <class T>
-Bytes activation_bytes(config::RunConfig const& config) {
-  return config.train.activations.storage
-             ? 0
-             : activations::HostActivations::host_bytes(
-                   model::leaving_parts<T>(config.model, run_shape<T>(config)));
-}
-
-template <class T>
-std::vector<Bytes> activation_extents(config::RunConfig const& config) {
-  return config.train.activations.storage
-             ? activations::StoredActivations::extents(
-                   model::leaving_parts<T>(config.model, run_shape<T>(config)))
-             : std::vector<Bytes>{};
-}
-
-template <class T>
-Bytes stored_activations(config::RunConfig const& config, plan::MemoryPlan const& plan) {
-  auto const extents = activation_extents<T>(config);
-  auto const cached = std::min<std::int64_t>(std::ssize(extents), plan.activations_cached);
-  // The first leave, the last stay.
-  return std::accumulate(extents.begin(), extents.end() - cached, Bytes{});
-}
-
-int wished_activation_buffers(config::RunConfig const& config) {
-  return 2 * (1 + static_cast<int>(config.paths.size()));
-}
-
-activations::StoredSettings activation_workers(int buffers) {
-  int const readers = std::max(1, buffers / 2);
-  return {.writers = std::max(1, buffers - readers), .readers = readers};
-}
-
 template <class T>
 bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
               ActivationRoom const& room) {
@@ -288,10 +232,6 @@ ActivationChoice settle_activations(config::RunConfig const& config, state::Shar
 }
 
 #define OFFSTAGE_INSTANTIATE(T)                                                               \
-  template model::RunShape run_shape<T>(config::RunConfig const&);                            \
-  template std::vector<Bytes> activation_extents<T>(config::RunConfig const&);                \
-  template Bytes stored_activations<T>(config::RunConfig const&, plan::MemoryPlan const&);    \
-  template Bytes activation_bytes<T>(config::RunConfig const&);                               \
   template bool has_room<T>(config::RunConfig const&, state::ShardMap const&, int,            \
                             ActivationRoom const&);                                           \
   template WantedRates wanted_rates<T>(config::RunConfig const&, state::ShardMap const&, int, \

@@ -1,43 +1,15 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "activations/choice.hpp"
-#include "activations/stored_activations.hpp"
 #include "base/units.hpp"
 #include "config/run_config.hpp"
-#include "device/device.hpp"
-#include "model/transformer.hpp"
-#include "plan/memory.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/settle/activation_rates.hpp"
 
 namespace offstage::train {
-
-/// The demand for which a run's model is made. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
-/// work: there is one slab.
-template <class T>
-[[nodiscard]] model::RunShape run_shape(config::RunConfig const& config);
-
-/// The dims of it, on the device that the configuration names.
-[[nodiscard]] model::Dims run_dims(config::RunConfig const& config);
-
-/// Host memory of a rank for activations that leave and stay there.
-template <class T>
-[[nodiscard]] Bytes activation_bytes(config::RunConfig const& config);
-/// Sizes of the extents of those that may go to storage.
-template <class T>
-[[nodiscard]] std::vector<Bytes> activation_extents(config::RunConfig const& config);
-/// The part of those extents that is on storage by the plan.
-template <class T>
-[[nodiscard]] Bytes stored_activations(config::RunConfig const& config,
-                                       plan::MemoryPlan const& plan);
-/// Extents in flight: on each path one is written or read, one more is copied.
-[[nodiscard]] int wished_activation_buffers(config::RunConfig const& config);
-/// Who has them in hand.
-[[nodiscard]] activations::StoredSettings activation_workers(int buffers);
 
 /// Where activations are to fit, with what else is there.
 struct ActivationRoom {

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/settle/sharding.hpp"
 

@@ -13,48 +13,15 @@
 #include "platform/trace/trace.hpp"
 #include "state/readiness.hpp"
 #include "state/shard.hpp"
+#include "train/memory/update_shape.hpp"
 #include "train/offload/offload.hpp"
-#include "train/report/metrics.hpp"
 #include "train/step/device_share.hpp"
+#include "train/step/share_step.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 #include "update/pipeline.hpp"
 
 namespace offstage::train {
-
-/// The shape of a run's updates beside its configuration.
-struct UpdateShape {
-  std::int64_t elements{};           ///< of this rank's shard
-  std::int64_t subgroup_elements{};  ///< of the largest
-  Bytes gradient_bytes{};            ///< of an element
-  int sum_planes = 1;                ///< values of an element where it is summed
-  Bytes parameter_bytes{};
-  plan::StorageTraffic storage{};  ///< of an update (update_demand.hpp)
-  int workers = 1;
-  /// Gradients are summed on the device as far as it has room, also those that the cores will update.
-  bool sums_on_device = false;
-
-  /// Bytes of the device for each element whose gradient is held there.
-  [[nodiscard]] Bytes held_bytes() const {
-    return gradient_bytes * (sums_on_device ? sum_planes : 1);
-  }
-};
-
-/// The chunks and slots of the device lane.
-[[nodiscard]] update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
-                                                       UpdateShape const& shape);
-/// Whether updates need a device lane: the device takes part, or new parameters have to travel to it.
-[[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);
-
-/// Trips of an update at a time.
-[[nodiscard]] int update_workers(config::RunConfig const& config, plan::MemoryPlan const& memory,
-                                 bool host_visible);
-
-/// Device memory for gradients that are summed or wait there (update.device-gradients): as much as is asked for, or of
-/// what is `free`, and no more than they can need: all, if they are summed there or with update.device-share=auto, else
-/// those of the share and of what is resident.
-[[nodiscard]] Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape,
-                                  bool host_visible, Bytes free);
 
 /// A rank's updates, shared between its cores and its device: who takes what, the device's lane, the
 /// pipeline, and what goes on of one update under the next forward.

@@ -28,10 +28,10 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/run_memory.hpp"
 #include "train/offload/offload.hpp"
-#include "train/report/metrics.hpp"
 #include "train/step/calling_source.hpp"
 #include "train/step/communication_row.hpp"
 #include "train/step/shared_update.hpp"
+#include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
 #include "update/gradients/block_rounds.hpp"
 #include "update/gradients/held_gradients.hpp"
@@ -42,21 +42,6 @@ class Attention;
 }
 
 namespace offstage::train {
-
-/// The outcome of one step, the same on all ranks but for times and traffic.
-struct StepResult {
-  double loss{};
-  double grad_norm{};              ///< of the mean gradient, before clipping
-  bool skipped{};                  ///< loss or norm was not finite: nothing was changed
-  std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
-  Seconds forward{}, backward{}, update{};
-  Seconds stood_still{};              ///< in what set_before_update named; part of none of these
-  bool disturbed{};                   ///< something went on beside it
-  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
-  StorageStep storage{};              ///< this rank's
-  ShareStep share{};                  ///< this rank's
-  ActivationStep activations{};       ///< this rank's
-};
 
 /// One rank's model, state and gradients, and the straight line of one step through them. T is the
 /// type of working copy, activations and gradients.
@@ -160,8 +145,8 @@ class StepRunner {
   /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
-  [[nodiscard]] ActivationStep moved_activations() const {
-    return activations_ ? activations_->traffic() : ActivationStep{};
+  [[nodiscard]] state::ActivationTraffic moved_activations() const {
+    return activations_ ? activations_->traffic() : state::ActivationTraffic{};
   }
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);

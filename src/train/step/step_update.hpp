@@ -10,7 +10,6 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "train/offload/offload.hpp"
-#include "train/report/metrics.hpp"
 #include "train/step/overlap_choice.hpp"
 #include "train/step/shared_update.hpp"
 #include "update/gradients/step_gradients.hpp"

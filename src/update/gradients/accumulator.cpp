@@ -282,8 +282,9 @@ std::vector<Slice> GradientAccumulator<T>::add_held(device::Stream& stream, int 
     auto const offset = static_cast<std::size_t>(source) * length;
     auto const slice = slices.subspan(offset, length);
     Addition const how = round.addition(sums_.settings().blocks, source);
-    auto const parts = is_fp32() ? held_->add<float, T>(stream, begin, slice, how)
-                                 : held_->add<T, T>(stream, begin, slice, how);
+    auto const parts = sums_.settings().accumulate_fp32
+                           ? held_->add<float, T>(stream, begin, slice, how)
+                           : held_->add<T, T>(stream, begin, slice, how);
     for (Range const& part : parts) {
       Bytes const from = (static_cast<Bytes>(offset) + part.begin) * element;
       if (!leaving.empty() && leaving.back().offset + leaving.back().size == from) {

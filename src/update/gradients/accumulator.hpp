@@ -70,7 +70,6 @@ class GradientAccumulator final : public StepGradients<T> {
   }
   void begin_update() override { sums_.begin_update(); }
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const override { return sums_.traffic(); }
-  [[nodiscard]] bool is_fp32() const noexcept override { return sums_.settings().accumulate_fp32; }
 
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that

@@ -47,7 +47,6 @@ class BlockGradients final : public StepGradients<T> {
   [[nodiscard]] std::vector<tiers::Traffic> traffic() const override {
     return sums_of_blocks_.traffic();
   }
-  [[nodiscard]] bool is_fp32() const noexcept override { return sums_of_blocks_.is_fp32(); }
 
   /// Device memory of the sums: all layers, or where rounds come in layers two of the model's blocks.
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, bool rounds_in_layers);
@@ -66,7 +65,7 @@ class BlockGradients final : public StepGradients<T> {
   device::Buffer sums_;
   std::int64_t turn_elements_ = 0;  ///< size of each of the two places of sums of a model's block
   std::int64_t sent_ = 0;           ///< sums of a model's block that the owners have got
-  BlockRounds rounds_;              ///< of a pass of rounds in layers
+  BlockRounds rounds_;              ///< rounds of a pass of rounds in layers
   BlockRounds::Round at_;           ///< the round at hand else
   std::int64_t within_ = 0;         ///< rounds of its blocks before it
   GradientOrder order_;

@@ -51,7 +51,6 @@ class StepGradients : public state::GradientSink<T> {
   /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
   /// are in each.
   [[nodiscard]] virtual std::vector<tiers::Traffic> traffic() const = 0;
-  [[nodiscard]] virtual bool is_fp32() const noexcept = 0;
 };
 
 }  // namespace offstage::update

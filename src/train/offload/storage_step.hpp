@@ -1,17 +1,42 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/units.hpp"
-#include "platform/mpi/communicator.hpp"
-#include "tiers/path_settings.hpp"
-#include "tiers/tiers.hpp"
-#include "train/report/metrics.hpp"
+#include "tiers/traffic.hpp"
+
+namespace offstage::mpi {
+class Communicator;
+}
+namespace offstage::tiers {
+struct PathSettings;
+}
 
 namespace offstage::train {
+
+/// Traffic of one step on one storage path, all ranks together.
+struct PathStep {
+  std::string directory;
+  bool emulated{};
+  int lanes = 1;  ///< transfers that the path takes at a time, both directions
+  /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
+  tiers::PathTraffic traffic{};
+  Bytes resident_bytes{};  ///< of state, at the step's end
+};
+
+/// Traffic of one step with storage, all ranks together.
+struct StorageStep {
+  std::vector<PathStep>
+      paths{};  ///< in the order of the configuration; none: all is in host memory
+  int nodes = 1;
+  Seconds seconds{};        ///< wall time in which this was counted: the step's
+  std::int64_t hits{};      ///< fetches that found their subgroup in host memory
+  std::int64_t misses{};    ///< fetches that read it
+  Bytes host_bytes{};       ///< of state in host memory, at the step's end
+  double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
+};
 
 /// What a rank knows beside the counters of its tiers.
 struct StorageFacts {
@@ -40,6 +65,8 @@ struct StorageFacts {
 /// Errors: PreconditionError on all ranks if they have not as many paths.
 [[nodiscard]] StorageStep sum_over_ranks(StorageStep const& mine, mpi::Communicator const& comm);
 
+/// Adds traffic of the same path; the longest waits and transfers are the longest of both.
+void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// Bytes per second inside transfers; 0 without any.
 [[nodiscard]] double transfer_rate(tiers::DirectionTraffic const& traffic);
 /// The share of the step's wall time in which the path transferred: transfer seconds of all ranks, both
@@ -49,23 +76,5 @@ struct StorageFacts {
 /// Before transfers, reads and writes: for this process's threads and for other processes.
 [[nodiscard]] Seconds lock_wait(PathStep const& path);
 [[nodiscard]] Seconds longest_wait(PathStep const& path);
-
-/// The storage of all steps of a start, for the end table.
-class StorageTotals {
- public:
-  /// Traffic adds up, where the state lives is as of the last step.
-  void add(StorageStep const& step);
-  /// The table's lines: one per path (read, written, GB/s, busy share, lock wait, longest wait, where the
-  /// state is at the end), one that says that figures are emulated where they are, one of host memory,
-  /// and the effective I/O throughput per update. None without storage paths.
-  [[nodiscard]] std::vector<std::string> lines() const;
-
- private:
-  [[nodiscard]] std::string line_of(PathStep const& path, Bytes state, std::size_t width) const;
-
-  StorageStep sum_;
-  std::int64_t updates_{};  ///< that have an effective rate
-  double effective_sum_{}, effective_least_{}, effective_most_{};
-};
 
 }  // namespace offstage::train

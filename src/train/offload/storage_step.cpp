@@ -1,30 +1,20 @@
-#include "train/report/storage_report.hpp"
-
-#include <fmt/format.h>
+#include "train/offload/storage_step.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "tiers/path_settings.hpp"
 
 namespace offstage::train {
+
 namespace {
 
 using tiers::DirectionTraffic;
 using tiers::PathTraffic;
-
-// GB/s or seconds that there are none of.
-constexpr char const* nothing = "-";
-
-DirectionTraffic since(DirectionTraffic const& before, DirectionTraffic const& after) {
-  DirectionTraffic step = after;  // its longest are since the start: a maximum has no difference
-  step.bytes -= before.bytes;
-  step.transfers -= before.transfers;
-  step.seconds -= before.seconds;
-  step.waited -= before.waited;
-  return step;
-}
 
 void add_to(DirectionTraffic& sum, DirectionTraffic const& more) {
   sum.bytes += more.bytes;
@@ -35,9 +25,13 @@ void add_to(DirectionTraffic& sum, DirectionTraffic const& more) {
   sum.longest_transfer = std::max(sum.longest_transfer, more.longest_transfer);
 }
 
-void add_to(PathTraffic& sum, PathTraffic const& more) {
-  add_to(sum.read, more.read);
-  add_to(sum.write, more.write);
+DirectionTraffic since(DirectionTraffic const& before, DirectionTraffic const& after) {
+  DirectionTraffic step = after;  // its longest are since the start: a maximum has no difference
+  step.bytes -= before.bytes;
+  step.transfers -= before.transfers;
+  step.seconds -= before.seconds;
+  step.waited -= before.waited;
+  return step;
 }
 
 double effective_rate(Bytes fetched, Seconds in_tiers, int workers) {
@@ -74,16 +68,12 @@ std::vector<PathFigures> gather_paths(StorageStep const& mine, mpi::Communicator
   return all;
 }
 
-std::string shown(double rate) {
-  return rate > 0.0 ? fmt::format("{:.2f}", rate / 1e9) : nothing;
-}
-
-std::string share_of(Bytes part, Bytes all) {
-  double const share = all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0.0;
-  return fmt::format("{} ({:.1f} %)", format_bytes(part), 100.0 * share);
-}
-
 }  // namespace
+
+void add_to(PathTraffic& sum, PathTraffic const& more) {
+  add_to(sum.read, more.read);
+  add_to(sum.write, more.write);
+}
 
 StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after,
                        StorageFacts const& facts) {
@@ -160,76 +150,6 @@ Seconds lock_wait(PathStep const& path) {
 
 Seconds longest_wait(PathStep const& path) {
   return std::max(path.traffic.read.longest_wait, path.traffic.write.longest_wait);
-}
-
-void StorageTotals::add(StorageStep const& step) {
-  if (step.paths.empty()) {
-    return;  // a run without paths
-  }
-  if (sum_.paths.empty()) {
-    sum_ = step;
-  } else {
-    require(step.paths.size() == sum_.paths.size(), "the paths of a run stay the same");
-    sum_.seconds += step.seconds;
-    sum_.hits += step.hits;
-    sum_.misses += step.misses;
-    sum_.host_bytes = step.host_bytes;
-    for (std::size_t i = 0; i < sum_.paths.size(); ++i) {
-      add_to(sum_.paths[i].traffic, step.paths[i].traffic);
-      sum_.paths[i].resident_bytes = step.paths[i].resident_bytes;
-    }
-  }
-  if (double const rate = step.effective_rate; rate > 0.0) {
-    effective_least_ = updates_ == 0 ? rate : std::min(effective_least_, rate);
-    effective_most_ = std::max(effective_most_, rate);
-    effective_sum_ += rate;
-    ++updates_;
-  }
-}
-
-std::string StorageTotals::line_of(PathStep const& path, Bytes state, std::size_t width) const {
-  PathTraffic const& traffic = path.traffic;
-  return fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>7.1f} % {:>9.2f} s {:>7.3f} s  {}",
-                     path.directory, width, format_bytes(traffic.read.bytes),
-                     format_bytes(traffic.write.bytes), shown(transfer_rate(traffic.read)),
-                     shown(transfer_rate(traffic.write)), 100.0 * busy_share(path, sum_),
-                     lock_wait(path).count(), longest_wait(path).count(),
-                     share_of(path.resident_bytes, state));
-}
-
-std::vector<std::string> StorageTotals::lines() const {
-  if (sum_.paths.empty()) {
-    return {};
-  }
-  Bytes state = sum_.host_bytes;
-  std::size_t width = 16;
-  for (PathStep const& path : sum_.paths) {
-    state += path.resident_bytes;
-    width = std::max(width, path.directory.size());
-  }
-  std::vector<std::string> lines{
-      "storage of the steps, all ranks; GB/s inside transfers:",
-      fmt::format("  {:<{}} {:>10} {:>10} {:>7} {:>7} {:>9} {:>11} {:>9}  {}", "path", width,
-                  "read", "written", "GB/s in", "out", "busy", "lock wait", "longest",
-                  "state at the end")};
-  for (PathStep const& path : sum_.paths) {
-    lines.push_back(line_of(path, state, width));
-    if (path.emulated) {
-      lines.emplace_back("    emulated: figures of a throttled directory, not of a device");
-    }
-  }
-  lines.push_back(
-      fmt::format("  {:<{}} {:>71}{}", "host memory", width, "", share_of(sum_.host_bytes, state)));
-  lines.push_back(
-      fmt::format("subgroups fetched: {} read, {} found in host memory", sum_.misses, sum_.hits));
-  if (updates_ > 0) {
-    lines.push_back(
-        fmt::format("effective I/O throughput per update: {:.2f} GB/s, from {:.2f} to {:.2f}{}",
-                    effective_sum_ / static_cast<double>(updates_) / 1e9, effective_least_ / 1e9,
-                    effective_most_ / 1e9,
-                    std::ranges::any_of(sum_.paths, &PathStep::emulated) ? " (emulated)" : ""));
-  }
-  return lines;
 }
 
 }  // namespace offstage::train

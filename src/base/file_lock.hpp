@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+namespace offstage {
+
+enum class FileLock {
+  held,       ///< until the descriptor is closed or the process dies
+  elsewhere,  ///< another descriptor has it
+  missing,    ///< the file system has no locks; errno says why
+};
+
+/// Locks a file that is open for writing, whole (F_OFD_SETLK), without waiting.
+/// Errors: IoError: `action`, as in "run.dir=a: cannot lock", and `path`.
+[[nodiscard]] FileLock lock_file(int descriptor, std::string const& action,
+                                 std::string const& path);
+
+/// False if the file was removed, or replaced by another of that name, since it was opened.
+[[nodiscard]] bool is_file_at(std::string const& path, int descriptor);
+
+}  // namespace offstage

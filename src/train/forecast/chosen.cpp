@@ -1,0 +1,114 @@
+#include "train/forecast/chosen.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace offstage::train {
+
+using parameters::Home;
+using parameters::Sharding;
+
+bool leaves_home(config::RunConfig const& config) {
+  return config.home_is_open;
+}
+bool leaves_sharding(config::RunConfig const& config) {
+  return config.sharding_is_open;
+}
+bool leaves_schedule(config::RunConfig const& config) {
+  return config.train.schedule == config::LayerSchedule::automatic;
+}
+bool leaves_activations(config::RunConfig const& config) {
+  return config.train.activations.rule == activations::Policy::Rule::automatic;
+}
+bool leaves_overlap(config::RunConfig const& config) {
+  return config.overlap == config::Overlap::automatic;
+}
+bool leaves_share(config::RunConfig const& config) {
+  return !config.share.device_share.has_value();
+}
+bool leaves_resident(config::RunConfig const& config) {
+  return config.share.resident_is_open;
+}
+
+std::string text_of(Home home) {
+  return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
+}
+std::string text_of(Sharding sharding) {
+  return parameters::name_of(sharding);
+}
+std::string text_of(config::LayerSchedule schedule) {
+  return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
+}
+std::string text_of(config::Overlap overlap) {
+  return overlap == config::Overlap::off ? "off" : (overlap == config::Overlap::on ? "on" : "auto");
+}
+
+std::string text_of(activations::Policy const& policy) {
+  return activations::describe(policy);
+}
+std::string text_of(double share) {
+  return fmt::format("{:.2f}", share);
+}
+
+void take(config::RunConfig& config, Chosen const& chosen) {
+  if (leaves_home(config)) {
+    config.parameter_home = chosen.home;
+    config.home_is_open = false;
+  }
+  if (leaves_sharding(config)) {
+    config.sharding = chosen.sharding;
+    config.sharding_is_open = false;
+  }
+  if (leaves_schedule(config)) {
+    config.train.schedule = chosen.schedule;
+  }
+  if (leaves_activations(config)) {
+    config.train.activations = chosen.activations;
+  }
+  if (leaves_overlap(config)) {
+    config.overlap = chosen.overlap;
+  }
+  if (leaves_share(config)) {
+    config.share.device_share = chosen.share;
+  }
+  if (leaves_resident(config)) {
+    config.share.device_resident = chosen.resident;
+    config.share.resident_is_open = false;
+  }
+  if (config.storage.most_cache < 0) {
+    config.storage.most_cache = chosen.cache;
+  }
+}
+
+std::string describe(Chosen const& chosen, config::RunConfig const& config) {
+  std::vector<std::string> words;
+  if (leaves_home(config)) {
+    words.push_back(fmt::format("parameters.home={}", text_of(chosen.home)));
+  }
+  if (leaves_sharding(config) && chosen.sharding != Sharding::zero3) {
+    words.push_back(fmt::format("parameters.sharding={}", text_of(chosen.sharding)));
+  }
+  if (leaves_schedule(config)) {
+    words.push_back(fmt::format("train.schedule={}", text_of(chosen.schedule)));
+  }
+  if (leaves_activations(config)) {
+    words.push_back(fmt::format("train.activations={}", activations::describe(chosen.activations)));
+  }
+  if (leaves_overlap(config)) {
+    words.push_back(fmt::format("update.overlap={}", text_of(chosen.overlap)));
+  }
+  if (leaves_share(config)) {
+    words.push_back(fmt::format("update.device-share={:.3f}", chosen.share));
+  }
+  if (leaves_resident(config)) {
+    words.push_back(fmt::format("update.device-resident={:.2f}", chosen.resident));
+  }
+  if (config.storage.most_cache < 0 && chosen.cache >= 0) {
+    words.push_back(fmt::format("tiers.cache={}", chosen.cache));
+  }
+  return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace offstage::train

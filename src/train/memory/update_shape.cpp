@@ -1,0 +1,68 @@
+#include "train/memory/update_shape.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace offstage::train {
+
+namespace {
+
+/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
+/// sides of it.
+constexpr int host_workers = 2;
+constexpr int shared_workers = 4;
+
+/// Whether the device updates, or may.
+bool takes_part(config::RunConfig const& config) {
+  return config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
+}
+
+Bytes most_gradients(config::RunConfig const& config, UpdateShape const& shape) {
+  if (shape.sums_on_device) {
+    return shape.elements * shape.held_bytes();
+  }
+  auto const elements = static_cast<double>(shape.elements);
+  double const resident = elements * config.share.device_resident;
+  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
+  // A share is made of whole subgroups.
+  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
+  return std::min(most, shape.elements) * shape.gradient_bytes;
+}
+
+}  // namespace
+
+bool needs_lane(config::RunConfig const& config, bool host_visible) {
+  bool const parameters_travel = !host_visible && config.parameter_home == parameters::Home::device;
+  return parameters_travel || config.share.device_resident > 0.0 ||
+         config.share.device_share.value_or(host_visible ? 0.0 : 1.0) > 0.0;
+}
+
+int update_workers(config::RunConfig const& config, plan::MemoryPlan const& memory,
+                   bool host_visible) {
+  if (memory.buffers > 0) {
+    return memory.buffers;
+  }
+  return needs_lane(config, host_visible) ? shared_workers : host_workers;
+}
+
+update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
+                                         UpdateShape const& shape) {
+  update::DeviceLaneSettings settings;
+  settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
+  settings.slots = takes_part(config) ? settings.slots : 0;  // the cores' parameters have their own
+  settings.layout = config.optimizer.layout();
+  settings.gradient_bytes = shape.gradient_bytes;
+  settings.parameter_bytes = shape.parameter_bytes;
+  settings.parameters_on_host = config.parameter_home != parameters::Home::device;
+  return settings;
+}
+
+Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape, bool host_visible,
+                    Bytes free) {
+  if (host_visible || config.flushes_fp32() || !(takes_part(config) || shape.sums_on_device)) {
+    return 0;
+  }
+  return std::min(most_gradients(config, shape), config.share.device_gradients.value_or(free));
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "train/offload/storage_step.hpp"
+
+namespace offstage::train {
+
+/// The storage of all steps of a start, for the end table.
+class StorageTotals {
+ public:
+  /// Traffic adds up, where the state lives is as of the last step.
+  void add(StorageStep const& step);
+  /// The table's lines: one per path (read, written, rates, busy share, lock wait, longest wait, where the
+  /// state is at the end), one that says that figures are emulated where they are, one of host memory,
+  /// and the effective I/O throughput per update. None without storage paths.
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  [[nodiscard]] std::string line_of(PathStep const& path, Bytes state, std::size_t width) const;
+
+  StorageStep sum_;
+  std::int64_t updates_{};  ///< that have an effective rate
+  double effective_sum_{}, effective_least_{}, effective_most_{};
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,23 @@
+#include "train/saves/stop.hpp"
+
+namespace offstage::train {
+
+char const* reason_of(Stop stop) {
+  switch (stop) {
+    case Stop::signal:
+      return "a signal came";
+    case Stop::file:
+      return "STOP was found in run.dir";
+    case Stop::max_time:
+      return "train.max-time is near";
+    case Stop::job_end:
+      return "the end of the job is near";
+    case Stop::patience:
+      return "validations have not become better (train.patience)";
+    case Stop::none:
+      break;
+  }
+  return "";
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.hpp"
+#include "state/exchange.hpp"
+#include "train/offload/storage_step.hpp"
+#include "train/step/share_step.hpp"
+
+namespace offstage::train {
+
+/// The outcome of one step, the same on all ranks but for times and traffic.
+struct StepResult {
+  double loss{};
+  double grad_norm{};              ///< of the mean gradient, before clipping
+  bool skipped{};                  ///< loss or norm was not finite: nothing was changed
+  std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
+  Seconds forward{}, backward{}, update{};
+  Seconds stood_still{};              ///< in what set_before_update named; part of none of these
+  bool disturbed{};                   ///< something went on beside it
+  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, that of gradients included
+  StorageStep storage{};              ///< this rank's
+  ShareStep share{};                  ///< this rank's
+  state::ActivationTraffic activations{};  ///< this rank's
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,69 @@
+#include "train/forecast/chosen.hpp"
+
+#include <gtest/gtest.h>
+
+namespace offstage::train {
+namespace {
+
+Chosen const chosen{.home = parameters::Home::host,
+                    .schedule = config::LayerSchedule::vertical,
+                    .activations = {activations::Policy::Rule::recompute},
+                    .overlap = config::Overlap::automatic,
+                    .share = 0.25,
+                    .resident = 0.5,
+                    .cache = 1024};
+
+config::RunConfig all_open() {
+  config::RunConfig config;
+  config.home_is_open = config.sharding_is_open = config.share.resident_is_open = true;
+  config.train.schedule = config::LayerSchedule::automatic;
+  config.train.activations.rule = activations::Policy::Rule::automatic;
+  config.overlap = config::Overlap::automatic;
+  return config;
+}
+
+config::RunConfig all_given() {
+  config::RunConfig config;
+  config.home_is_open = config.sharding_is_open = config.share.resident_is_open = false;
+  config.parameter_home = parameters::Home::storage;
+  config.train.schedule = config::LayerSchedule::horizontal;
+  config.train.activations.rule = activations::Policy::Rule::keep;
+  config.overlap = config::Overlap::off;
+  config.share.device_share = 0.125;
+  config.storage.most_cache = 7;
+  return config;
+}
+
+TEST(Chosen, IsWrittenToKeysThatAreLeftToThePlan) {
+  auto config = all_open();
+  take(config, chosen);
+  EXPECT_EQ(config.parameter_home, parameters::Home::host);
+  EXPECT_FALSE(leaves_home(config)) << "nobody chooses a second time";
+  EXPECT_EQ(config.train.schedule, config::LayerSchedule::vertical);
+  EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::recompute);
+  EXPECT_EQ(config.share.device_share, 0.25);
+  EXPECT_EQ(config.share.device_resident, 0.5);
+  EXPECT_EQ(config.storage.most_cache, 1024);
+}
+
+TEST(Chosen, LeavesKeysThatWereGiven) {
+  auto config = all_given();
+  take(config, chosen);
+  EXPECT_EQ(config.parameter_home, parameters::Home::storage);
+  EXPECT_EQ(config.train.schedule, config::LayerSchedule::horizontal);
+  EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::keep);
+  EXPECT_EQ(config.overlap, config::Overlap::off);
+  EXPECT_EQ(config.share.device_share, 0.125);
+  EXPECT_EQ(config.storage.most_cache, 7);
+}
+
+TEST(Chosen, IsDescribedByTheKeysThatWereOpen) {
+  EXPECT_EQ(describe(chosen, all_open()),
+            "parameters.home=host, train.schedule=vertical, train.activations=recompute, "
+            "update.overlap=auto, update.device-share=0.250, update.device-resident=0.50, "
+            "tiers.cache=1024");
+  EXPECT_EQ(describe(chosen, all_given()), "all keys are given");
+}
+
+}  // namespace
+}  // namespace offstage::train

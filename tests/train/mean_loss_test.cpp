@@ -1,0 +1,64 @@
+#include "train/step/mean_loss.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "temporary_directory.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Seven windows of two tokens; each micro-batch of two rows has as its loss the first token of its first row.
+class MeanLossOfRanks : public ::testing::Test {
+ protected:
+  MeanLossOfRanks() {
+    std::string bytes;
+    for (char token = 0; token < 15; ++token) {
+      bytes += token;
+    }
+    data = std::make_unique<data::Dataset>(
+        std::vector<data::Source>{{directory.write("tokens", bytes)}},
+        data::DatasetOptions{
+            .key = "data.valid", .format = data::Format::text, .vocab = 256, .sequence = 2});
+  }
+  [[nodiscard]] MeanLoss of(std::int64_t windows) {
+    return mean_loss(comm, *data, windows, 2,
+                     {.evaluate =
+                          [&](data::TokenBatch const& batch) {
+                            ++evaluated;
+                            return static_cast<double>(batch.tokens.front()) *
+                                   static_cast<double>(data::counted_targets(batch)) / 4.0;
+                          },
+                      .idle = [&] { ++idle; },
+                      .expect = [&] { ++expected; }});
+  }
+
+  mpi::Communicator comm = mpi::Communicator::world();
+  TemporaryDirectory directory;
+  std::unique_ptr<data::Dataset> data;
+  int evaluated = 0, idle = 0, expected = 0;
+};
+
+TEST_F(MeanLossOfRanks, IsTheSameForAnyNumberOfThem) {
+  auto const mean = of(7);  // four micro-batches, the last with one row that does not count
+  EXPECT_EQ(mean.targets, 14);
+  EXPECT_EQ(mean.loss, (0.0 * 4 + 4.0 * 4 + 8.0 * 4 + 12.0 * 2) / 14.0);
+}
+
+TEST_F(MeanLossOfRanks, TakesTheFirstWindowsAlone) {
+  auto const mean = of(4);
+  EXPECT_EQ(mean.targets, 8);
+  EXPECT_EQ(mean.loss, 2.0);
+}
+
+TEST_F(MeanLossOfRanks, HasARankIdleThatIsLeftWithoutAMicroBatch) {
+  static_cast<void>(of(7));
+  int const rounds = (4 + comm.size() - 1) / comm.size();
+  EXPECT_EQ(evaluated + idle, rounds);
+  EXPECT_EQ(expected, rounds) << "each round is announced, the first one before it";
+  EXPECT_EQ(comm.sum(std::int64_t{evaluated}), 4);
+}
+
+}  // namespace
+}  // namespace offstage::train
