@@ -316,11 +316,11 @@ void validate(RunConfig const& config) {
   require_used(config.optimizer, config.settings);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
-  validate_sums(config);
   validate_places(config);
   validate_storage(config.paths, config.storage);
   validate_activations(config);
   validate_parameters(config);
+  validate_sums(config);
   validate(config.device);
   if (!config.plan.choose) {
     (void)splits_parameters(config);

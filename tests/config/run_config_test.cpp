@@ -242,6 +242,12 @@ TEST(RunConfig, WholeParametersNeedToLiveOnTheDevice) {
   EXPECT_THAT(with(parameters::Home::host, false),
               AllOf(HasSubstr("parameters.sharding=zero2"), HasSubstr("parameters.home=host"),
                     HasSubstr("parameters.home=device, or parameters.sharding=zero3")));
+  // Before a block that is missing: no block would help.
+  EXPECT_THAT(error_after([](RunConfig& c) {
+                c.parameter_home = parameters::Home::host;
+                c.sharding = parameters::Sharding::zero1;
+              }),
+              AllOf(HasSubstr("parameters.sharding=zero1"), HasSubstr("parameters.home=host")));
 }
 
 TEST(RunConfig, WholeGradientsNeedBlocksOfMicroBatches) {
