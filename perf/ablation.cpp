@@ -27,7 +27,7 @@
 #include "processor_time.hpp"
 #include "state/rank_link.hpp"
 #include "train/offload/offload.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage {
 namespace {
@@ -81,7 +81,7 @@ class Phase {
   memory::HugeBuffer gradient_;
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
-  std::unique_ptr<update::UpdatePipeline> pipeline_;
+  std::unique_ptr<update::Update> update_;
   kernels::OptimizerStep optimizer_step_{.learning_rate = 1e-3,
                                          .beta1 = 0.9,
                                          .beta2 = 0.95,
@@ -111,9 +111,14 @@ Phase::Phase(Shape const& shape, config::RunConfig const& config, mpi::Communica
                     *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, *link_, *device_, *stream_, subgroups_, offload_.take_gradients(accumulate_fp32));
-  pipeline_ = std::make_unique<update::UpdatePipeline>(
-      subgroups_, offload_.state(),
-      update::PipelineSettings{.workers = plan.buffers, .trace = trace});
+  update_ = std::make_unique<update::Update>(
+      update::UpdateParts{
+          .subgroups = subgroups_,
+          .state = offload_.state(),
+          .gradient =
+              [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+          .target = parameters::targets_in(copy_.as<bfloat16>(), subgroups_)},
+      update::UpdateSettings{.workers = plan.buffers, .trace = trace});
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
@@ -142,10 +147,8 @@ double Phase::step() {
     order.push_back({index, false});
   }
   gradients_->begin_update();
-  pipeline_->run(
-      optimizer_step_, order,
-      [&](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      parameters::targets_in(copy_.as<bfloat16>(), subgroups_));
+  update_->plan(std::move(order));
+  update_->run(optimizer_step_);
   offload_.follow_rates();
   double const mine = watch.elapsed().count();
   return comm_.maximum(mine);

@@ -31,12 +31,11 @@
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
 #include "state/rank_link.hpp"
-#include "state/readiness.hpp"
 #include "state/working_copy.hpp"
 #include "train/offload/offload.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/step/make_lane.hpp"
 #include "update/gradients/accumulator.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage {
 namespace {
@@ -68,7 +67,7 @@ class Steps {
  public:
   Steps(Shape const& shape, config::RunConfig const& config, mpi::Communicator const& comm,
         trace::Trace* trace);
-  ~Steps() { pipeline_->abandon(); }  // trips and the gradients' thread know of each other
+  ~Steps();
   Steps(Steps const&) = delete;
   Steps& operator=(Steps const&) = delete;
 
@@ -91,27 +90,25 @@ class Steps {
   void compute(char const* what, int layer, Seconds time);
   void pass_forward();
   void pass_backward();
-  void begin_ahead();
   void end_update();
-  [[nodiscard]] update::GradientSource source();
+  void count(update::UpdateStats const& stats);
 
   Shape const& shape_;
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
-  bool ahead_;
+  bool early_;
   trace::Trace* trace_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<state::RankLink> link_;
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
-  state::Readiness readiness_;
   state::WorkingCopy<bfloat16> copy_;
   device::Buffer gradient_;
   train::Offload offload_;
   std::unique_ptr<update::DeviceLane> lane_;
-  std::unique_ptr<update::UpdatePipeline> pipeline_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
+  std::unique_ptr<update::Update> update_;
   Pacer pacer_{1.0};  ///< a unit is a second of the device
   Seconds device_busy_{};
   Seconds computed_{};
@@ -129,7 +126,7 @@ Steps::Steps(Shape const& shape, config::RunConfig const& config, mpi::Communica
     : shape_{shape},
       config_{config},
       comm_{comm},
-      ahead_{config.overlap == config::Overlap::on},
+      early_{config.overlap == config::Overlap::on},
       trace_{trace},
       device_{device::make_host_device(0, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
@@ -137,7 +134,6 @@ Steps::Steps(Shape const& shape, config::RunConfig const& config, mpi::Communica
           comm, device_->host_visible() ? state::Route::in_place : state::Route::staged)},
       map_{make_layers(shape.layers, shape.parameters / shape.layers), 1},
       subgroups_{state::subgroups_of(map_, 0, shape.subgroup)},
-      readiness_{subgroups_},
       copy_{map_, *link_, *device_, *stream_},
       gradient_{device_->allocate(2 * map_.largest_layer(), "a layer's gradient")},
       offload_{config, comm, trace} {
@@ -161,27 +157,30 @@ void Steps::make_parts() {
                                   .gradient_bytes = sizeof(bfloat16),
                                   .parameter_bytes = sizeof(bfloat16),
                                   .workers = shape_.buffers};
-  if (train::needs_lane(config_, device_->host_visible())) {
-    lane_ = std::make_unique<update::DeviceLane>(*device_, train::lane_settings(config_, update),
-                                                 trace_);
-  }
-  pipeline_ = std::make_unique<update::UpdatePipeline>(
-      subgroups_, offload_.state(),
-      update::PipelineSettings{.workers = shape_.buffers,
-                               .device = lane_.get(),
-                               .host_update_rate = config_.device.emulation.host_update,
-                               .readiness = &readiness_,
-                               .trace = trace_});
-  copy_.set_readiness(&readiness_);
+  lane_ = train::make_lane(config_, update, *device_, {}, trace_);
   update::GradientSettings gradients = offload_.take_gradients(false);
   gradients.trace = trace_;
-  gradients.on_final = [this](tiers::Key key, double squares) {
-    if (pipeline_->is_ahead()) {
-      pipeline_->complete(key, squares);
-    }
-  };
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, *link_, *device_, *stream_, subgroups_, std::move(gradients));
+  update_ = std::make_unique<update::Update>(
+      update::UpdateParts{
+          .subgroups = subgroups_,
+          .state = offload_.state(),
+          .gradient =
+              [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
+          .target = parameters::targets_in(copy_.shard(), subgroups_),
+          .device = lane_.get()},
+      update::UpdateSettings{.workers = shape_.buffers,
+                             .host_update_rate = config_.device.emulation.host_update,
+                             .trace = trace_});
+  gradients_->set_receiver(update_.get());
+  copy_.set_readiness(&update_->readiness());
+}
+
+// Trips and the threads of the gradients know of each other.
+Steps::~Steps() {
+  gradients_->abandon();
+  update_->abandon();
 }
 
 void Steps::create_state() {
@@ -219,10 +218,6 @@ void Steps::pass_backward() {
   }
 }
 
-update::GradientSource Steps::source() {
-  return [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); };
-}
-
 std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
   std::vector<update::Trip> trips;
   trips.reserve(order.size());
@@ -232,30 +227,25 @@ std::vector<update::Trip> trips_of(std::vector<std::int64_t> const& order) {
   return trips;
 }
 
-void Steps::begin_ahead() {
-  pipeline_->start_ahead(optimizer_step_, std::numeric_limits<double>::max(),
-                         trips_of(offload_.descending_order()), source(),
-                         parameters::targets_in(copy_.shard(), subgroups_));
-}
-
 void Steps::end_update() {
-  if (pipeline_->is_ahead() && shape_.clipped) {
-    static_cast<void>(pipeline_->take_back());
-    gradients_->begin_update();
-    pipeline_->start_under_forward(optimizer_step_, trips_of(offload_.descending_order()), source(),
-                                   parameters::targets_in(copy_.shard(), subgroups_));
-  } else if (pipeline_->is_ahead()) {
-    pipeline_->confirm();
+  bool const early = update_->is_early();
+  if (early && !shape_.clipped) {
+    count(update_->confirm());
   } else {
+    if (early) {
+      static_cast<void>(update_->revert());
+    }
     gradients_->begin_update();
-    pipeline_->start(optimizer_step_, trips_of(offload_.next_order()), source(),
-                     parameters::targets_in(copy_.shard(), subgroups_));
+    count(update_->run(optimizer_step_));
   }
   offload_.follow_rates();
 }
 
 void Steps::finish() {
-  auto const stats = pipeline_->finish();
+  count(update_->finish());
+}
+
+void Steps::count(update::UpdateStats const& stats) {
   computed_ += stats.compute;
   tried_ += stats.tried;
 }
@@ -265,10 +255,11 @@ Seconds Steps::step() {
   pass_forward();
   finish();
   ++optimizer_step_.step;
+  update_->plan(trips_of(early_ ? offload_.descending_order() : offload_.next_order()));
   gradients_->begin_step();
   gradients_->begin_round(1, true);
-  if (ahead_) {
-    begin_ahead();
+  if (early_) {
+    update_->begin_early(optimizer_step_, std::numeric_limits<double>::max());
   }
   pass_backward();
   gradients_->end_round();

@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,15 +30,16 @@
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "parameters/working_parameters.hpp"
 #include "phase_shape.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/mpi/session.hpp"
 #include "probe/measure.hpp"
 #include "probe/median.hpp"
 #include "state/rank_link.hpp"
-#include "state/working_copy.hpp"
 #include "train/offload/offload.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/step/make_lane.hpp"
+#include "train/step/step_update.hpp"
 #include "update/gradients/accumulator.hpp"
 
 namespace offstage {
@@ -78,17 +80,13 @@ class Phase {
   std::unique_ptr<state::RankLink> link_;
   state::ShardMap map_;
   std::vector<state::Subgroup> subgroups_;
-  state::WorkingCopy<bfloat16> copy_;
+  parameters::DeviceParameters<bfloat16> copy_;
   device::Buffer gradient_;
   train::Offload offload_;
   std::unique_ptr<update::GradientAccumulator<bfloat16>> gradients_;
-  std::unique_ptr<train::SharedUpdate> update_;
-  kernels::OptimizerStep optimizer_step_{.learning_rate = 1e-3,
-                                         .beta1 = 0.9,
-                                         .beta2 = 0.95,
-                                         .epsilon = 1e-8,
-                                         .weight_decay = 0.1,
-                                         .gradient_scale = 1.0};
+  std::unique_ptr<update::DeviceLane> lane_;
+  std::optional<train::StepUpdate<bfloat16>> update_;
+  train::UpdateNumbers numbers_{.learning_rate = 1e-3, .gradient_scale = 1.0};
 };
 
 Phase::Phase(PhaseShape const& shape, config::RunConfig const& config,
@@ -109,15 +107,20 @@ Phase::Phase(PhaseShape const& shape, config::RunConfig const& config,
   offload_.allocate(subgroups_, plan::MemoryPlan{}, sizeof(bfloat16), *device_);
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, *link_, *device_, *stream_, subgroups_, offload_.take_gradients(false));
-  update_ = std::make_unique<train::SharedUpdate>(
-      config,
-      train::UpdateShape{.elements = shape.parameters,
-                         .subgroup_elements = shape.subgroup,
-                         .gradient_bytes = 2,
-                         .parameter_bytes = 2,
-                         .workers = 4},
-      *device_, std::span<std::byte>{}, subgroups_, offload_, trace);
-  copy_.set_readiness(&update_->readiness());
+  train::UpdateShape const update{.elements = shape.parameters,
+                                  .subgroup_elements = shape.subgroup,
+                                  .gradient_bytes = 2,
+                                  .parameter_bytes = 2,
+                                  .workers = 4};
+  lane_ = train::make_lane(config, update, *device_, {}, trace);
+  update_.emplace(config, comm, update,
+                  train::StepUpdate<bfloat16>::Parts{.device = *device_,
+                                                     .subgroups = subgroups_,
+                                                     .offload = offload_,
+                                                     .gradients = *gradients_,
+                                                     .copy = copy_,
+                                                     .lane = lane_.get()},
+                  trace);
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);
     std::ranges::fill(lease.mutable_bytes(), std::byte{0});
@@ -154,27 +157,19 @@ StepTime Phase::step() {
   Stopwatch watch;
   gradients_->begin_step();
   pass_forward();
-  update_->finish();
-  update_->plan(false);
+  update_->plan(watch);
   gradients_->begin_round(1, true);
   pass_backward();
   gradients_->end_round();
   static_cast<void>(gradients_->norm());
-  ++optimizer_step_.step;
-  gradients_->begin_update();
-  auto const shared = update_->run(
-      optimizer_step_,
-      [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-      parameters::targets_in(copy_.shard(), subgroups_));
+  ++numbers_.optimizer_step;
+  Stopwatch const update;
+  auto const shared = update_->make(numbers_, 1.0, false);
   if (shape_.pass == Seconds{}) {
-    // Without a forward that hides the rest, the update lasts until all of it is done.
-    Stopwatch const rest;
-    update_->finish();
-    return {(update_->seconds() + rest.elapsed()).count(), watch.elapsed().count(), shared.share,
-            shared.expected.count()};
+    update_
+        ->finish();  // without a forward that hides the rest, the update lasts until all of it is done
   }
-  return {update_->seconds().count(), watch.elapsed().count(), shared.share,
-          shared.expected.count()};
+  return {update.elapsed().count(), watch.elapsed().count(), shared.share, shared.expected.count()};
 }
 
 /// A GPU and its host take more to be measured in earnest: more than their caches hold.
@@ -332,6 +327,7 @@ int run(std::vector<std::string> const& arguments) {
   config.run_dir = "share";
   config.numerics.dtype = DType::bf16;
   config.share.device_chunk = std::int64_t{64} * 1024;
+  config.overlap = config::Overlap::off;
   for (std::string const& argument : std::span{arguments}.subspan(1)) {
     auto const [key, value] = split_argument(argument);
     set(shape, config, key, value);

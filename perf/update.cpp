@@ -30,7 +30,7 @@
 #include "processor_time.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage {
 namespace {
@@ -94,7 +94,12 @@ class Phase {
       : paths_{std::move(paths)},
         buffers_{buffers_for(paths_->size())},
         tiers_{make_tiers(verify)},
-        pipeline_{subgroups_, *tiers_, {.workers = buffers_}} {
+        update_{
+            {.subgroups = subgroups_,
+             .state = *tiers_,
+             .gradient = [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); },
+             .target = parameters::targets_in(copy_.as<bfloat16>(), subgroups_)},
+            {.workers = buffers_}} {
     std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
     for (state::Subgroup const& subgroup : subgroups_) {
       auto lease = tiers_->create(subgroup.index);
@@ -115,15 +120,8 @@ class Phase {
     ++step_.step;
     tiers::Traffic const before = tiers_->traffic();
     double const processor = offstage::processor_seconds();
-    auto const stats = pipeline_.run(
-        step_, order_,
-        [&](state::Subgroup const& subgroup) {
-          return update::GradientLease{{},
-                                       std::span<bfloat16 const>{gradient_.as<bfloat16>()}.subspan(
-                                           static_cast<std::size_t>(subgroup.begin),
-                                           static_cast<std::size_t>(subgroup.size))};
-        },
-        parameters::targets_in(copy_.as<bfloat16>(), subgroups_));
+    update_.plan(order_);
+    auto const stats = update_.run(step_);
     tiers::Traffic const after = tiers_->traffic();
     for (auto const& path : *paths_) {
       path->follow_rates();
@@ -145,6 +143,11 @@ class Phase {
   [[nodiscard]] Bytes working_copy_bytes() const { return copy_.size(); }
 
  private:
+  [[nodiscard]] update::GradientLease gradient_of(state::Subgroup const& subgroup) {
+    return {{},
+            std::span<bfloat16 const>{gradient_.as<bfloat16>()}.subspan(
+                static_cast<std::size_t>(subgroup.begin), static_cast<std::size_t>(subgroup.size))};
+  }
   std::unique_ptr<tiers::Tiers> make_tiers(tiers::Verify verify) {
     tiers::VirtualSettings settings;
     settings.paths = paths_;
@@ -162,7 +165,7 @@ class Phase {
   memory::HugeBuffer copy_{2 * parameters};
   memory::HugeBuffer gradient_{2 * parameters};
   std::unique_ptr<tiers::Tiers> tiers_;
-  update::UpdatePipeline pipeline_;
+  update::Update update_;
   std::vector<update::Trip> order_;
   kernels::OptimizerStep step_{.learning_rate = 1e-3,
                                .beta1 = 0.9,

@@ -19,7 +19,8 @@ say() { # say TEXT: one line, whatever names are in it
 }
 
 unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
-told=0                # the ranks were told to stop
+stop=0                # the ranks shall stop
+told=0                # the ranks were told so
 no_requeue=           # why the job must not go on by itself
 ending=0              # Slurm ends the job
 
@@ -30,8 +31,14 @@ job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
 # makes the death of its ranks after one second, and srun at once.
 stop_ranks() {
   say "$1; the ranks save and end"
-  # Once: the same signal again would end them without a save.
-  if [[ -n $launcher ]] && ((told++ == 0)); then kill -USR1 "$launcher" 2> /dev/null; fi
+  stop=1
+  tell_ranks
+}
+
+# Once: the same signal again would end the ranks without a save. A signal that comes before the launcher
+# is known is passed on as soon as it is.
+tell_ranks() {
+  if ((stop)) && [[ -n $launcher ]] && ((told++ == 0)); then kill -USR1 "$launcher" 2> /dev/null; fi
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, so the ranks know. If the job goes on, this shell
@@ -72,6 +79,30 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
   esac
   say "OFFSTAGE_LAUNCHER=$OFFSTAGE_LAUNCHER is neither srun nor mpirun"
   exit 64
+}
+
+# start_launcher PROGRAM ARGUMENT...: starts `launch`, and writes two lines into the descriptor `report`: the launcher's
+# process ID, and in the end its exit code. `wait` cannot tell the code: bash 5.2 forgets it (and says -1) if a
+# signal with a trap comes in the same moment as the launcher's end.
+start_launcher() {
+  local output
+  exec {output}>&1
+  exec {report}< <(
+    trap : USR1 TERM  # Slurm's SIGTERM goes to this process too, which must outlive the launcher
+    (
+      echo "$BASHPID"
+      trap - USR1 TERM
+      exec >&"$output" {output}>&- < /dev/null
+      launch "$@"
+    )
+    echo $?
+  )
+  exec {output}>&-
+}
+
+# report_line VARIABLE: the next line of the report; empty after its end.
+report_line() {
+  while read -r "$1" <&"$report"; (($? > 128)); do :; done
 }
 
 require_arguments() {
@@ -121,12 +152,13 @@ offstage_run() {
   began=$SECONDS
   trap signal_came USR1
   trap on_term TERM
-  (launch "$OFFSTAGE" train --config "$1" "${options[@]}") &
-  launcher=$!
-  # A signal interrupts `wait`, which then returns before the launcher has ended.
-  while wait "$launcher"; kill -0 "$launcher" 2> /dev/null; do :; done
-  wait "$launcher"
-  code=$?
+  start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
+  # A trap runs while `read` waits, and `read` goes on after it.
+  report_line launcher
+  tell_ranks
+  report_line code
+  code=${code:-137}  # without a last line the one who writes it was killed
+  exec {report}<&-
   launcher=
   trap : USR1  # nobody is left to tell
   note_attempt "$code"

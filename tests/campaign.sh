@@ -57,7 +57,7 @@ run_asan-ubsan() {
 
 # Without OpenMP and MPI, whose own synchronisation TSan does not see.
 run_tsan() {
-  local tests=(base_test aio_test device_test tiers_test model_transformer_test summing_test update_pipeline_test
+  local tests=(base_test aio_test device_test tiers_test model_transformer_test summing_test update_test
     shared_update_test overlap_test fault_test parameters_test checkpoint_files_test activations_test)
   jobs/build.sh tsan "${tests[@]}" &&
     TSAN_OPTIONS=halt_on_error=1 ctest --test-dir build/tsan --output-on-failure --parallel "$jobs" \

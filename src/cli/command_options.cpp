@@ -21,7 +21,8 @@ std::string unknown(std::string const& word, po::options_description const& know
       names.push_back("--" + option->long_name());
     }
   }
-  return fmt::format("unknown option {}; the nearest is {}", word, nearest(word, names));
+  auto const name = word.substr(0, word.find('='));
+  return fmt::format("unknown option {}; the nearest is {}", name, nearest(name, names));
 }
 
 }  // namespace

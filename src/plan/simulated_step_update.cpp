@@ -33,7 +33,7 @@ std::vector<Trip> SimulatedSteps::trips() {
   return trips;
 }
 
-/// As SharedUpdate::plan and HeldGradients::hold.
+/// As update::Update::plan and HeldGradients::hold.
 void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   held_.assign(work_.subgroups.size(), 0);
   stays_.assign(work_.subgroups.size(), 0);

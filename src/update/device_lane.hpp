@@ -35,7 +35,7 @@ struct DeviceLaneSettings {
   /// New parameters go to host memory: a slot has room for a chunk of them, and the CPU's are not staged.
   bool parameters_on_host = false;
   /// Device memory that lies idle between backward and the next forward (activations). Slots are taken
-  /// from it before any is allocated. They are empty when run or start of the pipeline returns. No work
+  /// from it before any is allocated. They are empty when Update::run returns. No work
   /// that uses the memory is under way when an update begins.
   std::span<std::byte> lent;
 };

@@ -98,11 +98,11 @@ void require_fit(state::Subgroup const& subgroup, kernels::GradientView const& g
   for (state::Piece const& piece : subgroup.pieces) {
     covered += piece.chunks.count * chunk_elements;
   }
-  require(covered == subgroup.size, "UpdatePipeline: pieces cover the subgroup");
+  require(covered == subgroup.size, "Update: pieces cover the subgroup");
   std::visit(
       [&](auto gradients) {
         require(std::ssize(gradients) == subgroup.size,
-                "UpdatePipeline: a gradient needs an element for each of the subgroup's");
+                "Update: a gradient needs an element for each of the subgroup's");
       },
       gradient);
 }

@@ -26,17 +26,17 @@ class AtEnd {
 };
 
 /// With the place of every trip as it will be: all on the CPU without a device, residents on it.
-std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& settings,
-                         std::vector<state::Subgroup> const& subgroups) {
+std::vector<Trip> placed(std::span<Trip const> order, UpdateParts const& parts,
+                         plan::Transfers transfers) {
   std::vector<Trip> trips{order.begin(), order.end()};
   for (Trip& trip : trips) {
     bool const resident =
-        settings.resident && subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
-    trip.on_device = settings.device != nullptr && (trip.on_device || resident);
+        parts.resident && parts.subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
+    trip.on_device = parts.device != nullptr && (trip.on_device || resident);
   }
-  if (settings.transfers == plan::Transfers::blocking) {
+  if (transfers == plan::Transfers::blocking) {
     std::ranges::stable_partition(trips, [&](Trip const& trip) {
-      return subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
+      return parts.subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
     });
   }
   return trips;
@@ -44,23 +44,20 @@ std::vector<Trip> placed(std::span<Trip const> order, PipelineSettings const& se
 
 }  // namespace
 
-Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-             PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
-             std::span<Trip const> order, GradientSource gradient, parameters::Targets targets)
-    : subgroups_{subgroups},
-      tiers_{tiers},
+Trips::Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Readiness& readiness,
+             Begin begin, std::unique_ptr<StepGate> gate, std::span<Trip const> order)
+    : parts_{parts},
       settings_{settings},
+      readiness_{readiness},
       begin_{begin},
       gate_{std::move(gate)},
       team_{team_size()},
-      gradient_{std::move(gradient)},
-      targets_{std::move(targets)},
-      queue_{placed(order, settings, subgroups), settings.workers,
+      queue_{placed(order, parts, settings.transfers), settings.workers,
              settings.transfers == plan::Transfers::blocking},
       lane_{queue_.cpu_trips()},
       pacer_{settings.host_update_rate} {
-  if (settings_.device != nullptr) {
-    before_ = settings_.device->stats();
+  if (parts_.device != nullptr) {
+    before_ = parts_.device->stats();
   }
   threads_.reserve(static_cast<std::size_t>(settings_.workers));
   for (int slot = 0; slot < settings_.workers; ++slot) {
@@ -84,8 +81,8 @@ Trips::Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
 // What was sent for a trip that failed may still be on its way to the working copy.
 Trips::~Trips() {
   abandon();
-  if (settings_.device != nullptr && queue_.failed()) {
-    settings_.device->settle();
+  if (parts_.device != nullptr && queue_.failed()) {
+    parts_.device->settle();
   }
 }
 
@@ -94,9 +91,8 @@ void Trips::work(int slot) noexcept {
     std::string const row = "slot " + std::to_string(slot);
     while (auto const trip = queue_.take()) {
       AtEnd const ended{[&] { queue_.end(*trip); }};
-      state::Subgroup const& subgroup = subgroups_[static_cast<std::size_t>(trip->subgroup)];
-      trip->on_device ? make_on_device(subgroup, row, trip->when)
-                      : make_on_cpu(subgroup, row, trip->when);
+      state::Subgroup const& its = subgroup(trip->subgroup);
+      trip->on_device ? make_on_device(its, row, trip->when) : make_on_cpu(its, row, trip->when);
     }
   } catch (...) {
     fail(std::current_exception());
@@ -106,9 +102,7 @@ void Trips::work(int slot) noexcept {
 }
 
 void Trips::fail(std::exception_ptr error) noexcept {
-  if (settings_.readiness != nullptr) {
-    settings_.readiness->fail(error);
-  }
+  readiness_.fail(error);
   for (auto left = queue_.fail(std::move(error)); left > 0; --left) {
     lane_.leave();
   }
@@ -121,11 +115,11 @@ void Trips::abandon() noexcept {
 }
 
 // What is resident can only wait for the norm.
-void Trips::complete(std::int64_t subgroup, double squares) {
-  if (!(subgroups_[static_cast<std::size_t>(subgroup)].resident && settings_.resident)) {
-    queue_.bring_forward(subgroup);
+void Trips::complete(std::int64_t index, double squares) {
+  if (!(subgroup(index).resident && parts_.resident)) {
+    queue_.bring_forward(index);
   }
-  gate_->complete(subgroup, squares);
+  gate_->complete(index, squares);
 }
 
 // Backward's order was that of gradients, which are all there now. In it the subgroup that forward needs
@@ -148,11 +142,11 @@ void Trips::serve_alone() noexcept {
 
 void Trips::serve() {
   lane_.serve();
-  if (settings_.device != nullptr) {
-    if (!settings_.device->any_own_slots()) {
+  if (parts_.device != nullptr) {
+    if (!parts_.device->any_own_slots()) {
       queue_.wait_for_device();
     }
-    settings_.device->leave_lent();
+    parts_.device->leave_lent();
   }
 }
 
@@ -166,8 +160,8 @@ UpdateStats Trips::finish() {
                     .device_elements = device_elements_,
                     .tried = tried_,
                     .device = {}};
-  if (settings_.device != nullptr) {
-    stats.device = settings_.device->stats() - before_;
+  if (parts_.device != nullptr) {
+    stats.device = parts_.device->stats() - before_;
   }
   return stats;
 }
@@ -189,11 +183,11 @@ std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool 
   }
   Leases leases;
   leases.step = *step;
-  leases.gradient.emplace(gradient_(subgroup));
+  leases.gradient.emplace(parts_.gradient(subgroup));
   if (!resident) {
-    leases.state.emplace(tiers_.fetch(subgroup.index));
+    leases.state.emplace(parts_.state.fetch(subgroup.index));
   }
-  leases.target.emplace(targets_(subgroup));
+  leases.target.emplace(parts_.target(subgroup));
   require_fit(subgroup, leases.gradient->view);
   return leases;
 }
@@ -207,17 +201,17 @@ std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup,
   Leases leases;
   bool on_trial = false;
   if (!resident) {
-    auto state = gate_->confirmed() ? std::nullopt : tiers_.fetch_on_trial(subgroup.index);
+    auto state = gate_->confirmed() ? std::nullopt : parts_.state.fetch_on_trial(subgroup.index);
     on_trial = state.has_value();
-    leases.state.emplace(on_trial ? *std::move(state) : tiers_.fetch(subgroup.index));
+    leases.state.emplace(on_trial ? *std::move(state) : parts_.state.fetch(subgroup.index));
   }
   auto const step = gate_->pass(subgroup.index, on_trial ? Stake::trial : Stake::final);
   if (!step) {
     return std::nullopt;
   }
   leases.step = *step;
-  leases.gradient.emplace(gradient_(subgroup));
-  leases.target.emplace(targets_(subgroup));
+  leases.gradient.emplace(parts_.gradient(subgroup));
+  leases.target.emplace(parts_.target(subgroup));
   require_fit(subgroup, leases.gradient->view);
   std::scoped_lock const lock{mutex_};
   tried_ += on_trial && !gate_->confirmed() ? 1 : 0;
@@ -251,7 +245,7 @@ void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row,
 
 void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row,
                            trace::Clock::time_point dealt) {
-  bool const resident = subgroup.resident && settings_.resident;
+  bool const resident = subgroup.resident && parts_.resident;
   auto leases = fetch(subgroup, resident, row, dealt);
   if (!leases) {
     return;
@@ -261,11 +255,11 @@ void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& r
     kernels::GradientView const& gradient = leases->gradient->view;
     GradientPlace const place = leases->gradient->place;
     if (resident) {
-      settings_.device->update_resident(subgroup, settings_.resident(subgroup.index), gradient,
-                                        *leases->target, leases->step, place);
+      parts_.device->update_resident(subgroup, parts_.resident(subgroup.index), gradient,
+                                     *leases->target, leases->step, place);
     } else {
-      settings_.device->update(subgroup, leases->state->mutable_bytes(), gradient, *leases->target,
-                               leases->step, place);
+      parts_.device->update(subgroup, leases->state->mutable_bytes(), gradient, *leases->target,
+                            leases->step, place);
     }
     leases->gradient.reset();
   }
@@ -281,9 +275,7 @@ void Trips::end(state::Subgroup const& subgroup, Leases leases, std::string cons
     trace::Scope const scope{settings_.trace, row, "flush parameters", subgroup.index};
     leases.target->lease.commit();
   }
-  if (settings_.readiness != nullptr) {
-    settings_.readiness->done(subgroup.index);
-  }
+  readiness_.done(subgroup.index);
   if (leases.state) {
     trace::Scope const scope{settings_.trace, row, "flush", subgroup.index};
     leases.state->commit();
@@ -296,14 +288,14 @@ std::shared_ptr<device::Event> Trips::compute(state::Subgroup const& subgroup, L
   StateViews const views = state_views(layout, leases.state->mutable_bytes(), subgroup.size);
   kernels::GradientView const& gradient = leases.gradient->view;
   parameters::Target const& target = *leases.target;
-  bool const staged = target.on_device && settings_.device != nullptr && settings_.device->stages();
+  bool const staged = target.on_device && parts_.device != nullptr && parts_.device->stages();
   require(!staged || !splits_parameter(layout),
           "Trips: the working copy, which has the upper halves of parameters, is beyond a link");
   if (!staged) {
     compute_part({subgroup, {0, subgroup.size}, layout, views, gradient, target.view}, leases.step);
     return {};
   }
-  DeviceLane& device = *settings_.device;
+  DeviceLane& device = *parts_.device;
   std::shared_ptr<device::Event> sent;
   std::int64_t const chunk = device.settings().chunk;
   for (std::int64_t begin = 0; begin < subgroup.size; begin += chunk) {

@@ -14,14 +14,13 @@
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "kernels/optimizer/optimizer.hpp"
-#include "parameters/target.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/compute_lane.hpp"
-#include "update/pipeline.hpp"
 #include "update/step_gate.hpp"
 #include "update/trip_queue.hpp"
+#include "update/update.hpp"
 
 namespace offstage::update {
 
@@ -36,11 +35,10 @@ enum class Begin {
 /// Threads: one owns it; `workers` make the trips.
 class Trips {
  public:
-  /// Objects given by reference, and those that the settings name, must outlive this. The gate says when
-  /// and by what step a subgroup is updated.
-  Trips(std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
-        PipelineSettings const& settings, Begin begin, std::unique_ptr<StepGate> gate,
-        std::span<Trip const> order, GradientSource gradient, parameters::Targets targets);
+  /// Objects given by reference, and those that the parts name, must outlive this. `readiness` is told of
+  /// parameters that are in place. The gate says when and by what step a subgroup is updated.
+  Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Readiness& readiness,
+        Begin begin, std::unique_ptr<StepGate> gate, std::span<Trip const> order);
   /// Cancels what waits at the gate, and waits for all trips.
   ~Trips();
   Trips(Trips const&) = delete;
@@ -51,11 +49,12 @@ class Trips {
   void serve();
   /// Cancels what waits at the gate, and waits for all trips.
   void abandon() noexcept;
-  /// Under backward: see UpdatePipeline::complete.
-  void complete(std::int64_t subgroup, double squares);
+  /// Under backward: see Update::complete.
+  void complete(std::int64_t index, double squares);
   /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
   void confirm();
-  [[nodiscard]] StepGate& gate() noexcept { return *gate_; }
+  /// Under backward: there is no presumed step. Trips that wait for the norm are left out.
+  void cancel() noexcept { gate_->cancel(); }
   /// Waits until all trips have ended or were cancelled. Errors: the first of any worker.
   UpdateStats finish();
 
@@ -88,14 +87,16 @@ class Trips {
   /// Ends a trip: its new parameters are committed first, then its state.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
-  std::vector<state::Subgroup> const& subgroups_;
-  tiers::Tiers& tiers_;
-  PipelineSettings settings_;
+  [[nodiscard]] state::Subgroup const& subgroup(std::int64_t index) const {
+    return parts_.subgroups[static_cast<std::size_t>(index)];
+  }
+
+  UpdateParts const& parts_;
+  UpdateSettings const& settings_;
+  state::Readiness& readiness_;
   Begin begin_;
   std::unique_ptr<StepGate> gate_;
   int team_;  ///< threads that an update on the CPU uses
-  GradientSource gradient_;
-  parameters::Targets targets_;
   TripQueue queue_;
   ComputeLane lane_;
   Pacer pacer_;                    ///< pacer of the thread that computes alone

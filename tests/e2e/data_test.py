@@ -346,6 +346,8 @@ class Inspect(DataTest):
         self.refuse(self.data("inspect", expect=USAGE), ["inspect PATH"])
         self.refuse(self.data("inspect", "a", "b", expect=USAGE), ["a,b"])
         self.refuse(self.data("inspect", "-v", "a", expect=USAGE), ["unknown option -v", "the nearest is --vocab"])
+        self.refuse(self.data("pack", "--tokeniser=a/long/path/to/tokenizer.json", expect=USAGE),
+                    ["unknown option --tokeniser; the nearest is --tokenizer"])
 
 
 class Train(DataTest):

@@ -92,6 +92,13 @@ class SumBlock(OffstageTest):
             self.assertIn("parameters.sharding=zero1 has each rank sum whole gradients of a block", result.err)
             self.assertIn(f"numerics.sum-block={block} {right}, less than the 10 of a step, or use parameters.sharding=zero2", result.err)
 
+    def test_ranks_without_a_block_are_told_once(self):
+        zero1 = [*BLOCKS, "train.steps=2", "optimizer.warmup-steps=0", "parameters.sharding=zero1"]
+        warned = self.train("idle", *zero1, "numerics.sum-block=5", ranks=3).err
+        self.assertEqual(warned.count("the 10 micro-batches of a step are 2 blocks of 5 (numerics.sum-block), so 1 of 3 ranks stay idle; "
+                                      "numerics.sum-block=3 has work for all"), 1, warned)
+        self.assertNotIn("stay idle", self.train("busy", *zero1, ranks=3).err)
+
     def test_auto_keeps_gradients_whole_where_every_rank_has_a_block(self):
         options = [*MODEL, "train.global-batch=8", "numerics.sum-block=2", "parameters.sharding=auto", "train.steps=1",
                    "optimizer.warmup-steps=0"]

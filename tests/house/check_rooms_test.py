@@ -25,12 +25,12 @@ class CheckRooms(unittest.TestCase):
             "src/tiers/tiers.hpp": '#include "base/error.hpp"\n',
             "src/tiers/lease.cpp": '#include "tiers/tiers.hpp"\n',
             "kernels/adamw.hpp": '#include "base/error.hpp"\n',
-            "src/update/pipeline.cpp": '#include "kernels/adamw.hpp"\n#include "tiers/tiers.hpp"\n',
+            "src/update/update.cpp": '#include "kernels/adamw.hpp"\n#include "tiers/tiers.hpp"\n',
         }))
 
     def test_a_higher_rank_is_named_with_file_and_line(self):
-        found = self.offences({"src/update/pipeline.hpp": "",
-                               "src/tiers/lease.cpp": '\n#include "update/pipeline.hpp"\n'})
+        found = self.offences({"src/update/update.hpp": "",
+                               "src/tiers/lease.cpp": '\n#include "update/update.hpp"\n'})
         self.assertEqual(["src/tiers/lease.cpp:2: tiers (rank 3) includes update (rank 5): "
                           "only lower ranks are allowed"], found)
 

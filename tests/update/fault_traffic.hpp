@@ -14,7 +14,8 @@
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "update/gradients/flusher.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
+#include "update_support.hpp"
 
 namespace offstage::update {
 
@@ -63,12 +64,14 @@ class Traffic {
       flushed_ = tiers::make_virtual_tiers(shard.extents(sizeof(float)), settings.gradients);
     }
     copy_.resize(static_cast<std::size_t>(shard.size));
-    pipeline_.emplace(shard.subgroups, *state_, PipelineSettings{.workers = settings.workers});
-    flusher_.emplace(flushed_.get(), [this](tiers::Key key, double squares) {
-      if (pipeline_->is_ahead()) {
-        pipeline_->complete(key, squares);
-      }
-    });
+    update_.emplace(
+        UpdateParts{.subgroups = shard.subgroups,
+                    .state = *state_,
+                    .gradient = source(),
+                    .target = parameters::targets_in(std::span{copy_}, shard.subgroups)},
+        UpdateSettings{.workers = settings.workers});
+    flusher_.emplace(flushed_.get());
+    flusher_->set_receiver(&*update_);
   }
 
   void begin() { initialize(lesson_.shard, *state_); }
@@ -76,23 +79,23 @@ class Traffic {
     ++step_;
     for (int round = 0; round < traffic_rounds; ++round) {
       if (ahead_ && round == traffic_rounds - 1) {
-        start_ahead();
+        begin_early();
       }
       add_round(round);
     }
     if (!ahead_) {
       update();
     } else if (step_ % 2 == 1) {
-      pipeline_->confirm();
-      pipeline_->finish();
+      update_->confirm();
+      update_->finish();
     } else {
-      static_cast<void>(pipeline_->take_back());
+      update_->revert();
       update();
     }
   }
   /// Threads end; the tiers stay.
   void stop() {
-    pipeline_->abandon();
+    update_->abandon();
     flusher_.reset();
   }
 
@@ -140,17 +143,17 @@ class Traffic {
     for (auto const& subgroup : lesson_.shard.subgroups) {
       in_memory.push_back(state_->in_memory(subgroup.index));
     }
-    pipeline_->run(now(),
-                   on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
-                   source(), parameters::targets_in(std::span{copy_}, lesson_.shard.subgroups));
+    make_update(*update_,
+                on_cpu(plan::update_order(plan::UpdateOrder::alternate, step_, in_memory, true)),
+                now());
   }
 
  private:
-  void start_ahead() {
+  void begin_early() {
     auto order = lesson_.shard.ascending();
     std::ranges::reverse(order);
-    pipeline_->start_ahead(now(), std::numeric_limits<double>::max(), on_cpu(order), source(),
-                           parameters::targets_in(std::span{copy_}, lesson_.shard.subgroups));
+    update_->plan(on_cpu(order));
+    update_->begin_early(now(), std::numeric_limits<double>::max());
   }
   [[nodiscard]] kernels::OptimizerStep now() const {
     kernels::OptimizerStep step = first_step;
@@ -178,7 +181,7 @@ class Traffic {
   std::unique_ptr<tiers::Tiers> sums_;
   std::unique_ptr<tiers::Tiers> flushed_;  ///< null: the update converts
   std::vector<bfloat16> copy_;
-  std::optional<UpdatePipeline> pipeline_;  ///< ends before the tiers
+  std::optional<Update> update_;            ///< ends before the tiers
   std::optional<GradientFlusher> flusher_;  ///< likewise, and before what it tells
 };
 

@@ -356,8 +356,8 @@ TEST(GradientAccumulator, FlushWritesFp32InTheLastRoundAndNothingElse) {
   EXPECT_EQ(gradients.flushed().keys_of(Call::create), order);
   EXPECT_EQ(gradients.flushed().keys_of(Call::commit), order);
   gradients.shard<float>();
-  EXPECT_EQ(gradients->traffic().at(0).misses, std::ssize(order));
-  EXPECT_EQ(gradients->traffic().at(1).misses, std::ssize(order));
+  EXPECT_EQ(gradients.accumulated().traffic().misses, std::ssize(order));
+  EXPECT_EQ(gradients.flushed().traffic().misses, std::ssize(order));
 }
 
 TEST(GradientAccumulator, RefusesAGradientFromAnIdleRankAndNoneFromAnActiveOne) {

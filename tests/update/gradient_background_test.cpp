@@ -69,14 +69,16 @@ TEST(GradientAccumulator, ReturnsWhileSumsAreMade) {
 }
 
 /// What an accumulator says of a step's gradients.
-struct Finals {
-  [[nodiscard]] GradientFlusher::OnFinal hear() {
-    return [this](tiers::Key key, double sum) {
-      std::scoped_lock const lock{mutex};
-      keys.push_back(key);
-      squares += sum;
-    };
+struct Finals final : FinalGradients {
+  void complete(tiers::Key key, double sum) override {
+    std::scoped_lock const lock{mutex};
+    keys.push_back(key);
+    squares += sum;
+    if (then) {
+      then(key);
+    }
   }
+  std::function<void(tiers::Key)> then{};
   std::mutex mutex;
   std::vector<tiers::Key> keys;
   double squares = 0.0;
@@ -90,7 +92,7 @@ TEST(GradientAccumulator, SaysInTheLastRoundWhichGradientsAreFinalAndHowLargeThe
                                         .subgroup_chunks = 3,
                                         .in_memory = 1,
                                         .emulation = emulation,
-                                        .on_final = finals.hear()},
+                                        .receiver = &finals},
                                        mpi::Communicator::self()};
       auto const gradient = [](int layer) { return gradient_of<float>(0, layer); };
       gradients->begin_step();
@@ -107,7 +109,7 @@ TEST(GradientAccumulator, SaysHowLargeSumsAreThatWereMadeOnTheDeviceAndLeftIt) {
   Finals finals;
   GradientFixture<float> gradients{{.subgroup_chunks = 3,
                                     .emulation = link,
-                                    .on_final = finals.hear(),
+                                    .receiver = &finals,
                                     .held_room = 10 * MiB,
                                     .sums_there = true},
                                    mpi::Communicator::self()};
@@ -126,7 +128,7 @@ TEST(GradientAccumulator, SaysHowLargeSumsAreThatWereMadeOnTheDeviceAndLeftIt) {
 TEST(GradientAccumulator, SaysWhatIsFinalOnTheDeviceTooWithoutItsSize) {
   Finals finals;
   GradientFixture<float> gradients{
-      {.subgroup_chunks = 1, .emulation = link, .on_final = finals.hear(), .held_room = 10 * MiB},
+      {.subgroup_chunks = 1, .emulation = link, .receiver = &finals, .held_room = 10 * MiB},
       mpi::Communicator::self()};
   gradients.step();
   EXPECT_THAT(finals.keys, testing::UnorderedElementsAreArray(gradients.descending()));
@@ -141,7 +143,9 @@ TEST(GradientAccumulator, CanBeFetchedFromTheMomentThatTheyAreFinal) {
     auto const there = made.get_future().share();
     std::vector<std::future<float>> fetched;
     Place place{.flush = flush, .subgroup_chunks = 1, .buffers = 1};
-    place.on_final = [&](tiers::Key key, double /*squares*/) {
+    Finals finals;
+    place.receiver = &finals;
+    finals.then = [&](tiers::Key key) {
       fetched.push_back(std::async(std::launch::async, [key, there] {
         auto& gradients = *there.get();
         auto const lease = gradients->fetch(gradients.subgroups()[static_cast<std::size_t>(key)]);

@@ -37,7 +37,7 @@ struct Place {
   device::Emulation emulation{};
   state::LinkKind link{};
   trace::Trace* trace{};
-  GradientFlusher::OnFinal on_final{};
+  FinalGradients* receiver{};
   /// Of gradients on the device: for every second subgroup, the last first.
   Bytes held_room = 0;
   bool sums_there = false;  ///< and then for the sums of the others
@@ -70,7 +70,6 @@ class GradientFixture {
       settings.flushed = make_tiers(sizeof(float), 0, place.flushed_hook, flushed_);
     }
     settings.trace = place.trace;
-    settings.on_final = place.on_final;
     settings.host_sum_rate = place.emulation.host_sum;
     if (place.whole) {
       accumulator_ = make_block_gradients<T>(map_, *link_, *device_, *stream_, subgroups_,
@@ -79,6 +78,7 @@ class GradientFixture {
       accumulator_ = std::make_unique<GradientAccumulator<T>>(map_, *link_, *device_, *stream_,
                                                               subgroups_, std::move(settings));
     }
+    accumulator_->set_receiver(place.receiver);
     if (place.held_room > 0) {
       bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
       held_ = std::make_unique<HeldGradients>(*device_, place.held_room,

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <tuple>
 
-#include "ahead_update.hpp"
 #include "base/error.hpp"
+#include "early_update.hpp"
 #include "stall_watch.hpp"
 
 namespace offstage::update {
@@ -18,14 +18,14 @@ TEST(OverlapFaults, EndsWithoutHangingWhenBackwardFailsHalfway) {
     SCOPED_TRACE(text(scene));
     for (std::int64_t const reached : {7, 4, 0}) {
       watch.say(fmt::format("{}, failing at {}", text(scene), reached));
-      AheadUpdate ahead{scene};
+      EarlyUpdate ahead{scene};
       Plain plain{ahead.shard()};
       Values const& gradient = gradient_at(1);
-      ahead.start_ahead(step_of(1));
+      ahead.begin_early(step_of(1));
       for (std::int64_t index = 6; index >= reached; --index) {
         ahead.bring(index, gradient);
       }
-      ahead.pipeline().abandon();
+      ahead.update().abandon();
       ahead.drain();  // calls of complete that are late
       std::ignore = ahead.state().revert_trials();
       EXPECT_TRUE(plain.state() == state_of(ahead.shard(), ahead.state()));
@@ -36,13 +36,13 @@ TEST(OverlapFaults, EndsWithoutHangingWhenBackwardFailsHalfway) {
 TEST(OverlapFaults, EndsWithItsOwnerAtAnyMoment) {
   StallWatch const watch;
   for (int moment = 0; moment < 4; ++moment) {
-    AheadUpdate ahead{all_on_trial()};
-    ahead.start_ahead(step_of(1));
+    EarlyUpdate ahead{all_on_trial()};
+    ahead.begin_early(step_of(1));
     if (moment > 0) {
       ahead.backward(gradient_at(1));
     }
     if (moment > 1) {
-      ahead.pipeline().confirm();
+      ahead.update().confirm();
     }
     if (moment > 2) {
       ahead.wait_for(0);
@@ -52,7 +52,7 @@ TEST(OverlapFaults, EndsWithItsOwnerAtAnyMoment) {
 
 enum class Failing { reads, writes };
 
-void fail_from_now(AheadUpdate& ahead, Failing what) {
+void fail_from_now(EarlyUpdate& ahead, Failing what) {
   ahead.faults().on_complete = [what](aio::Transfer const& transfer, aio::Completion& completion) {
     bool const read = transfer.direction == aio::Direction::read;
     if (read == (what == Failing::reads)) {
@@ -72,17 +72,17 @@ TEST(OverlapFaults, AFaultUnderATrialIsAnErrorOfTheVerdictAndOfReaders) {
         scene.workers = workers;
         scene.buffers = 1;
         scene.gradients_cached = scene.subgroups;  // so that the state alone is on storage
-        AheadUpdate ahead{scene};
+        EarlyUpdate ahead{scene};
         ::testing::internal::CaptureStderr();
         fail_from_now(ahead, what);
-        ahead.start_ahead(step_of(1));
+        ahead.begin_early(step_of(1));
         ahead.backward(gradient_at(1));
         EXPECT_THROW(ahead.readiness().wait(0, ahead.shard().size), IoError);
         if (keep) {
-          ahead.pipeline().confirm();
-          EXPECT_THROW(ahead.pipeline().finish(), IoError);
+          ahead.update().confirm();
+          EXPECT_THROW(ahead.update().finish(), IoError);
         } else {
-          EXPECT_THROW(std::ignore = ahead.pipeline().take_back(), IoError);
+          EXPECT_THROW(std::ignore = ahead.update().revert(), IoError);
         }
         EXPECT_THROW(ahead.readiness().wait(0, 1), IoError);
         (void)::testing::internal::GetCapturedStderr();

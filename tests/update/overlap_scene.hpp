@@ -15,7 +15,7 @@
 #include "plan/share.hpp"
 #include "shard_support.hpp"
 #include "tiers/virtual_tiers.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 #include "update_support.hpp"
 
 namespace offstage::update {
@@ -67,9 +67,12 @@ class Plain {
   void step(kernels::OptimizerStep const& step, Values const& gradient) {
     Gradients<bfloat16> gradients{shard_, gradient_tiers_};
     gradients.set(gradient);
-    UpdatePipeline{shard_.subgroups, tiers_, {.layout = shard_.layout, .workers = 1}}.run(
-        step, on_cpu(shard_.ascending()), gradients.source(),
-        parameters::targets_in(std::span{copy_}, shard_.subgroups));
+    Update update{{.subgroups = shard_.subgroups,
+                   .state = tiers_,
+                   .gradient = gradients.source(),
+                   .target = parameters::targets_in(std::span{copy_}, shard_.subgroups)},
+                  {.layout = shard_.layout, .workers = 1}};
+    make_update(update, on_cpu(shard_.ascending()), step);
   }
   [[nodiscard]] Values const& copy() const { return copy_; }
   [[nodiscard]] std::vector<float> state() { return state_of(shard_, tiers_); }

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "ahead_update.hpp"
 #include "base/stopwatch.hpp"
+#include "early_update.hpp"
 #include "stall_watch.hpp"
 
 namespace offstage::update {
@@ -66,7 +66,7 @@ class Schedule {
         return;
       }
     }
-    ahead_->pipeline().finish();
+    ahead_->update().finish();
     expect_state("the end");
   }
 
@@ -132,7 +132,7 @@ class Schedule {
       static constexpr float bad = std::numeric_limits<float>::quiet_NaN();
       gradient[random_() % gradient.size()] = store<bfloat16>(bad);
     }
-    ahead_->pipeline().finish();
+    ahead_->update().finish();
     if (verdict == Verdict::plain) {
       ahead_->first_rounds();
       expect(bring(gradient, 0), "a reader sees other parameters");
@@ -146,7 +146,7 @@ class Schedule {
     double const most = verdict == Verdict::kept || draw(0, 1) == 0
                             ? no_clipping
                             : squares_of(gradient) * 0.01 * draw(0, 99);
-    ahead_->start_ahead(step_of(t_), most);
+    ahead_->begin_early(step_of(t_), most);
     if (verdict == Verdict::abandoned) {
       abandon(gradient);
       return false;
@@ -169,27 +169,27 @@ class Schedule {
     return good;
   }
   void judge(Verdict verdict, Values const& gradient) {
-    auto& pipeline = ahead_->pipeline();
+    auto& update = ahead_->update();
     if (verdict == Verdict::kept) {
-      pipeline.confirm();
+      update.confirm();
       plain_->step(step_of(t_), gradient);
       ++t_;
       read();
       return;
     }
-    auto const taken = pipeline.take_back();
-    reverted_ += std::ssize(taken.reverted);
-    expect(taken.stats.tried == std::ssize(taken.reverted), "tried is not what was reverted");
+    auto const taken = update.revert();
+    reverted_ += std::ssize(taken.subgroups);
+    expect(taken.stats.tried == std::ssize(taken.subgroups), "tried is not what was reverted");
     if (draw(0, 1) == 0) {
       expect_state("what was taken back");
     }
     for (std::int64_t index = 0; index < scene_.subgroups; ++index) {
-      bool const changed = std::ranges::count(taken.reverted, index) > 0;
+      bool const changed = std::ranges::count(taken.subgroups, index) > 0;
       expect(changed != ahead_->shows(index, plain_->copy()),
              fmt::format("reverted is not what was changed: {}", index));
     }
     if (verdict == Verdict::skipped) {
-      ahead_->rebuild(taken.reverted);
+      ahead_->rebuild(taken.subgroups);
       ahead_->readiness().finish();
     } else {
       static_cast<void>(draw(0, 1));
@@ -207,14 +207,14 @@ class Schedule {
              fmt::format("the next forward sees other parameters: {}", index));
     }
     if (draw(0, 2) == 0) {
-      ahead_->pipeline().finish();
+      ahead_->update().finish();
       expect_state("a step");
     }
   }
   void abandon(Values const& gradient) {
     expect(bring(gradient, draw(0, scene_.subgroups)), "a reader sees other parameters");
     linger();
-    ahead_->pipeline().abandon();
+    ahead_->update().abandon();
     ahead_->drain();
     std::ignore = ahead_->state().revert_trials();
     expect_state("what was abandoned");
@@ -233,7 +233,7 @@ class Schedule {
   std::mt19937 random_;
   Scene scene_;
   std::string what_;
-  std::optional<AheadUpdate> ahead_;
+  std::optional<EarlyUpdate> ahead_;
   std::optional<Plain> plain_;
   int t_ = 1;  ///< of the next step that is not skipped
   std::int64_t reverted_ = 0;

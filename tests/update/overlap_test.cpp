@@ -14,9 +14,9 @@
 #include <tuple>
 #include <vector>
 
-#include "ahead_update.hpp"
 #include "base/error.hpp"
 #include "device/shuffled_device.hpp"
+#include "early_update.hpp"
 #include "shared_update.hpp"
 #include "stall_watch.hpp"
 
@@ -46,7 +46,7 @@ struct Pair {
           << when << ": parameters of subgroup " << subgroup.index;
     }
   }
-  AheadUpdate ahead;
+  EarlyUpdate ahead;
   Plain plain;
 };
 
@@ -58,10 +58,10 @@ TEST(Overlap, KeepsWhatItBeganWithTheBitsOfAPlainUpdate) {
     Pair pair{scene};
     for (int t = 1; t <= 2; ++t) {
       Values const& gradient = gradient_at(t);
-      pair.ahead.start_ahead(step_of(t));
+      pair.ahead.begin_early(step_of(t));
       pair.ahead.backward(gradient);
-      pair.ahead.pipeline().confirm();
-      auto const stats = pair.ahead.pipeline().finish();
+      pair.ahead.update().confirm();
+      auto const stats = pair.ahead.update().finish();
       EXPECT_EQ(stats.cpu_elements + stats.device_elements, pair.ahead.shard().size);
       pair.plain.step(step_of(t), gradient);
     }
@@ -77,12 +77,12 @@ TEST(Overlap, TakenBackLeavesWhatWasAndIsDoneAgainByAnotherFactor) {
     Pair pair{scene};
     for (int t = 1; t <= 2; ++t) {
       Values const& gradient = gradient_at(t);
-      pair.ahead.start_ahead(step_of(t));
+      pair.ahead.begin_early(step_of(t));
       pair.ahead.backward(gradient);
-      std::ignore = pair.ahead.pipeline().take_back();
+      std::ignore = pair.ahead.update().revert();
       EXPECT_TRUE(pair.plain.state() == state_of(pair.ahead.shard(), pair.ahead.state()));
-      pair.ahead.redo(step_of(t, 0.1));
-      pair.ahead.pipeline().finish();
+      pair.ahead.run(step_of(t, 0.1));
+      pair.ahead.update().finish();
       pair.plain.step(step_of(t, 0.1), gradient);
     }
     pair.expect_same("done again");
@@ -103,18 +103,18 @@ TEST(Overlap, KeepsAndTakesBackWithEveryOptimizerAndItsMoments) {
     watch.say(optimizer.text());
     Pair pair{scene};
     kernels::OptimizerStep step = optimizer.step;
-    pair.ahead.start_ahead(step);
+    pair.ahead.begin_early(step);
     pair.ahead.backward(gradient_at(1));
-    pair.ahead.pipeline().confirm();
-    pair.ahead.pipeline().finish();
+    pair.ahead.update().confirm();
+    pair.ahead.update().finish();
     pair.plain.step(step, gradient_at(1));
     step.step = 2;
-    pair.ahead.start_ahead(step);
+    pair.ahead.begin_early(step);
     pair.ahead.backward(gradient_at(2));
-    std::ignore = pair.ahead.pipeline().take_back();
+    std::ignore = pair.ahead.update().revert();
     step.gradient_scale = 0.1;
-    pair.ahead.redo(step);
-    pair.ahead.pipeline().finish();
+    pair.ahead.run(step);
+    pair.ahead.update().finish();
     pair.plain.step(step, gradient_at(2));
     pair.expect_same("done again");
   }
@@ -127,9 +127,9 @@ TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
     watch.say(text(scene));
     Pair pair{scene};
     for (int t = 1; t <= 2; ++t) {
-      pair.ahead.start_ahead(step_of(1));
+      pair.ahead.begin_early(step_of(1));
       pair.ahead.backward(gradient_at(t));
-      pair.ahead.rebuild(pair.ahead.pipeline().take_back().reverted);
+      pair.ahead.rebuild(pair.ahead.update().revert().subgroups);
       pair.ahead.readiness().finish();
     }
     pair.expect_same("skipped");
@@ -139,10 +139,10 @@ TEST(Overlap, SkippedLeavesStateAndParametersAsTheyWere) {
 TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
   StallWatch const watch;
   for (bool const keep : {true, false}) {
-    AheadUpdate ahead{all_on_trial()};
+    EarlyUpdate ahead{all_on_trial()};
     Plain plain{ahead.shard()};
     Values const& gradient = gradient_at(1);
-    ahead.start_ahead(step_of(1));
+    ahead.begin_early(step_of(1));
     ahead.backward(gradient);
     plain.step(step_of(1), gradient);
     for (auto const& subgroup : ahead.shard().subgroups) {
@@ -151,11 +151,11 @@ TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
     }
     UpdateStats stats;
     if (keep) {
-      ahead.pipeline().confirm();
-      stats = ahead.pipeline().finish();
+      ahead.update().confirm();
+      stats = ahead.update().finish();
     } else {
-      auto const taken = ahead.pipeline().take_back();
-      EXPECT_THAT(taken.reverted, UnorderedElementsAreArray(last(7, 7)));
+      auto const taken = ahead.update().revert();
+      EXPECT_THAT(taken.subgroups, UnorderedElementsAreArray(last(7, 7)));
       stats = taken.stats;
     }
     EXPECT_EQ(stats.tried, 7);
@@ -169,13 +169,13 @@ TEST(Overlap, ChangesNothingBeforeTheVerdictWhereThereIsNoSpare) {
     scene.on_device = on_device;
     scene.residents = on_device ? 2 : 0;
     scene.workers = 4;
-    AheadUpdate ahead{scene};
+    EarlyUpdate ahead{scene};
     Values const before = first_copy(ahead.shard());
-    ahead.start_ahead(step_of(1));
+    ahead.begin_early(step_of(1));
     ahead.backward(gradient_at(1));
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    auto const taken = ahead.pipeline().take_back();
-    EXPECT_THAT(taken.reverted, IsEmpty());
+    auto const taken = ahead.update().revert();
+    EXPECT_THAT(taken.subgroups, IsEmpty());
     EXPECT_EQ(taken.stats.tried, 0);
     EXPECT_EQ(taken.stats.cpu_elements + taken.stats.device_elements, 0);
     for (auto const& subgroup : ahead.shard().subgroups) {
@@ -186,9 +186,9 @@ TEST(Overlap, ChangesNothingBeforeTheVerdictWhereThereIsNoSpare) {
 
 /// Brings three gradients and waits for their updates; then one that fails the presumption, and the others.
 void expect_three_reverted(Values const& gradient, double most_squares) {
-  AheadUpdate ahead{all_on_trial()};
+  EarlyUpdate ahead{all_on_trial()};
   Plain const plain{ahead.shard()};
-  ahead.start_ahead(step_of(1), most_squares);
+  ahead.begin_early(step_of(1), most_squares);
   for (std::int64_t index = 6; index >= 4; --index) {
     ahead.bring(index, gradient);
   }
@@ -201,13 +201,13 @@ void expect_three_reverted(Values const& gradient, double most_squares) {
   }
   ahead.drain();
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  auto const taken = ahead.pipeline().take_back();
-  EXPECT_THAT(taken.reverted, UnorderedElementsAreArray(last(3, 7)));
+  auto const taken = ahead.update().revert();
+  EXPECT_THAT(taken.subgroups, UnorderedElementsAreArray(last(3, 7)));
   EXPECT_EQ(taken.stats.tried, 3);
   for (std::int64_t index = 0; index < 7; ++index) {
     EXPECT_EQ(ahead.shows(index, plain.copy()), index < 4) << index;
   }
-  ahead.rebuild(taken.reverted);
+  ahead.rebuild(taken.subgroups);
   for (std::int64_t index = 0; index < 7; ++index) {
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
   }
@@ -240,10 +240,10 @@ TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
   Scene scene;
   scene.spare_slots = 1;  // of the last subgroup, by one worker
   scene.workers = 1;
-  AheadUpdate ahead{scene};
+  EarlyUpdate ahead{scene};
   Plain plain{ahead.shard()};
   Values const& gradient = gradient_at(1);
-  ahead.start_ahead(step_of(1));
+  ahead.begin_early(step_of(1));
   for (std::int64_t index = 6; index >= 0; --index) {
     ahead.wait_for(index);  // backward reads it, as it was
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
@@ -264,13 +264,13 @@ TEST(Overlap, HoldsUpWhoReadsWhatIsNotUpdatedYetAndNobodyElse) {
   EXPECT_TRUE(ahead.shows(6, plain.copy()));
   std::this_thread::sleep_for(std::chrono::milliseconds{20});
   decided = true;
-  ahead.pipeline().confirm();
+  ahead.update().confirm();
   for (std::int64_t index = 0; index < 7; ++index) {
     ahead.wait_for(index);
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
   }
   reader.join();
-  ahead.pipeline().finish();
+  ahead.update().finish();
 }
 
 /// Tiers in host memory, where whoever wants a lease on trial gets it late.
@@ -313,32 +313,37 @@ TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
   Gradients<bfloat16> gradients{shard, gradient_tiers};
   gradients.set(random_values<bfloat16>(shard.size, 1));
   Values copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = 1}};
-  pipeline.start_ahead(step_of(1), no_clipping, on_cpu({0}), gradients.source(),
-                       parameters::targets_in(std::span{copy}, shard.subgroups));
+  Update update{{.subgroups = shard.subgroups,
+                 .state = tiers,
+                 .gradient = gradients.source(),
+                 .target = parameters::targets_in(std::span{copy}, shard.subgroups)},
+                {.workers = 1}};
+  update.plan(on_cpu({0}));
+  update.begin_early(step_of(1), no_clipping);
   tiers.asked.get_future().wait();
-  pipeline.complete(0, 0.0);
-  pipeline.confirm();
+  update.complete(0, 0.0);
+  update.confirm();
   tiers.let_go.set_value();
-  auto const stats = pipeline.finish();
+  auto const stats = update.finish();
   EXPECT_EQ(stats.cpu_elements, shard.size);
   EXPECT_EQ(stats.tried, 0);  // the norm was known
   EXPECT_THAT(tiers.revert_trials(), IsEmpty());
 }
 
 TEST(Overlap, RefusesWhatItsStateDoesNotAllow) {
-  AheadUpdate ahead{all_on_trial()};
-  auto& pipeline = ahead.pipeline();
-  EXPECT_THROW(pipeline.complete(0, 0.0), PreconditionError);
-  EXPECT_THROW(pipeline.confirm(), PreconditionError);
-  EXPECT_THROW(std::ignore = pipeline.take_back(), PreconditionError);
-  ahead.start_ahead(step_of(1));
-  EXPECT_TRUE(pipeline.is_ahead());
+  EarlyUpdate ahead{all_on_trial()};
+  auto& update = ahead.update();
+  update.complete(0, 0.0);  // of an update that begins when all gradients are there
+  EXPECT_THROW(update.confirm(), PreconditionError);
+  EXPECT_THROW(std::ignore = update.revert(), PreconditionError);
+  ahead.begin_early(step_of(1));
+  EXPECT_TRUE(update.is_early());
   EXPECT_THROW(ahead.run(step_of(1)), PreconditionError);
-  EXPECT_THROW(ahead.start_ahead(step_of(1)), PreconditionError);
-  EXPECT_THROW(pipeline.finish(), PreconditionError);
-  std::ignore = pipeline.take_back();
-  EXPECT_FALSE(pipeline.is_ahead());
+  EXPECT_THROW(ahead.begin_early(step_of(1)), PreconditionError);
+  EXPECT_THROW(update.begin_early(step_of(1), no_clipping), PreconditionError);
+  EXPECT_THROW(update.finish(), PreconditionError);
+  std::ignore = update.revert();
+  EXPECT_FALSE(update.is_early());
 }
 
 TEST(Overlap, RefusesActivationsMemoryAsTheOnlyPlaceForChunks) {
@@ -346,11 +351,9 @@ TEST(Overlap, RefusesActivationsMemoryAsTheOnlyPlaceForChunks) {
   Numbers<bfloat16> const numbers{shard, 1};
   device::ShuffledDevice device{1};
   SharedUpdate<bfloat16, bfloat16> update{device, shard, numbers, {.slots = 1, .lent_slots = 1}};
-  EXPECT_THROW(update.pipeline().start_ahead(
-                   first_step, no_clipping, update.order(), update.gradient_source(),
-                   parameters::targets_in(update.copy(), update.shard().subgroups)),
-               PreconditionError);
-  EXPECT_FALSE(update.pipeline().is_ahead());
+  update.update().plan(update.order());
+  EXPECT_THROW(update.update().begin_early(first_step, no_clipping), PreconditionError);
+  EXPECT_FALSE(update.update().is_early());
   update.run(1);
 }
 

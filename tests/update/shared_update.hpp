@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,7 +15,6 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "state/readiness.hpp"
 #include "tiers/device_tiers.hpp"
 #include "update_support.hpp"
 
@@ -78,7 +78,6 @@ class SharedUpdate {
         gradient_tiers_{shard_.extents(sizeof(G)), sharing.gradients},
         gradients_{shard_, gradient_tiers_},
         copy_{device.allocate(shard_.size * static_cast<Bytes>(sizeof(W)), "the working copy")},
-        readiness_{shard_.subgroups},
         stream_{device.make_stream("test")} {
     auto extents = shard_.extents();
     auto const first = std::ssize(extents) - sharing.residents;
@@ -93,15 +92,23 @@ class SharedUpdate {
     lent_ = device.allocate(sharing.lent_slots * slot, "what is lent");
     settings.lent = lent_.as<std::byte>();
     lane_ = std::make_unique<DeviceLane>(device, settings);
-    PipelineSettings pipeline;
-    pipeline.layout = shard_.layout;
-    pipeline.workers = sharing.workers;
-    pipeline.device = lane_.get();
-    pipeline.resident = [this](std::int64_t index) { return tiers_->resident(index); };
-    pipeline.transfers = sharing.transfers;
-    pipeline.host_update_rate = sharing.host_update_rate;
-    pipeline.readiness = &readiness_;
-    pipeline_ = std::make_unique<UpdatePipeline>(shard_.subgroups, *tiers_, pipeline);
+    update_ = std::make_unique<Update>(
+        UpdateParts{.subgroups = shard_.subgroups,
+                    .state = *tiers_,
+                    .gradient =
+                        [this](state::Subgroup const& subgroup) {
+                          if (before_gradient) {
+                            before_gradient(subgroup);
+                          }
+                          return gradients_.source()(subgroup);
+                        },
+                    .target = parameters::targets_in(copy_.as<W>(), shard_.subgroups),
+                    .device = lane_.get(),
+                    .resident = [this](std::int64_t index) { return tiers_->resident(index); }},
+        UpdateSettings{.layout = shard_.layout,
+                       .workers = sharing.workers,
+                       .transfers = sharing.transfers,
+                       .host_update_rate = sharing.host_update_rate});
     fill_state();
   }
 
@@ -126,15 +133,14 @@ class SharedUpdate {
   }
   UpdateStats run(int t) {
     prepare(t);
-    return pipeline_->run(step_of(t), order(), gradients_.source(),
-                          parameters::targets_in(copy(), shard_.subgroups));
+    return make_update(*update_, order(), step_of(t));
   }
   void start(int t) {
     prepare(t);
-    pipeline_->start(step_of(t), order(), gradients_.source(),
-                     parameters::targets_in(copy(), shard_.subgroups));
+    update_->plan(order());
+    update_->run(step_of(t));
   }
-  UpdateStats finish() { return pipeline_->finish(); }
+  UpdateStats finish() { return update_->finish(); }
 
   [[nodiscard]] std::vector<W> copy_part(std::int64_t begin, std::int64_t count) {
     std::vector<W> values(static_cast<std::size_t>(count));
@@ -150,12 +156,13 @@ class SharedUpdate {
   [[nodiscard]] Shard const& shard() const { return shard_; }
   [[nodiscard]] MemoryTiers& state() { return *state_; }
   [[nodiscard]] MemoryTiers& gradient_tiers() { return gradient_tiers_; }
-  [[nodiscard]] state::Readiness& readiness() { return readiness_; }
+  [[nodiscard]] state::Readiness& readiness() { return update_->readiness(); }
   [[nodiscard]] DeviceLane& lane() { return *lane_; }
-  [[nodiscard]] UpdatePipeline& pipeline() { return *pipeline_; }
+  [[nodiscard]] Update& update() { return *update_; }
   [[nodiscard]] std::span<std::byte> lent() { return lent_.as<std::byte>(); }
-  [[nodiscard]] kernels::WorkingCopyView copy() { return copy_.as<W>(); }
-  [[nodiscard]] GradientSource gradient_source() { return gradients_.source(); }
+
+  /// Called before a trip gets its gradient; null: nothing is.
+  std::function<void(state::Subgroup const&)> before_gradient{};
 
  private:
   [[nodiscard]] kernels::OptimizerStep step_of(int t) const {
@@ -188,10 +195,9 @@ class SharedUpdate {
   device::Buffer lent_;
   MemoryTiers* state_{};
   std::unique_ptr<tiers::DeviceTiers> tiers_;
-  state::Readiness readiness_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<DeviceLane> lane_;
-  std::unique_ptr<UpdatePipeline> pipeline_;  ///< ends before what it uses
+  std::unique_ptr<Update> update_;  ///< ends before what it uses
 };
 
 }  // namespace offstage::update

@@ -171,10 +171,8 @@ TEST(SharedUpdate, StartReturnsWhenTheCpuIsDoneAndReadinessSaysWhatIsInPlace) {
     };
     update.start(1);
     EXPECT_THAT(update.state().keys_of(Call::commit), testing::Not(testing::Contains(3)));
-    EXPECT_THROW(
-        update.pipeline().start(first_step, update.order(), update.gradient_source(),
-                                parameters::targets_in(update.copy(), update.shard().subgroups)),
-        PreconditionError);
+    EXPECT_THROW(update.update().plan(update.order()), PreconditionError);
+    EXPECT_THROW(update.update().run(first_step), PreconditionError);
     expect_part(0);
     expect_part(1);
     expect_part(2);
@@ -296,16 +294,17 @@ TEST(SharedUpdate, WithoutADeviceTheCpuUpdatesAll) {
   initialize(shard, tiers);
   gradients.set(random_values<float>(shard.size, 11));
   std::vector<float> copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, {}};
-  auto const stats =
-      pipeline.run(first_step, std::vector<Trip>{{0, true}, {1, false}, {2, true}},
-                   gradients.source(), parameters::targets_in(std::span{copy}, shard.subgroups));
+  UpdateParts parts{.subgroups = shard.subgroups,
+                    .state = tiers,
+                    .gradient = gradients.source(),
+                    .target = parameters::targets_in(std::span{copy}, shard.subgroups)};
+  Update update{parts, {}};
+  auto const stats = make_update(update, {{0, true}, {1, false}, {2, true}}, first_step);
   EXPECT_EQ(stats.cpu_elements, shard.size);
   EXPECT_EQ((Result<float>{state_of(shard, tiers), copy}),
             (train_by_reference<float, float>(shard, 1)));
-  PipelineSettings lost;
-  lost.resident = [](std::int64_t) { return std::span<std::byte>{}; };
-  EXPECT_THROW((UpdatePipeline{shard.subgroups, tiers, lost}), PreconditionError);
+  parts.resident = [](std::int64_t) { return std::span<std::byte>{}; };
+  EXPECT_THROW((Update{parts, {}}), PreconditionError);
 }
 
 }  // namespace

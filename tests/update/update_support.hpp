@@ -10,7 +10,7 @@
 
 #include "memory_tiers.hpp"
 #include "shard_support.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage::update {
 
@@ -85,6 +85,15 @@ Result<W> train_by_reference(Shard const& shard, int steps,
     }
   }
   return {state_of(shard, tiers), copy};
+}
+
+/// Makes a whole update and returns its figures.
+inline UpdateStats make_update(Update& update, std::vector<Trip> trips,
+                               kernels::OptimizerStep const& step) {
+  update.plan(std::move(trips));
+  auto const at_once = update.run(step);
+  auto const later = update.finish();
+  return at_once.cpu_elements + at_once.device_elements > 0 ? at_once : later;
 }
 
 template <class G, class W>

@@ -4,7 +4,6 @@
 #include <cmath>
 
 namespace offstage::train {
-
 namespace {
 
 /// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two

@@ -20,10 +20,6 @@
 #include "launch/launcher.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/files/directories.hpp"
-#include "train/forecast/configuration_choice.hpp"
-#include "train/forecast/machine_rates.hpp"
-#include "train/forecast/remedies.hpp"
-#include "train/forecast/step_forecast.hpp"
 #include "train/memory/crowding.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
@@ -33,6 +29,7 @@
 #include "train/report/journal.hpp"
 #include "train/report/records.hpp"
 #include "train/report/storage_totals.hpp"
+#include "train/run/plan_choice.hpp"
 #include "train/run/slow_nodes.hpp"
 #include "train/saves/cadence.hpp"
 #include "train/saves/checkpoint_space.hpp"
@@ -45,6 +42,7 @@
 #include "train/settle/run_device.hpp"
 #include "train/settle/run_link.hpp"
 #include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
 #include "train/step/loss_scale.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
@@ -104,14 +102,6 @@ config::LossScaleRules loss_scale_rules(config::RunConfig const& config) {
   return {.dynamic = false, .start = 1.0};
 }
 
-/// Steps after a start before measured rates are compared with planned ones, and between later looks.
-constexpr std::int64_t first_look = 8;
-constexpr std::int64_t next_look = 32;
-/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run by
-/// so many times what a start takes.
-constexpr double worthwhile_gain = 1.05;
-constexpr double worthwhile_starts = 4.0;
-
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
@@ -128,7 +118,7 @@ class Training {
         journal_{config, comm.rank() == 0},
         loss_scale_{loss_scale_rules<T>(config)},
         slow_nodes_{config, comm},
-        given_{config} {}
+        plan_choice_{config, comm, cadence_} {}
 
   ExitCode run();
   /// Set if run has ended, after a save, for the same run to go on in another configuration: what was
@@ -137,13 +127,11 @@ class Training {
 
  private:
   void prepare();
-  /// plan.choose=on: rank 0 decides for all.
-  void choose(device::Device& device, state::ShardMap const& map, ActivationRoom const& room);
-  /// Whether another configuration is worth a new start by the rates of the steps so far. Sets next_.
-  void look_at_rates();
-  /// On rank 0: says what has moved, and whether to start anew with `config`.
-  [[nodiscard]] bool gains(config::RunConfig const& config,
-                           std::vector<std::string> const& moved) const;
+  /// The stores of checkpoints, and what of the runner's work goes on beside saves.
+  void open_saves();
+  void begin_records();
+  /// The best validation of earlier starts, if it counts for this one.
+  void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   /// What is chosen by the device's memory; rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
@@ -180,9 +168,13 @@ class Training {
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   /// Without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
-  /// Sentences of rank 0 on what bounds the steps, by the rates that were given or reached.
-  [[nodiscard]] std::vector<std::string> advice() const;
   void conclude();
+  [[nodiscard]] RunProgress progress() const {
+    return {.step = meta_.step,
+            .steps = meta_.step - first_step_,
+            .clipped = clipped_,
+            .start = start_seconds_};
+  }
   [[nodiscard]] bool leads() const { return comm_.rank() == 0; }
 
   config::RunConfig& config_;
@@ -207,12 +199,10 @@ class Training {
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
   SlowNodes slow_nodes_;
-  BestLoss best_;                  ///< the same on all ranks
-  bool postponed_ = false;         ///< a save is due and waits for the end of the one before
-  config::RunConfig const given_;  ///< before anything was chosen
+  BestLoss best_;           ///< the same on all ranks
+  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
   std::optional<config::RunConfig> next_;
-  plan::UpdateRates planned_rates_;  ///< of a rank: those that the choice went by
-  ActivationRoom room_;              ///< likewise
+  PlanChoice<T> plan_choice_;
   Seconds start_seconds_{};
   std::int64_t first_step_ = 0, clipped_ = 0;  ///< step of the start; steps since then, clipped
   std::int64_t tokens_{};                      ///< seen so far, those of other sequences included
@@ -372,7 +362,7 @@ void Training<T>::run_steps() {
       }
     }
     if (stop_ == Stop::none && config_.plan.choose) {
-      look_at_rates();
+      next_ = plan_choice_.look_at_rates(progress(), *runner_);
     }
     next.save = next.save || next_.has_value();
     save(next);
@@ -380,86 +370,6 @@ void Training<T>::run_steps() {
   if (stop_ == Stop::none && !saves_->is_saved(meta_.step)) {
     save({.save = true});  // the last step was in level 1 alone
   }
-}
-
-template <class T>
-void Training<T>::choose(device::Device& device, state::ShardMap const& map,
-                         ActivationRoom const& room) {
-  measure_missing(config_, comm_, device);
-  room_ = room;
-  Choice choice;
-  mpi::agree(comm_, [&] {
-    if (leads()) {
-      choice = choose_configuration<T>(config_, map, room);
-      chosen_why_ = describe(choice, config_, config_.train.global_batch * config_.train.sequence);
-    }
-  });
-  // Clocks and memory of ranks differ: one decides.
-  auto const chosen = comm_.broadcast_value(choice.chosen, 0);
-  planned_rates_ = machine_of(config_, {.map = map,
-                                        .ranks_per_node = room.ranks_per_node,
-                                        .route = room.route,
-                                        .memory = {},
-                                        .device = {}})
-                       .rates;
-  take(config_, chosen);
-  mpi::agree(comm_, [&] { config::settle_split_parameters(config_); });
-}
-
-template <class T>
-void Training<T>::look_at_rates() {
-  std::int64_t const steps = meta_.step - first_step_;
-  bool const due = steps == first_look || (steps > first_look && steps % next_look == 0);
-  if (!due || meta_.step >= config_.train.steps) {
-    return;
-  }
-  auto const now = least_of(runner_->rates(), comm_);
-  auto what = moved(planned_rates_, now);
-  double const clipped = static_cast<double>(clipped_) / static_cast<double>(steps);
-  if (std::abs(clipped - config_.plan.clip_rate) > 0.1) {
-    what.push_back(fmt::format("{:.0f} % of the steps were clipped", 100.0 * clipped));
-  }
-  if (what.empty()) {
-    return;
-  }
-  config::RunConfig other = given_;
-  other.platform = config_.platform;
-  other.platform_products = config_.platform_products;
-  for (std::size_t i = 0; i < other.paths.size(); ++i) {
-    other.paths[i].read_rate = config_.paths[i].read_rate;
-    other.paths[i].write_rate = config_.paths[i].write_rate;
-  }
-  set_rates(other, now, room_.ranks_per_node);
-  other.plan.clip_rate = config_.plan.clip_rate = clipped;
-  bool better = false;
-  mpi::agree(comm_, [&] { better = leads() && gains(other, what); });
-  planned_rates_ = now;
-  if (comm_.broadcast_value(better, 0)) {
-    other.checkpoint.resume = "auto";
-    if (other.train.max_time > Seconds{}) {
-      other.train.max_time = std::max(Seconds{1.0}, other.train.max_time - cadence_.now());
-    }
-    next_ = std::move(other);
-  }
-}
-
-template <class T>
-bool Training<T>::gains(config::RunConfig const& config,
-                        std::vector<std::string> const& moved) const {
-  config::RunConfig here = config_;  // all is chosen: its own step by the new rates
-  here.platform = config.platform;
-  here.paths = config.paths;
-  auto const stays = choose_configuration<T>(here, runner_->map(), room_);
-  auto const goes = choose_configuration<T>(config, runner_->map(), room_);
-  Seconds const before = stays.step.step;
-  Seconds const after = goes.step.step;
-  auto const left = static_cast<double>(config_.train.steps - meta_.step);
-  bool const worth = before > worthwhile_gain * after &&
-                     left * (before - after) > worthwhile_starts * start_seconds_;
-  log::dated("plan: {}; {}: a step of {:.3g} s instead of {:.3g} s, {}", fmt::join(moved, ", "),
-             describe(goes.chosen, config), after.count(), before.count(),
-             worth ? "for which the run saves and starts anew" : "not worth a new start");
-  return worth;
 }
 
 template <class T>
@@ -478,7 +388,7 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
   if (config_.plan.choose) {
-    choose(device, *map, room);
+    chosen_why_ = plan_choice_.choose(device, *map, room);
   }
   activations_why_ = settle_for_all<T>(config_, *map, comm_, room, device);
 }
@@ -510,6 +420,24 @@ void Training<T>::prepare() {
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(needs); }, attention_.plans.get());
   print_header(link.text);
+  open_saves();
+  Bytes const checkpoint_part =
+      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
+  require_space(config_, comm_, checkpoint_part);
+  if (local_level_) {
+    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
+  }
+  start_or_continue();
+  if (config_.checkpoint.keep_best) {
+    saves_->store().keep_best(-1);
+  }
+  look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
+  begin_records();
+  find_best();
+}
+
+template <class T>
+void Training<T>::open_saves() {
   saves_.emplace(
       std::make_unique<checkpoint::Store>(
           config_.checkpoint.dir,
@@ -524,17 +452,11 @@ void Training<T>::prepare() {
   if (config_.checkpoint.partner) {
     runner_->set_before_layer([this] { saves_->look_in(); });
   }
-  Bytes const checkpoint_part =
-      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
-  require_space(config_, comm_, checkpoint_part);
-  if (local_level_) {
-    local_level_->require_space(checkpoint_part, saves_->is_in_local(config_.checkpoint.resume));
-  }
-  start_or_continue();
-  if (config_.checkpoint.keep_best) {
-    saves_->store().keep_best(-1);
-  }
-  look_at_space_to_come(config_, comm_, checkpoint_part, saves_->store(), meta_.step);
+}
+
+/// The run leaves its first traces in run.dir here.
+template <class T>
+void Training<T>::begin_records() {
   StartRecord const start{.step = meta_.step,
                           .time = slurm::TimePoint::clock::now(),
                           .ranks = comm_.size(),
@@ -566,6 +488,10 @@ void Training<T>::prepare() {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
+}
+
+template <class T>
+void Training<T>::find_best() {
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
   if (meta_.step == 0) {
     best_ = {};  // another run's, or one that this start makes again
@@ -589,6 +515,9 @@ void Training<T>::print_header(std::string const& link) {
       data = describe_data(*train_data_, valid_data_.get(), config_.train);
     }
   });
+  if (auto const idle = warning_of_idle_ranks(config_, comm_.size()); leads() && !idle.empty()) {
+    log::warning("{}", idle);
+  }
   header_ = make_header(config_,
                         {.place = place_,
                          .nodes = runner_->nodes(),
@@ -647,34 +576,6 @@ MemoryRecord Training<T>::memory_limits() const {
           .device_planned = comm_.maximum(runner_->device_plan().total())};
 }
 
-// Whoever sent a signal waits for the end.
-template <class T>
-std::vector<std::string> Training<T>::advice() const try {
-  bool const enough = meta_.step - first_step_ >= first_look;
-  if (!leads() || !enough || stop_ == Stop::signal) {
-    return {};
-  }
-  auto const forecast = runner_->foresee();
-  if (!forecast || !forecast->unknown.empty()) {
-    return {};
-  }
-  config::RunConfig config = config_;
-  config.plan.choose = false;
-  config.plan.clip_rate =
-      static_cast<double>(clipped_) / static_cast<double>(meta_.step - first_step_);
-  int const ranks_per_node = runner_->ranks_per_node();
-  set_rates(config, forecast->machine.rates, ranks_per_node);
-  config.platform_products = forecast->machine.compute;
-  return advise(config,
-                {.ranks = comm_.size(),
-                 .ranks_per_node = ranks_per_node,
-                 .host_memory = runner_->host_memory_limit()},
-                journal_.reached());
-} catch (std::exception const& error) {  // no run ends for want of advice
-  log::warning("no advice on this run: {}", error.what());
-  return {};
-}
-
 template <class T>
 void Training<T>::conclude() {
   if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
@@ -683,14 +584,17 @@ void Training<T>::conclude() {
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner_->host_memory_peak();
   memory.device_peak = runner_->device_memory_peak();
-  journal_.conclude({.step = meta_.step,
-                     .stop = stop_,
-                     .total = cadence_.now(),
-                     .memory = memory,
-                     .slow_nodes = slow_nodes_.conclude(),
-                     .advice = advice(),
-                     .best = best_,
-                     .best_is_kept = leads() && keeps(config_, best_)});
+  journal_.conclude(
+      {.step = meta_.step,
+       .stop = stop_,
+       .total = cadence_.now(),
+       .memory = memory,
+       .slow_nodes = slow_nodes_.conclude(),
+       .advice = leads() && stop_ != Stop::signal  // whoever sent one waits for the end
+                     ? plan_choice_.advice(progress(), *runner_, journal_.reached())
+                     : std::vector<std::string>{},
+       .best = best_,
+       .best_is_kept = leads() && keeps(config_, best_)});
 }
 
 template <class T>

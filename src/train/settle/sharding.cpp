@@ -63,6 +63,22 @@ bool zero1_keeps_ranks_busy(config::RunConfig const& config, int ranks) {
          blocks.count() <= update::BlockRounds{blocks.micro_batches, ranks}.count();
 }
 
+std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
+  auto const blocks = dealt(config, ranks);
+  if (!sums_whole_blocks(config) || blocks.blocks() >= ranks) {
+    return "";
+  }
+  std::int64_t const each = blocks.micro_batches / ranks;
+  return fmt::format(
+      "parameters.sharding=zero1: the {} micro-batches of a step are {} blocks of {} "
+      "(numerics.sum-block), so {} of {} ranks stay idle; {}parameters.sharding=zero2 with the "
+      "same "
+      "block gives the same bits, and no rank is idle for want of a block",
+      blocks.micro_batches, blocks.blocks(), blocks.block, ranks - blocks.blocks(), ranks,
+      each > 1 ? fmt::format("numerics.sum-block={} has work for all, with other bits; ", each)
+               : "");
+}
+
 template <class T>
 void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
                      ActivationRoom const& room) {

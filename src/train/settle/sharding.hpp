@@ -17,6 +17,9 @@ namespace offstage::train {
 [[nodiscard]] std::int64_t gathers_per_step(config::RunConfig const& config, int ranks);
 /// Whether the blocks of numerics.sum-block, each run by one rank, take no more rounds than micro-batches that are dealt one by one.
 [[nodiscard]] bool zero1_keeps_ranks_busy(config::RunConfig const& config, int ranks);
+/// Warns of ranks that have no block of a step to run (parameters.sharding=zero1), and says what would be right; empty: each
+/// rank has one.
+[[nodiscard]] std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks);
 /// "7 in a step, each layer once, in place of 26 (parameters.sharding=zero2)"; empty for none.
 [[nodiscard]] std::string describe_gathers(config::RunConfig const& config, int ranks);
 

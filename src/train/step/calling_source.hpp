@@ -14,24 +14,23 @@ namespace offstage::train {
 template <class T>
 class CallingSource final : public state::ParameterSource<T> {
  public:
-  /// Both outlive it; there need be no call, and no copy until a layer is acquired.
-  CallingSource(std::function<void()> const& call,
-                std::unique_ptr<parameters::WorkingParameters<T>> const& copy)
+  /// Both outlive it; `call` may be empty.
+  CallingSource(std::function<void()> const& call, parameters::WorkingParameters<T>& copy)
       : call_{call}, copy_{copy} {}
 
   [[nodiscard]] std::span<T const> acquire(int layer) override {
     if (call_) {
       call_();
     }
-    return copy_->acquire(layer);
+    return copy_.acquire(layer);
   }
   void release(int layer, std::shared_ptr<device::Event> done) override {
-    copy_->release(layer, std::move(done));
+    copy_.release(layer, std::move(done));
   }
 
  private:
   std::function<void()> const& call_;
-  std::unique_ptr<parameters::WorkingParameters<T>> const& copy_;
+  parameters::WorkingParameters<T>& copy_;
 };
 
 }  // namespace offstage::train

@@ -7,7 +7,7 @@
 #include "config/run_config.hpp"
 #include "plan/share.hpp"
 #include "state/shard.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage::train {
 

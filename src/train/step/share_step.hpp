@@ -12,7 +12,7 @@ struct ShareStep {
       expected{};  ///< of the whole update by itself, from the rates so far; 0: one is not known yet
   Bytes gradients_held{};  ///< gradients that waited for it on the device
   bool overlapped{};       ///< the update began under backward
-  bool redone{};           ///< and was taken back, as the norm was another than presumed
+  bool redone{};           ///< and was reverted, as the norm was another than presumed
 };
 
 }  // namespace offstage::train

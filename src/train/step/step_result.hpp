@@ -12,9 +12,9 @@ namespace offstage::train {
 /// The outcome of one step, the same on all ranks but for times and traffic.
 struct StepResult {
   double loss{};
-  double grad_norm{};              ///< of the mean gradient, before clipping
+  double grad_norm{};              ///< norm of the mean gradient, before clipping
   bool skipped{};                  ///< loss or norm was not finite: nothing was changed
-  std::int64_t counted_targets{};  ///< of all ranks: targets that are not ignored
+  std::int64_t counted_targets{};  ///< targets of all ranks that are not ignored
   Seconds forward{}, backward{}, update{};
   Seconds stood_still{};              ///< in what set_before_update named; part of none of these
   bool disturbed{};                   ///< something went on beside it

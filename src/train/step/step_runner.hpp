@@ -13,10 +13,6 @@
 #include "config/run_config.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
-#include "device/memory_counter.hpp"
-#include "launch/shortage.hpp"
-#include "model/transformer.hpp"
-#include "parameters/working_parameters.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/trace/trace.hpp"
@@ -26,20 +22,12 @@
 #include "train/forecast/run_forecast.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
-#include "train/memory/run_memory.hpp"
 #include "train/offload/offload.hpp"
 #include "train/step/calling_source.hpp"
-#include "train/step/communication_row.hpp"
-#include "train/step/shared_update.hpp"
+#include "train/step/step_parts.hpp"
 #include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
 #include "update/gradients/block_rounds.hpp"
-#include "update/gradients/held_gradients.hpp"
-#include "update/gradients/step_gradients.hpp"
-
-namespace offstage::cudnn {
-class Attention;
-}
 
 namespace offstage::train {
 
@@ -52,18 +40,10 @@ namespace offstage::train {
 template <class T>
 class StepRunner {
  public:
-  /// Told what the run wants of this node once that is known, before state and gradients take their
-  /// memory. Collective.
-  using OnPlan = std::function<void(launch::Needs const&)>;
-
-  /// `attention`: plans of cuDNN's for the model's, whose workspace is config.device.attention_workspace; null: own kernels.
+  /// See StepParts.
   StepRunner(config::RunConfig const& config, mpi::Communicator const& comm,
              std::unique_ptr<device::Device> device, std::unique_ptr<state::RankLink> link,
              OnPlan const& on_plan, cudnn::Attention* attention = nullptr);
-  /// Ends all threads, before what they wait for.
-  ~StepRunner();
-  StepRunner(StepRunner const&) = delete;
-  StepRunner& operator=(StepRunner const&) = delete;
 
   /// Fills the state with zero moments and the weights of `first_weights`, or the seed's if that is
   /// null.
@@ -93,64 +73,62 @@ class StepRunner {
   /// Waits for what the last update left to go on under the next forward: before the state is read or
   /// saved. Errors: those of the update.
   void finish_update() {
-    step_update_->disturbed();
-    update_->finish();
+    parts_.update->disturbed();
+    parts_.update->finish();
   }
   /// Mean loss over the targets of the first `windows` windows, in order. The last micro-batch may
   /// have rows that do not count.
   double validate(data::Dataset const& data, std::int64_t windows);
 
   /// Null unless run.trace.
-  [[nodiscard]] trace::Trace* trace() const noexcept { return trace_.get(); }
-  [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
+  [[nodiscard]] trace::Trace* trace() const noexcept { return parts_.trace.get(); }
+  [[nodiscard]] state::ShardMap const& map() const noexcept { return parts_.map; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const noexcept {
-    return subgroups_;
+    return parts_.subgroups;
   }
-  [[nodiscard]] tiers::Tiers& tiers() noexcept { return offload_->state(); }
+  [[nodiscard]] tiers::Tiers& tiers() noexcept { return parts_.offload->state(); }
   /// Null: all stays in host memory.
-  [[nodiscard]] std::shared_ptr<tiers::PathSet> paths() const { return offload_->paths(); }
-  [[nodiscard]] std::vector<PathFacts> path_facts() const { return offload_->facts(); }
-  [[nodiscard]] device::Device const& device() const noexcept { return *device_; }
-  [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return memory_; }
-  /// SharedUpdate's rates, of this rank.
-  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return update_->rates(); }
+  [[nodiscard]] std::shared_ptr<tiers::PathSet> paths() const { return parts_.offload->paths(); }
+  [[nodiscard]] std::vector<PathFacts> path_facts() const { return parts_.offload->facts(); }
+  [[nodiscard]] device::Device const& device() const noexcept { return *parts_.device; }
+  [[nodiscard]] plan::MemoryPlan const& memory_plan() const noexcept { return parts_.memory; }
+  /// Rates of this rank's updates (StepUpdate::rates).
+  [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return parts_.update->rates(); }
   /// Device memory that this rank takes, as planned.
-  [[nodiscard]] DeviceDemand device_plan() const;
+  [[nodiscard]] DeviceDemand device_plan() const { return parts_.device_plan(); }
   /// Returns what of this rank lives where, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
-    return run_memory_->table(memory_, offload_->spares() - memory_.spares);
+    return parts_.run_memory->table(parts_.memory, parts_.offload->spares() - parts_.memory.spares);
   }
-  [[nodiscard]] Bytes host_memory_limit() const noexcept { return run_memory_->host_limit(); }
-  [[nodiscard]] int nodes() const noexcept { return nodes_; }
-  [[nodiscard]] int ranks_per_node() const noexcept { return run_memory_->ranks_on_node(); }
+  [[nodiscard]] Bytes host_memory_limit() const noexcept { return parts_.run_memory->host_limit(); }
+  [[nodiscard]] int nodes() const noexcept { return parts_.nodes; }
+  [[nodiscard]] int ranks_per_node() const noexcept { return parts_.run_memory->ranks_on_node(); }
   /// Memory that tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
   /// was resident before construction and the emulated device's arena.
   /// Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
   /// The part of that which is no memory of the plan, as usual on this node.
   [[nodiscard]] Bytes library_bytes() const noexcept {
-    return run_memory_->ranks_on_node() * usual_library_bytes;
+    return parts_.run_memory->ranks_on_node() * usual_library_bytes;
   }
   /// Memory that device.memory bounds: the most that any rank had taken at a time. Collective.
-  [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(device_->peak()); }
+  [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(parts_.device->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be.
-  [[nodiscard]] int parameter_slots() const noexcept { return run_memory_->parameter_slots(); }
+  [[nodiscard]] int parameter_slots() const noexcept {
+    return parts_.run_memory->parameter_slots();
+  }
 
  private:
-  /// `what`: of the file's name.
-  [[nodiscard]] std::unique_ptr<trace::Trace> make_trace(char const* what) const;
   [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;
-  /// Knows what is on the device for good. Null without a trace.
-  [[nodiscard]] std::unique_ptr<device::MemoryCounter> make_device_memory();
   /// The first time in a step alone.
   void call_before_update(StepResult& result);
   /// Since the start.
   [[nodiscard]] state::ActivationTraffic moved_activations() const {
-    return activations_ ? activations_->traffic() : state::ActivationTraffic{};
+    return parts_.activations ? parts_.activations->traffic() : state::ActivationTraffic{};
   }
   /// Activations were in use from then on, until now.
   void tell_of_activations(trace::Clock::time_point from);
-  /// Of a step, beside its result.
+  /// Numbers of a step, beside its result.
   struct Now {
     double learning_rate{};
     std::int64_t optimizer_step{};
@@ -167,47 +145,25 @@ class StepRunner {
                                              std::int64_t number) const;
   /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
   /// backward.
-  void begin_ahead(std::span<double const> losses, Now const& now, StepResult& result);
+  void begin_early(std::span<double const> losses, Now const& now, StepResult& result);
   /// The step's loss, once every forward is done; `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);
   [[nodiscard]] UpdateNumbers update_numbers(Now const& now, StepResult const& result) const;
-  [[nodiscard]] std::unique_ptr<update::StepGradients<T>> make_gradients();
-  [[nodiscard]] int workers() const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
-  std::int64_t micro_batches_;  ///< per step, all ranks
-  update::BlockRounds dealt_;   ///< they
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Stream> stream_;
-  std::unique_ptr<state::RankLink> link_;
-  state::ShardMap map_;
+  std::int64_t micro_batches_;           ///< per step, all ranks
+  update::BlockRounds dealt_;            ///< who runs which
   std::vector<int> forward_layers_;      ///< in the order of their uses
-  std::vector<int> micro_batch_layers_;  ///< likewise, forward and backward
-  Bytes resident_before_;
-  int nodes_{};
-  std::optional<RunMemory<T>> run_memory_;
-  plan::MemoryPlan memory_;
-  std::vector<state::Subgroup> subgroups_;
-  std::unique_ptr<trace::Trace> trace_;                   ///< null unless run.trace
-  std::optional<CommunicationRow> communication_;         ///< none unless run.trace
-  std::unique_ptr<device::MemoryCounter> device_memory_;  ///< likewise
-  Bytes activation_bytes_{};                              ///< all that lies idle between passes
-  std::unique_ptr<Offload> offload_;
-  std::unique_ptr<parameters::WorkingParameters<T>> copy_;
-  std::unique_ptr<model::Transformer<T>> model_;
-  /// Null: none leaves the device. It ends before the model does, whose memory it may still copy.
-  std::unique_ptr<state::ActivationStore> activations_;
-  std::unique_ptr<SharedUpdate> update_;
-  std::unique_ptr<update::HeldGradients> held_;  ///< null: no gradient stays on the device
-  std::unique_ptr<update::StepGradients<T>> gradients_;
-  std::optional<StepUpdate<T>> step_update_;
+  std::vector<int> micro_batch_layers_;  ///< the same for forward and backward
+  StepParts<T> parts_;
+  Bytes activation_bytes_{};  ///< with a trace: all that lies idle between passes
   std::function<bool()> before_update_;
   std::function<void()> before_layer_;
-  CallingSource<T> source_{before_layer_, copy_};  ///< the copy, as the model sees it
-  tiers::Traffic traffic_before_;                  ///< this step
-  ReachedRates reached_;                           ///< without rates, which their owners know
-  bool told_ = false;                              ///< before_update_ was called, this step
+  CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy, as the model sees it
+  tiers::Traffic traffic_before_;                         ///< this step
+  ReachedRates reached_;  ///< without rates, which their owners know
+  bool told_ = false;     ///< before_update_ was called, this step
   /// Traffic as of the end of the last step. What an update fetches between steps counts for the next.
   std::optional<tiers::Traffic> fetched_before_;
 };

@@ -1,22 +1,92 @@
 #include "train/step/step_update.hpp"
 
 #include <cstddef>
+#include <utility>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "train/memory/update_demand.hpp"
 #include "train/step/step_numbers.hpp"
 
 namespace offstage::train {
+namespace {
+
+/// The share of a device whose memory is the host's: its kernels would run on the same cores.
+config::SharePolicy policy_for(config::RunConfig const& config, device::Device const& device) {
+  config::SharePolicy policy = config.share;
+  if (device.host_visible() && !policy.device_share) {
+    policy.device_share = 0.0;
+  }
+  return policy;
+}
+
+update::UpdateSettings settings_for(config::RunConfig const& config, UpdateShape const& shape,
+                                    trace::Trace* trace) {
+  return {.layout = config.optimizer.layout(),
+          .workers = shape.workers,
+          .transfers = config.share.transfers,
+          .sums_on_device = shape.sums_on_device,
+          .host_update_rate = config.device.emulation.host_update,
+          .trace = trace};
+}
+
+}  // namespace
 
 template <class T>
 StepUpdate<T>::StepUpdate(config::RunConfig const& config, mpi::Communicator const& comm,
-                          Parts const& parts)
-    : config_{config}, comm_{comm}, parts_{parts}, overlap_{make_overlap()} {}
+                          UpdateShape const& shape, Parts const& parts, trace::Trace* trace)
+    : config_{config},
+      comm_{comm},
+      parts_{parts},
+      overlap_{make_overlap()},
+      share_{policy_for(config, parts.device),
+             update_demand(config, shape, parts.device.host_visible()), config.platform},
+      update_{update_parts(), settings_for(config, shape, trace)} {
+  if (parts_.held != nullptr) {
+    share_.set_held(parts_.held->most_elements());
+  }
+  parts_.gradients.set_receiver(&update_);
+  parts_.copy.set_readiness(&update_.readiness());
+}
+
+// Trips end leases of gradients and wait for parameters' targets. If backward has failed, they may wait for a
+// gradient's buffer that backward has. The copy's threads wait for the update's readiness.
+template <class T>
+StepUpdate<T>::~StepUpdate() {
+  parts_.gradients.abandon();
+  update_.abandon();
+  parts_.copy.stop();
+}
+
+template <class T>
+update::UpdateParts StepUpdate<T>::update_parts() const {
+  update::UpdateParts parts{
+      .subgroups = parts_.subgroups,
+      .state = parts_.offload.state(),
+      .gradient = [&gradients = parts_.gradients](
+                      state::Subgroup const& subgroup) { return gradients.fetch(subgroup); },
+      .target =
+          [&copy = parts_.copy](state::Subgroup const& subgroup) { return copy.target(subgroup); },
+      .device = parts_.lane,
+      .held = parts_.held};
+  if (parts_.lane != nullptr) {
+    parts.resident = [&offload = parts_.offload](std::int64_t index) {
+      return offload.resident(index);
+    };
+  }
+  return parts;
+}
+
+template <class T>
+bool StepUpdate<T>::can_begin_early() const noexcept {
+  return parts_.lane == nullptr || parts_.lane->settings().slots == 0 ||
+         parts_.lane->any_own_slots();
+}
 
 template <class T>
 OverlapChoice StepUpdate<T>::make_overlap() const {
   mpi::agree(comm_, [&] {
-    if (config_.overlap == config::Overlap::on && !parts_.update.can_begin_ahead()) {
+    if (config_.overlap == config::Overlap::on && !can_begin_early()) {
       throw UsageError{
           "update.overlap=on: the device's update (update.device-share, update.device-chunk) has "
           "found room in the memory of activations alone, which backward needs; raise "
@@ -26,54 +96,81 @@ OverlapChoice StepUpdate<T>::make_overlap() const {
   // A rank whose subgroups all stay in host memory may have no spares where others gain by theirs.
   bool const gains =
       comm_.maximum(parts_.offload.spares()) > 0 || config_.overlap == config::Overlap::on;
-  bool const possible = comm_.minimum(parts_.update.can_begin_ahead() ? 1 : 0) > 0;
+  bool const possible = comm_.minimum(can_begin_early() ? 1 : 0) > 0;
   return {config_.overlap, gains && possible};
 }
 
 template <class T>
+std::vector<update::Trip> StepUpdate<T>::next_trips(bool early) {
+  // What is not resident; as gradients come, if they are waited for one by one.
+  auto const order = early ? parts_.offload.descending_order() : parts_.offload.next_order();
+  auto trips = share_.trips(order, parts_.subgroups);
+  // Last, so that the link has nothing to bring for them while it takes the others back (DOS section 4.1).
+  for (state::Subgroup const& subgroup : parts_.subgroups) {
+    if (subgroup.resident) {
+      trips.push_back({.subgroup = subgroup.index, .on_device = true});
+    }
+  }
+  return trips;
+}
+
+template <class T>
 void StepUpdate<T>::plan(Stopwatch const& step) {
-  parts_.update.finish();  // it may still read the gradients of the step before
+  finish();  // the update before may still read its gradients
   planned_ = step.elapsed();
   overlap_.update_ended(planned_);
-  ahead_ = comm_.broadcast_value(overlap_.next(), 0);
-  parts_.update.plan(ahead_);
+  planned_early_ = comm_.broadcast_value(overlap_.next(), 0);
+  share_.set_paths(parts_.offload.rates_of_rank());
+  update_.plan(next_trips(planned_early_));
 }
 
 template <class T>
-void StepUpdate<T>::begin_ahead(UpdateNumbers const& numbers) {
-  require(is_ahead(), "StepUpdate: an update that was planned to begin under backward");
-  parts_.update.begin_ahead(step_of(numbers, 1.0),
-                            most_squares(config_.optimizer, numbers.gradient_scale),
-                            gradient_source(), parameter_targets());
+void StepUpdate<T>::begin_early(UpdateNumbers const& numbers) {
+  require(planned_early_, "StepUpdate: an update that was planned to begin under backward");
+  update_.begin_early(step_of(numbers, 1.0),
+                      most_squares(config_.optimizer, numbers.gradient_scale));
 }
 
 template <class T>
-ShareStep StepUpdate<T>::complete(UpdateNumbers const& numbers, double clip, bool skipped) {
-  bool const began = parts_.update.is_ahead();
-  ShareStep share;
-  if (began && !skipped && clip == 1.0) {
-    share = parts_.update.confirm();
-    share.overlapped = true;
-    parts_.offload.follow_rates();
-    return share;
-  }
+ShareStep StepUpdate<T>::planned() const {
+  return {.used = parts_.lane != nullptr,
+          .share = share_.share(),
+          .expected = share_.expected().total,
+          .gradients_held = parts_.held != nullptr ? parts_.held->bytes() : 0};
+}
+
+template <class T>
+ShareStep StepUpdate<T>::make(UpdateNumbers const& numbers, double clip, bool skipped) {
+  bool const early = update_.is_early();
+  bool const confirmed = early && !skipped && clip == 1.0;
   std::vector<tiers::Key> reverted;
-  if (began) {
-    reverted = parts_.update.take_back();
+  if (early && !confirmed) {
+    reverted = update_.revert().subgroups;
   }
+  ShareStep share;
   if (skipped) {
     rebuild_parameters(reverted);
-    parts_.update.readiness().finish();
+    update_.readiness().finish();
   } else {
-    parts_.gradients.begin_update();
-    auto const step = step_of(numbers, clip);
-    share = began ? parts_.update.redo(step, gradient_source(), parameter_targets())
-                  : parts_.update.run(step, gradient_source(), parameter_targets());
+    share = planned();
+    if (confirmed) {
+      learn(update_.confirm());
+    } else {
+      parts_.gradients.begin_update();
+      learn(update_.run(step_of(numbers, clip)));
+    }
     parts_.offload.follow_rates();
   }
-  share.overlapped = began;
-  share.redone = began;
+  share.overlapped = early;
+  share.redone = early && !confirmed;
   return share;
+}
+
+template <class T>
+void StepUpdate<T>::learn(update::UpdateStats const& stats) {
+  if (stats.cpu_elements + stats.device_elements > 0) {
+    share_.learn(stats);
+  }
 }
 
 template <class T>
@@ -97,18 +194,6 @@ template <class T>
 kernels::OptimizerStep StepUpdate<T>::step_of(UpdateNumbers const& numbers, double clip) const {
   return optimizer_step(config_.optimizer, numbers.learning_rate, numbers.optimizer_step,
                         clip * numbers.gradient_scale, config_.train.seed);
-}
-
-template <class T>
-update::GradientSource StepUpdate<T>::gradient_source() const {
-  return [&gradients = parts_.gradients](state::Subgroup const& subgroup) {
-    return gradients.fetch(subgroup);
-  };
-}
-
-template <class T>
-parameters::Targets StepUpdate<T>::parameter_targets() const {
-  return [&copy = parts_.copy](state::Subgroup const& subgroup) { return copy.target(subgroup); };
 }
 
 template class StepUpdate<float>;

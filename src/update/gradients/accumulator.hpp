@@ -11,6 +11,7 @@
 
 #include "base/slice.hpp"
 #include "device/device.hpp"
+#include "state/exchange.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "update/gradients/arrival.hpp"
@@ -55,6 +56,7 @@ class GradientAccumulator final : public StepGradients<T> {
                       GradientSettings settings);
 
   void set_held(HeldGradients* held) override;
+  void set_receiver(FinalGradients* receiver) noexcept override { sums_.set_receiver(receiver); }
   void begin_step() noexcept override { next_ = 0; }
   /// In a round a subgroup is fetched once and written as soon as its lowest layer has come.
   void begin_round(int active, bool last) override;
@@ -69,7 +71,6 @@ class GradientAccumulator final : public StepGradients<T> {
     return sums_.fetch(subgroup);
   }
   void begin_update() override { sums_.begin_update(); }
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const override { return sums_.traffic(); }
 
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
@@ -81,6 +82,7 @@ class GradientAccumulator final : public StepGradients<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
+  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
   void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);

@@ -32,6 +32,9 @@ class BlockGradients final : public StepGradients<T> {
                  GradientSettings settings, std::int64_t block);
 
   void set_held(HeldGradients* held) override { sums_of_blocks_.set_held(held); }
+  void set_receiver(FinalGradients* receiver) noexcept override {
+    sums_of_blocks_.set_receiver(receiver);
+  }
   void begin_step() noexcept override { sums_of_blocks_.begin_step(); }
   /// Errors: PreconditionError: GradientSettings::layer_sums, whose steps have rounds in layers.
   void begin_round(int active, bool last) override;
@@ -44,9 +47,6 @@ class BlockGradients final : public StepGradients<T> {
     return sums_of_blocks_.fetch(subgroup);
   }
   void begin_update() override { sums_of_blocks_.begin_update(); }
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const override {
-    return sums_of_blocks_.traffic();
-  }
 
   /// Device memory of the sums: all layers, or where rounds come in layers two of the model's blocks.
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, bool rounds_in_layers);

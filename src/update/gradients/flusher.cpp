@@ -30,18 +30,17 @@ void convert(kernels::GradientView const& view, std::span<float> to) {
 
 }  // namespace
 
-GradientFlusher::GradientFlusher(tiers::Tiers* flushed, OnFinal on_final)
-    : flushed_{flushed}, on_final_{std::move(on_final)}, thread_{"gradients", [this] {
-                                                                   serve();
-                                                                 }} {}
+GradientFlusher::GradientFlusher(tiers::Tiers* flushed)
+    : flushed_{flushed}, thread_{"gradients", [this] { serve(); }} {}
 
-GradientFlusher::~GradientFlusher() {
+void GradientFlusher::stop() noexcept {
   {
     std::scoped_lock const lock{mutex_};
     stop_ = true;
   }
   arrived_.notify_one();
   thread_.join();
+  items_ = {};
 }
 
 void GradientFlusher::commit(tiers::Lease lease, std::optional<double> squares) {
@@ -108,8 +107,8 @@ void GradientFlusher::serve() {
           end(std::move(ending));
         }
       }
-      if (!lost && squares && on_final_) {
-        on_final_(key, *squares);
+      if (!lost && squares && receiver_ != nullptr) {
+        receiver_->complete(key, *squares);
       }
     } catch (...) {
       error = std::current_exception();

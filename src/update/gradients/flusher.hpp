@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <queue>
@@ -10,6 +9,7 @@
 #include "base/thread.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "tiers/tiers.hpp"
+#include "update/gradients/final_gradients.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::update {
@@ -28,16 +28,15 @@ namespace offstage::update {
 ///          after it end without commit.
 class GradientFlusher {
  public:
-  /// Called by this thread with a gradient that can be fetched from now on, and the sum of its squares.
-  using OnFinal = std::function<void(tiers::Key, double squares)>;
-
-  /// `flushed`: where flush writes to; null: it is not called. `on_final`: null: nobody wants to know.
-  GradientFlusher(tiers::Tiers* flushed, OnFinal on_final);
-  /// Leases that still wait end without commit.
-  ~GradientFlusher();
+  /// `flushed`: where flush writes to; null: it is not called.
+  explicit GradientFlusher(tiers::Tiers* flushed);
+  ~GradientFlusher() { stop(); }
   GradientFlusher(GradientFlusher const&) = delete;
   GradientFlusher& operator=(GradientFlusher const&) = delete;
 
+  /// Sets who is told of final gradients, by this thread; null, as at first: nobody. It outlives the
+  /// thread. Called while no lease is left here.
+  void set_receiver(FinalGradients* receiver) noexcept { receiver_ = receiver; }
   /// Has the lease committed. In the last round its gradient is final: `squares` is the sum of its squares.
   void commit(tiers::Lease lease, std::optional<double> squares);
   /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
@@ -50,6 +49,8 @@ class GradientFlusher {
   void drain();
   /// Throws what drain would throw now.
   void rethrow() const;
+  /// Waits for the lease in hand, if any; leases that wait end without commit. Only the destructor follows.
+  void stop() noexcept;
 
  private:
   struct Item {
@@ -64,7 +65,7 @@ class GradientFlusher {
   void end(Item item);
 
   tiers::Tiers* flushed_;
-  OnFinal on_final_;
+  FinalGradients* receiver_{};
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable arrived_;
   std::condition_variable ended_;

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <vector>
-
 #include "state/exchange.hpp"
 #include "state/shard.hpp"
-#include "tiers/tiers.hpp"
+#include "update/gradients/final_gradients.hpp"
 #include "update/gradients/held_gradients.hpp"
 #include "update/gradients/lease.hpp"
 
@@ -21,6 +19,10 @@ class StepGradients : public state::GradientSink<T> {
   /// the calls. Its hold() is called between steps only.
   /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
   virtual void set_held(HeldGradients* held) = 0;
+  /// Sets who is told, in a step's last round, of each subgroup whose gradient fetch can give from then on
+  /// (squares of 0: it is summed on the device). By any thread. Null, as at first: nobody. It outlives
+  /// the calls, and this object's threads: abandon() ends them.
+  virtual void set_receiver(FinalGradients* receiver) noexcept = 0;
   /// A new step begins with the next round.
   virtual void begin_step() noexcept = 0;
   /// Before each round of backward, in which every layer comes once, the last first: ranks 0 .. active - 1 have a
@@ -34,8 +36,8 @@ class StepGradients : public state::GradientSink<T> {
   /// After each round: every subgroup's sums are where they belong.
   /// Errors: as add.
   virtual void end_round() = 0;
-  /// The run has failed, in the middle of a round perhaps: lets go of the sums at hand, whose buffer a fetch
-  /// may wait for. Nothing but the destructor follows, and fetches that are late.
+  /// Ends all threads, in the middle of a round perhaps, if the run has failed; lets go of the sums at hand,
+  /// whose buffer a fetch may wait for. Nothing but the destructor follows, and fetches that are late.
   virtual void abandon() noexcept = 0;
 
   /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
@@ -43,14 +45,11 @@ class StepGradients : public state::GradientSink<T> {
   /// Collective. After the last round's adds, whatever is still to be written.
   [[nodiscard]] virtual double norm() const = 0;
 
-  /// Leases a subgroup's gradient of the step, after the last round, or once on_final has named it.
+  /// Leases a subgroup's gradient of the step, after the last round, or once its receiver has been told of it.
   /// Threads: any, one lease per subgroup at a time.
   [[nodiscard]] virtual GradientLease fetch(state::Subgroup const& subgroup) = 0;
   /// Before the update's fetches.
   virtual void begin_update() = 0;
-  /// So far, of `accumulated` and then of `flushed` if there is one. Figures of paths that tiers share
-  /// are in each.
-  [[nodiscard]] virtual std::vector<tiers::Traffic> traffic() const = 0;
 };
 
 }  // namespace offstage::update

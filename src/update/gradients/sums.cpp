@@ -25,7 +25,7 @@ GradientSums<T>::GradientSums(state::ShardMap const& map, int rank,
                                                                                      : sizeof(T)))
                       : 0},
       pacer_{settings_.host_sum_rate},
-      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get(), settings_.on_final)} {
+      flusher_{std::make_unique<GradientFlusher>(settings_.flushed.get())} {
   require(settings_.accumulated != nullptr, "GradientSums: sums need a tier");
 }
 
@@ -213,9 +213,21 @@ void GradientSums<T>::close_sums() {
 template <class T>
 void GradientSums<T>::close_held() {
   state::Subgroup const& subgroup = subgroups_[--subgroups_left_];
-  if (pass_.last && settings_.on_final) {
-    settings_.on_final(subgroup.index, 0.0);
+  if (pass_.last && receiver_ != nullptr) {
+    receiver_->complete(subgroup.index, 0.0);
   }
+}
+
+template <class T>
+void GradientSums<T>::set_receiver(FinalGradients* receiver) noexcept {
+  receiver_ = receiver;
+  flusher_->set_receiver(receiver);
+}
+
+template <class T>
+void GradientSums<T>::abandon() noexcept {
+  open_.reset();
+  flusher_->stop();
 }
 
 template <class T>
@@ -250,15 +262,6 @@ kernels::GradientView GradientSums<T>::view_of(std::span<std::byte const> bytes,
     return std::span{reinterpret_cast<float const*>(bytes.data()), bytes.size() / sizeof(float)};
   }
   return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
-}
-
-template <class T>
-std::vector<tiers::Traffic> GradientSums<T>::traffic() const {
-  std::vector<tiers::Traffic> traffic{settings_.accumulated->traffic()};
-  if (settings_.flushed) {
-    traffic.push_back(settings_.flushed->traffic());
-  }
-  return traffic;
 }
 
 template class GradientSums<float>;

@@ -65,10 +65,6 @@ struct GradientSettings {
   /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
   /// delayed until the update (MLP section 3.2).
   std::unique_ptr<tiers::Tiers> flushed;
-  /// Called in the last round for each subgroup whose gradient fetch can give from then on, with the sum
-  /// of its squares where that is known (0: it is summed on the device). By any thread; null: not
-  /// called.
-  GradientFlusher::OnFinal on_final{};
   trace::Trace* trace{};            ///< trace of gradients that leave the device; null: none
   device::MemoryCounter* memory{};  ///< told of what it takes; null: nobody
   /// Allows a pass of several rounds. Between rounds of a block, or of a layer that belongs to none, the
@@ -97,6 +93,8 @@ class GradientSums {
   /// `held`: null, as at first: nothing is held on the device. `made_there`: held sums are made on the
   /// device; otherwise they are made here, and sums that stay there are brought when they are final.
   void set_held(HeldGradients* held, bool made_there);
+  /// As GradientAccumulator's.
+  void set_receiver(FinalGradients* receiver) noexcept;
   [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
 
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
@@ -108,8 +106,8 @@ class GradientSums {
   void end_pass();
   /// Throws what a write in the background met.
   void rethrow() const { flusher_->rethrow(); }
-  /// Lets go of the sums at hand. Only late fetches and the destructor follow.
-  void abandon() noexcept { open_.reset(); }
+  /// Lets go of the sums at hand, and of what waits to be written. Only late fetches and the destructor follow.
+  void abandon() noexcept;
 
   /// Host memory between rounds of the largest block; `element`: bytes of all its planes.
   [[nodiscard]] static Bytes block_bytes(state::ShardMap const& map, int rank, Bytes element);
@@ -121,7 +119,6 @@ class GradientSums {
   /// As GradientAccumulator's.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
   void begin_update();
-  [[nodiscard]] std::vector<tiers::Traffic> traffic() const;
   [[nodiscard]] GradientSettings const& settings() const noexcept { return settings_; }
 
  private:
@@ -159,6 +156,7 @@ class GradientSums {
   std::vector<state::Subgroup> const& subgroups_;
   GradientSettings settings_;
   HeldGradients* held_{};
+  FinalGradients* receiver_{};
   bool made_there_ = false;
   GradientPass pass_;
   GradientOrder order_;

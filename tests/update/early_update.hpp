@@ -9,37 +9,36 @@
 #include "device/device.hpp"
 #include "overlap_scene.hpp"
 #include "platform/faulty_kernel.hpp"
-#include "state/readiness.hpp"
 #include "tiers/device_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/flusher.hpp"
 #include "update/gradients/held_gradients.hpp"
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 namespace offstage::update {
 
 /// A rank's updates over the real tiers, with what stands for its backward: gradients come subgroup by
 /// subgroup, the last first, through pools of their own. The thread of the test is the one that computes
 /// backward.
-class AheadUpdate : private tiers::VirtualFixture {
+class EarlyUpdate : private tiers::VirtualFixture {
  public:
-  explicit AheadUpdate(Scene const& scene);
+  explicit EarlyUpdate(Scene const& scene);
   /// As StepRunner's: nothing goes on when what it uses ends.
-  ~AheadUpdate() { pipeline_->abandon(); }
-  AheadUpdate(AheadUpdate const&) = delete;
-  AheadUpdate& operator=(AheadUpdate const&) = delete;
+  ~EarlyUpdate() { update_->abandon(); }
+  EarlyUpdate(EarlyUpdate const&) = delete;
+  EarlyUpdate& operator=(EarlyUpdate const&) = delete;
 
   [[nodiscard]] Shard const& shard() const { return shard_; }
-  [[nodiscard]] UpdatePipeline& pipeline() { return *pipeline_; }
-  [[nodiscard]] state::Readiness& readiness() { return readiness_; }
+  [[nodiscard]] Update& update() { return *update_; }
+  [[nodiscard]] state::Readiness& readiness() { return update_->readiness(); }
   [[nodiscard]] tiers::Tiers& state() { return *state_; }
   [[nodiscard]] aio::FaultyKernel& faults() { return *kernel; }
 
-  /// A step begins: its rounds of gradients before the last, which come to nothing.
+  /// A step begins: its update is planned, and its rounds of gradients before the last come to nothing.
   void first_rounds();
   /// And its update.
-  void start_ahead(kernels::OptimizerStep const& presumed, double most_squares = no_clipping);
+  void begin_early(kernels::OptimizerStep const& presumed, double most_squares = no_clipping);
   /// The last round brings this gradient, of the whole shard, for one subgroup: complete soon, and after
   /// drain() at the latest. Subgroups come in descending order.
   void bring(std::int64_t index, Values const& gradient);
@@ -48,10 +47,8 @@ class AheadUpdate : private tiers::VirtualFixture {
   void backward(Values const& gradient);
   /// The sums of a subgroup that the last round has come to.
   [[nodiscard]] tiers::Lease open(std::int64_t index);
-  /// An update that has all gradients.
+  /// Makes the planned update, that has all gradients; again if it was taken back.
   void run(kernels::OptimizerStep const& step);
-  /// After one that was taken back.
-  void redo(kernels::OptimizerStep const& step);
   /// As StepRunner does where a step is skipped.
   void rebuild(std::span<tiers::Key const> subgroups);
 
@@ -64,8 +61,7 @@ class AheadUpdate : private tiers::VirtualFixture {
 
  private:
   void make_tiers();
-  void make_pipeline();
-  void complete(std::int64_t subgroup, double squares);
+  void make_update();
   void hold(state::Subgroup const& subgroup, std::span<bfloat16 const> gradient);
   [[nodiscard]] state::Subgroup const& at(std::int64_t index) const {
     return shard_.subgroups[static_cast<std::size_t>(index)];
@@ -86,13 +82,12 @@ class AheadUpdate : private tiers::VirtualFixture {
   std::unique_ptr<device::Stream> stream_;  ///< the model's
   device::Buffer copy_;
   device::Buffer incoming_;  ///< the model's gradient
-  state::Readiness readiness_;
   std::unique_ptr<tiers::DeviceTiers> state_;
   std::unique_ptr<tiers::Tiers> sums_;
   std::unique_ptr<tiers::Tiers> flushed_;  ///< null: the update reads the sums
   std::unique_ptr<DeviceLane> lane_;
   std::unique_ptr<HeldGradients> held_;
-  std::unique_ptr<UpdatePipeline> pipeline_;
+  std::unique_ptr<Update> update_;
   std::optional<GradientFlusher> flusher_;  ///< ends before what it tells
 };
 

@@ -1,4 +1,4 @@
-#include "update/pipeline.hpp"
+#include "update/update.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,13 +42,16 @@ Result<W> train(Shard const& shard, tiers::Tiers& tiers, tiers::Tiers& gradient_
   Gradients<G> gradients{shard, gradient_tiers};
   initialize(shard, tiers);
   std::vector<W> copy(static_cast<std::size_t>(shard.size));
-  UpdatePipeline pipeline{shard.subgroups, tiers, {.workers = run.workers}};
+  Update update{{.subgroups = shard.subgroups,
+                 .state = tiers,
+                 .gradient = gradients.source(),
+                 .target = parameters::targets_in(std::span<W>{copy}, shard.subgroups)},
+                {.workers = run.workers}};
   for (int t = 1; t <= steps; ++t) {
     gradients.set(random_values<G>(shard.size, static_cast<std::uint64_t>(10 + t)));
     kernels::OptimizerStep step = first_step;
     step.step = t;
-    pipeline.run(step, on_cpu(run.order(shard.ascending())), gradients.source(),
-                 parameters::targets_in(std::span<W>{copy}, shard.subgroups));
+    make_update(update, on_cpu(run.order(shard.ascending())), step);
   }
   return {state_of(shard, tiers), copy};
 }
@@ -64,10 +67,10 @@ Result<W> train(Shard const& shard, Scenario const& run, int steps) {
 }
 
 template <class Types>
-class UpdatePipelineTypes : public ::testing::Test {};
-TYPED_TEST_SUITE(UpdatePipelineTypes, AllTypes);
+class UpdateTypes : public ::testing::Test {};
+TYPED_TEST_SUITE(UpdateTypes, AllTypes);
 
-TYPED_TEST(UpdatePipelineTypes, GivesTheBitsOfTheReferenceWhereverStateAndGradientLie) {
+TYPED_TEST(UpdateTypes, GivesTheBitsOfTheReferenceWhereverStateAndGradientLie) {
   using G = typename TypeParam::Gradient;
   using W = typename TypeParam::Copy;
   Shard const shard{7};
@@ -89,7 +92,7 @@ GradientSource constant_gradient(std::vector<float> const& values, MemoryTiers& 
   };
 }
 
-TEST(UpdatePipeline, OneElementByHand) {
+TEST(Update, OneElementByHand) {
   // t = 1: m = 0.1 g, v = 0.05 g^2, so m / (1 - 0.9) = g and v / (1 - 0.95) = g^2: p moves by
   // alpha, and by alpha lambda p where it is decayed. The gradient is 4 x 0.5 = 2.
   state::Subgroup subgroup;
@@ -107,9 +110,12 @@ TEST(UpdatePipeline, OneElementByHand) {
   }
   std::vector<float> const gradient(chunk_elements, 4.0F);
   std::vector<float> copy(chunk_elements);
-  UpdatePipeline{subgroups, tiers, {.workers = 1}}.run(
-      first_step, on_cpu({0}), constant_gradient(gradient, gradient_tiers),
-      parameters::targets_in(std::span{copy}, subgroups));
+  Update update{{.subgroups = subgroups,
+                 .state = tiers,
+                 .gradient = constant_gradient(gradient, gradient_tiers),
+                 .target = parameters::targets_in(std::span{copy}, subgroups)},
+                {.workers = 1}};
+  make_update(update, on_cpu({0}), first_step);
   EXPECT_NEAR(copy[0], 3.0 - 0.01 - 0.01 * 0.1 * 3.0, 1e-6);
   EXPECT_NEAR(copy[1], 3.0 - 0.01, 1e-6);
   EXPECT_NEAR(copy[2], -0.01, 1e-6);
@@ -120,7 +126,7 @@ TEST(UpdatePipeline, OneElementByHand) {
   EXPECT_NEAR(values[2 * chunk_elements], 0.05 * 4.0, 1e-6);
 }
 
-TEST(UpdatePipeline, GivesTheSameBitsForAnyWorkersBuffersAndDelaysAndNeverHangs) {
+TEST(Update, GivesTheSameBitsForAnyWorkersBuffersAndDelaysAndNeverHangs) {
   Shard const shard{10};
   auto const expected = train_by_reference<bfloat16, bfloat16>(shard, 2);
   auto const slow = [](MemoryTiers::Event event) {
@@ -138,7 +144,7 @@ TEST(UpdatePipeline, GivesTheSameBitsForAnyWorkersBuffersAndDelaysAndNeverHangs)
   }
 }
 
-TEST(UpdatePipeline, GivesTheSameBitsInTheVirtualTier) {
+TEST(Update, GivesTheSameBitsInTheVirtualTier) {
   ScratchDirectory const scratch;
   Shard const shard{10};
   auto const expected = train_by_reference<bfloat16, bfloat16>(shard, 2);
@@ -175,7 +181,7 @@ TEST(UpdatePipeline, GivesTheSameBitsInTheVirtualTier) {
   }
 }
 
-TEST(UpdatePipeline, GivesTheSameBitsInAnyOrder) {
+TEST(Update, GivesTheSameBitsInAnyOrder) {
   Shard const shard{10};
   auto const expected = train_by_reference<float, bfloat16>(shard, 3);
   std::mt19937 random{1};
@@ -203,11 +209,16 @@ struct Ready {
     tiers.forget_events();
   }
   UpdateStats update(int workers, std::vector<std::int64_t> const& order) {
-    return UpdatePipeline{shard.subgroups, tiers, {.workers = workers}}.run(
-        first_step, on_cpu(order), gradients.source(),
-        parameters::targets_in(std::span{copy}, shard.subgroups));
+    Update update{parts(), {.workers = workers}};
+    return make_update(update, on_cpu(order), first_step);
   }
   UpdateStats update(int workers) { return update(workers, shard.ascending()); }
+  [[nodiscard]] UpdateParts parts() {
+    return {.subgroups = shard.subgroups,
+            .state = tiers,
+            .gradient = gradients.source(),
+            .target = parameters::targets_in(std::span{copy}, shard.subgroups)};
+  }
 
   Shard shard;
   MemoryTiers tiers;
@@ -216,7 +227,7 @@ struct Ready {
   std::vector<float> copy;
 };
 
-TEST(UpdatePipeline, FetchesAndCommitsInTheGivenOrderAsOnePass) {
+TEST(Update, FetchesAndCommitsInTheGivenOrderAsOnePass) {
   Ready ready{6};
   std::vector<std::int64_t> const order{4, 0, 5, 1, 3, 2};
   ready.update(1, order);
@@ -225,7 +236,7 @@ TEST(UpdatePipeline, FetchesAndCommitsInTheGivenOrderAsOnePass) {
   EXPECT_EQ(ready.tiers.passes(), 1);
 }
 
-TEST(UpdatePipeline, RefusesAnOrderThatIsNotEveryIndexOnce) {
+TEST(Update, RefusesAnOrderThatIsNotEveryIndexOnce) {
   Ready ready{3};
   for (std::vector<std::int64_t> const& order : std::vector<std::vector<std::int64_t>>{
            {}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {0, 1, -1}, {0, 1, 2, 0}}) {
@@ -234,14 +245,14 @@ TEST(UpdatePipeline, RefusesAnOrderThatIsNotEveryIndexOnce) {
   EXPECT_THAT(ready.tiers.events(), testing::IsEmpty());
 }
 
-TEST(UpdatePipeline, MeasuresTheTimeInTheKernel) {
+TEST(Update, MeasuresTheTimeInTheKernel) {
   Ready ready{4};
   UpdateStats const stats = ready.update(2);
   EXPECT_GT(stats.compute.count(), 0.0);
   EXPECT_GE(stats.total, stats.compute);
 }
 
-TEST(UpdatePipeline, OverlapsTheTripsOfItsWorkers) {
+TEST(Update, OverlapsTheTripsOfItsWorkers) {
   // Three fetches wait for each other: none comes back before all have begun.
   auto const begun = std::make_shared<std::atomic<int>>(0);
   MemoryTiers::Settings settings;
@@ -257,32 +268,28 @@ TEST(UpdatePipeline, OverlapsTheTripsOfItsWorkers) {
   EXPECT_EQ(*begun, 3);
 }
 
-TEST(UpdatePipeline, WithoutSubgroupsDoesNothing) {
+TEST(Update, WithoutSubgroupsDoesNothing) {
   Ready ready{0};
   EXPECT_EQ(ready.update(3).compute.count(), 0.0);
 }
 
-TEST(UpdatePipeline, RefusesSpansShorterThanTheShardAndNoWorkers) {
+TEST(Update, RefusesSpansShorterThanTheShardAndNoWorkers) {
   Ready ready{2};
   auto const before = state_of(ready.shard, ready.tiers);
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 1}};
   auto const shorter = std::span{ready.copy}.first(ready.copy.size() - 1);
-  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), ready.gradients.source(),
-                            parameters::targets_in(shorter, ready.shard.subgroups)),
-               PreconditionError);
-  auto const short_gradient = [&](state::Subgroup const& subgroup) {
+  EXPECT_THROW(parameters::targets_in(shorter, ready.shard.subgroups), PreconditionError);
+  auto parts = ready.parts();
+  parts.gradient = [&](state::Subgroup const& subgroup) {
     return GradientLease{ready.gradient_tiers.fetch(subgroup.index),
                          std::span<float const>{ready.copy}.first(7)};
   };
-  EXPECT_THROW(pipeline.run(first_step, on_cpu(ready.shard.ascending()), short_gradient,
-                            parameters::targets_in(std::span{ready.copy}, ready.shard.subgroups)),
-               PreconditionError);
+  Update update{parts, {.workers = 1}};
+  EXPECT_THROW(make_update(update, on_cpu(ready.shard.ascending()), first_step), PreconditionError);
   EXPECT_EQ(state_of(ready.shard, ready.tiers), before);
-  EXPECT_THROW((UpdatePipeline{ready.shard.subgroups, ready.tiers, {.workers = 0}}),
-               PreconditionError);
+  EXPECT_THROW((Update{ready.parts(), {.workers = 0}}), PreconditionError);
 }
 
-TEST(UpdatePipeline, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
+TEST(Update, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
   for (auto const call : {MemoryTiers::Call::fetch, MemoryTiers::Call::commit}) {
     for (bool const of_gradient : {false, true}) {
       for (int const workers : {1, 3}) {
@@ -312,14 +319,12 @@ TEST(UpdatePipeline, ThrowsTheFirstErrorWhenAllWorkersHaveEnded) {
   }
 }
 
-TEST(UpdatePipeline, AnErrorOfTheKernelReachesTheCaller) {
+TEST(Update, AnErrorOfTheKernelReachesTheCaller) {
   Ready ready{3};
   kernels::OptimizerStep bad = first_step;
   bad.step = 0;
-  UpdatePipeline pipeline{ready.shard.subgroups, ready.tiers, {.workers = 2}};
-  EXPECT_THROW(pipeline.run(bad, on_cpu(ready.shard.ascending()), ready.gradients.source(),
-                            parameters::targets_in(std::span{ready.copy}, ready.shard.subgroups)),
-               PreconditionError);
+  Update update{ready.parts(), {.workers = 2}};
+  EXPECT_THROW(make_update(update, on_cpu(ready.shard.ascending()), bad), PreconditionError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "train/step/shared_update.hpp"
+#include "train/step/make_lane.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,8 @@
 #include "base/error.hpp"
 #include "device/wrapped_device.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "train/offload/offload.hpp"
+#include "update/update.hpp"
 
 namespace offstage::train {
 namespace {
@@ -64,37 +66,38 @@ class LentSlots : public ::testing::Test {
         {.name = "weight", .rows = layer.elements, .decayed = true, .initial = {}, .index = 0});
     return {layer};
   }
-  [[nodiscard]] SharedUpdate make(std::span<std::byte> idle) {
-    return {config,
-            {.elements = 2 * chunk_elements,
-             .subgroup_elements = chunk_elements,
-             .gradient_bytes = sizeof(bfloat16),
-             .parameter_bytes = sizeof(bfloat16)},
-            device,
-            idle,
-            subgroups,
-            *offload,
-            nullptr};
+  [[nodiscard]] std::unique_ptr<update::DeviceLane> make(std::span<std::byte> idle) {
+    return make_lane(config,
+                     {.elements = 2 * chunk_elements,
+                      .subgroup_elements = chunk_elements,
+                      .gradient_bytes = sizeof(bfloat16),
+                      .parameter_bytes = sizeof(bfloat16)},
+                     device, idle);
   }
-  /// Whether updates write to `memory`.
-  [[nodiscard]] bool used(SharedUpdate& update, std::span<std::byte> memory) {
+  /// True if an update by the lane writes to `memory`.
+  [[nodiscard]] bool used(update::DeviceLane& lane, std::span<std::byte> memory) {
     std::ranges::fill(memory, std::byte{});
-    update.plan(false);
-    update.run(
-        {.learning_rate = 1e-3,
-         .beta1 = 0.9,
-         .beta2 = 0.95,
-         .epsilon = 1e-8,
-         .weight_decay = 0.1,
-         .gradient_scale = 1.0,
-         .step = 1},
-        [this](state::Subgroup const& subgroup) {
-          auto lease = gradients->fetch(subgroup.index);
-          auto const view = std::span{reinterpret_cast<bfloat16 const*>(lease.bytes().data()),
-                                      static_cast<std::size_t>(subgroup.size)};
-          return update::GradientLease{std::move(lease), view};
-        },
-        parameters::targets_in(copy.as<bfloat16>(), subgroups));
+    update::Update update{{.subgroups = subgroups,
+                           .state = offload->state(),
+                           .gradient =
+                               [this](state::Subgroup const& subgroup) {
+                                 auto lease = gradients->fetch(subgroup.index);
+                                 auto const view = std::span{
+                                     reinterpret_cast<bfloat16 const*>(lease.bytes().data()),
+                                     static_cast<std::size_t>(subgroup.size)};
+                                 return update::GradientLease{std::move(lease), view};
+                               },
+                           .target = parameters::targets_in(copy.as<bfloat16>(), subgroups),
+                           .device = &lane},
+                          {}};
+    update.plan({{.subgroup = 0, .on_device = true}, {.subgroup = 1, .on_device = true}});
+    update.run({.learning_rate = 1e-3,
+                .beta1 = 0.9,
+                .beta2 = 0.95,
+                .epsilon = 1e-8,
+                .weight_decay = 0.1,
+                .gradient_scale = 1.0,
+                .step = 1});
     update.finish();
     return std::ranges::any_of(memory, [](std::byte byte) { return byte != std::byte{}; });
   }
@@ -111,16 +114,16 @@ class LentSlots : public ::testing::Test {
 };
 
 TEST_F(LentSlots, AreLeftAloneWhileTheDeviceHasRoom) {
-  auto update = make(activations.as<std::byte>());
-  EXPECT_FALSE(used(update, activations.as<std::byte>()));
+  auto const lane = make(activations.as<std::byte>());
+  EXPECT_FALSE(used(*lane, activations.as<std::byte>()));
 }
 
 TEST_F(LentSlots, AreTakenWhenOthersTookTheRoomThatTheDeviceSpeaksOf) {
   device.leave(slot_bytes);
   auto const before = device.used();
-  auto update = make(activations.as<std::byte>());
+  auto const lane = make(activations.as<std::byte>());
   EXPECT_EQ(device.used(), before);
-  EXPECT_TRUE(used(update, activations.as<std::byte>()));
+  EXPECT_TRUE(used(*lane, activations.as<std::byte>()));
 }
 
 TEST_F(LentSlots, ThatDoNotSufficeLeaveTheErrorOfTheDevice) {

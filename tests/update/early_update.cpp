@@ -1,4 +1,4 @@
-#include "ahead_update.hpp"
+#include "early_update.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -29,25 +29,24 @@ std::shared_ptr<aio::Kernel> contexts() {
 
 }  // namespace
 
-AheadUpdate::AheadUpdate(Scene const& scene)
+EarlyUpdate::EarlyUpdate(Scene const& scene)
     : scene_{scene},
       shard_{with_residents(Shard{scene.subgroups, scene.layout}, scene.residents)},
       device_{make_device(scene)},
       stream_{device_->make_stream("model")},
       copy_{device_->allocate(2 * shard_.size, "the working copy")},
-      incoming_{device_->allocate(2 * shard_.size, "the model's gradient")},
-      readiness_{shard_.subgroups} {
+      incoming_{device_->allocate(2 * shard_.size, "the model's gradient")} {
   kernel = std::make_shared<aio::FaultyKernel>(contexts());
   add_paths(scene.paths);
   make_tiers();
-  make_pipeline();
-  flusher_.emplace(flushed_.get(),
-                   [this](tiers::Key key, double squares) { complete(key, squares); });
+  make_update();
+  flusher_.emplace(flushed_.get());
+  flusher_->set_receiver(update_.get());
   initialize(shard_, *state_);
   put(0, first_copy(shard_));
 }
 
-void AheadUpdate::make_tiers() {
+void EarlyUpdate::make_tiers() {
   settings.buffers = scene_.buffers;
   settings.cached = scene_.cached;
   settings.spare_slots = scene_.spare_slots;
@@ -68,12 +67,9 @@ void AheadUpdate::make_tiers() {
   }
 }
 
-void AheadUpdate::make_pipeline() {
-  PipelineSettings pipeline;
-  pipeline.layout = scene_.layout;
-  pipeline.workers = scene_.workers;
-  pipeline.transfers = scene_.transfers;
-  pipeline.readiness = &readiness_;
+void EarlyUpdate::make_update() {
+  UpdateParts parts{
+      .subgroups = shard_.subgroups, .state = *state_, .gradient = source(), .target = targets()};
   if (scene_.on_device) {
     DeviceLaneSettings lane;
     lane.layout = scene_.layout;
@@ -83,31 +79,20 @@ void AheadUpdate::make_pipeline() {
     lane.gradient_bytes = scene_.flush ? 4 : 2;
     lane.parameter_bytes = 2;
     lane_ = std::make_unique<DeviceLane>(*device_, lane);
-    pipeline.device = lane_.get();
-    pipeline.resident = [this](std::int64_t index) { return state_->resident(index); };
+    parts.device = lane_.get();
+    parts.resident = [this](std::int64_t index) { return state_->resident(index); };
     if (scene_.held_room > 0) {
       held_ = std::make_unique<HeldGradients>(*device_, scene_.held_room, 2, shard_.subgroups);
+      parts.held = held_.get();
     }
   }
-  pipeline_ = std::make_unique<UpdatePipeline>(shard_.subgroups, *state_, pipeline);
+  update_ = std::make_unique<Update>(parts, UpdateSettings{.layout = scene_.layout,
+                                                           .workers = scene_.workers,
+                                                           .transfers = scene_.transfers});
 }
 
-void AheadUpdate::complete(std::int64_t subgroup, double squares) {
-  if (pipeline_->is_ahead()) {
-    pipeline_->complete(subgroup, squares);
-  }
-}
-
-void AheadUpdate::first_rounds() {
-  if (held_) {
-    std::vector<std::int64_t> wanted;
-    for (Trip const& trip : order()) {
-      if (trip.on_device) {
-        wanted.push_back(trip.subgroup);
-      }
-    }
-    held_->hold(wanted);
-  }
+void EarlyUpdate::first_rounds() {
+  update_->plan(order());
   for (int round = 1; round < scene_.rounds; ++round) {
     sums_->begin_pass();
     for (std::int64_t index = scene_.subgroups - 1; index >= 0; --index) {
@@ -123,21 +108,21 @@ void AheadUpdate::first_rounds() {
   }
 }
 
-void AheadUpdate::start_ahead(kernels::OptimizerStep const& presumed, double most_squares) {
+void EarlyUpdate::begin_early(kernels::OptimizerStep const& presumed, double most_squares) {
   first_rounds();
-  pipeline_->start_ahead(presumed, most_squares, order(), source(), targets());
+  update_->begin_early(presumed, most_squares);
 }
 
-tiers::Lease AheadUpdate::open(std::int64_t index) {
+tiers::Lease EarlyUpdate::open(std::int64_t index) {
   return scene_.rounds > 1 ? sums_->fetch(index) : sums_->create(index);
 }
 
-void AheadUpdate::bring(std::int64_t index, Values const& gradient) {
+void EarlyUpdate::bring(std::int64_t index, Values const& gradient) {
   auto const& subgroup = at(index);
   auto const part = part_of(gradient, subgroup);
   if (is_held(index)) {
     hold(subgroup, part);
-    complete(index, 0.0);
+    update_->complete(index, 0.0);
     return;
   }
   tiers::Lease lease = open(index);
@@ -150,35 +135,30 @@ void AheadUpdate::bring(std::int64_t index, Values const& gradient) {
   }
 }
 
-void AheadUpdate::hold(state::Subgroup const& subgroup, std::span<bfloat16 const> gradient) {
+void EarlyUpdate::hold(state::Subgroup const& subgroup, std::span<bfloat16 const> gradient) {
   auto const there =
       incoming_.as<bfloat16>().subspan(static_cast<std::size_t>(subgroup.begin), gradient.size());
   stream_->copy(there.data(), gradient.data(), static_cast<Bytes>(gradient.size_bytes()),
                 device::Copy::host_to_device);
   auto const rest = held_->add<bfloat16, bfloat16>(
       *stream_, subgroup.begin, std::span<bfloat16 const>{there}, {.begins = true, .final = true});
-  require(rest.empty(), "AheadUpdate: all of the subgroup is held");
+  require(rest.empty(), "EarlyUpdate: all of the subgroup is held");
   stream_->synchronize();
 }
 
-void AheadUpdate::backward(Values const& gradient) {
+void EarlyUpdate::backward(Values const& gradient) {
   for (std::int64_t index = scene_.subgroups - 1; index >= 0; --index) {
     bring(index, gradient);
   }
   drain();
 }
 
-void AheadUpdate::run(kernels::OptimizerStep const& step) {
+void EarlyUpdate::run(kernels::OptimizerStep const& step) {
   (flushed_ ? flushed_ : sums_)->begin_pass();
-  pipeline_->start(step, order(), source(), targets());
+  update_->run(step);
 }
 
-void AheadUpdate::redo(kernels::OptimizerStep const& step) {
-  (flushed_ ? flushed_ : sums_)->begin_pass();
-  pipeline_->start_under_forward(step, order(), source(), targets());
-}
-
-GradientLease AheadUpdate::gradient_of(state::Subgroup const& subgroup) {
+GradientLease EarlyUpdate::gradient_of(state::Subgroup const& subgroup) {
   auto const size = static_cast<std::size_t>(subgroup.size);
   if (is_held(subgroup.index)) {
     auto const* const there =
@@ -194,7 +174,7 @@ GradientLease AheadUpdate::gradient_of(state::Subgroup const& subgroup) {
   return {std::move(lease), view};
 }
 
-void AheadUpdate::rebuild(std::span<tiers::Key const> subgroups) {
+void EarlyUpdate::rebuild(std::span<tiers::Key const> subgroups) {
   for (tiers::Key const key : subgroups) {
     auto const& subgroup = at(key);
     tiers::Lease const lease = state_->fetch(key);
@@ -203,7 +183,7 @@ void AheadUpdate::rebuild(std::span<tiers::Key const> subgroups) {
   }
 }
 
-Values AheadUpdate::copy_of(std::int64_t index) {
+Values EarlyUpdate::copy_of(std::int64_t index) {
   Values values(static_cast<std::size_t>(at(index).size));
   stream_->copy(values.data(), copy_.as<bfloat16>().data() + at(index).begin, 2 * at(index).size,
                 device::Copy::device_to_host);
@@ -211,17 +191,17 @@ Values AheadUpdate::copy_of(std::int64_t index) {
   return values;
 }
 
-bool AheadUpdate::shows(std::int64_t index, Values const& parameters) {
+bool EarlyUpdate::shows(std::int64_t index, Values const& parameters) {
   Values const values = copy_of(index);
   return std::memcmp(values.data(), part_of(parameters, at(index)).data(),
                      values.size() * sizeof(bfloat16)) == 0;
 }
 
-void AheadUpdate::wait_for(std::int64_t index) {
-  readiness_.wait(at(index).begin, at(index).begin + at(index).size);
+void EarlyUpdate::wait_for(std::int64_t index) {
+  readiness().wait(at(index).begin, at(index).begin + at(index).size);
 }
 
-std::vector<Trip> AheadUpdate::order() const {
+std::vector<Trip> EarlyUpdate::order() const {
   std::vector<Trip> trips;
   std::vector<Trip> residents;
   for (auto each = shard_.subgroups.rbegin(); each != shard_.subgroups.rend(); ++each) {
@@ -234,7 +214,7 @@ std::vector<Trip> AheadUpdate::order() const {
   return trips;
 }
 
-void AheadUpdate::put(std::int64_t begin, Values const& values) {
+void EarlyUpdate::put(std::int64_t begin, Values const& values) {
   stream_->copy(copy_.as<bfloat16>().data() + begin, values.data(), 2 * std::ssize(values),
                 device::Copy::host_to_device);
   stream_->synchronize();

@@ -1,0 +1,148 @@
+#include "train/run/plan_choice.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/log.hpp"
+#include "config/split_parameters.hpp"
+#include "train/forecast/configuration_choice.hpp"
+#include "train/forecast/machine_rates.hpp"
+#include "train/forecast/step_forecast.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// Steps after a start before measured rates are compared with planned ones, and between later looks.
+constexpr std::int64_t first_look = 8;
+constexpr std::int64_t next_look = 32;
+/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run by
+/// so many times what a start takes.
+constexpr double worthwhile_gain = 1.05;
+constexpr double worthwhile_starts = 4.0;
+
+}  // namespace
+
+template <class T>
+std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::ShardMap const& map,
+                                               ActivationRoom const& room) {
+  measure_missing(config_, comm_, device);
+  room_ = room;
+  Choice choice;
+  std::vector<std::string> why;
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      choice = choose_configuration<T>(config_, map, room);
+      why = describe(choice, config_, config_.train.global_batch * config_.train.sequence);
+    }
+  });
+  // Clocks and memory of ranks differ: one decides.
+  auto const chosen = comm_.broadcast_value(choice.chosen, 0);
+  planned_rates_ = machine_of(config_, {.map = map,
+                                        .ranks_per_node = room.ranks_per_node,
+                                        .route = room.route,
+                                        .memory = {},
+                                        .device = {}})
+                       .rates;
+  take(config_, chosen);
+  mpi::agree(comm_, [&] { config::settle_split_parameters(config_); });
+  return why;
+}
+
+template <class T>
+std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const& progress,
+                                                              StepRunner<T> const& runner) {
+  std::int64_t const steps = progress.steps;
+  bool const due = steps == first_look || (steps > first_look && steps % next_look == 0);
+  if (!due || progress.step >= config_.train.steps) {
+    return std::nullopt;
+  }
+  auto const now = least_of(runner.rates(), comm_);
+  auto what = moved(planned_rates_, now);
+  double const clipped = static_cast<double>(progress.clipped) / static_cast<double>(steps);
+  if (std::abs(clipped - config_.plan.clip_rate) > 0.1) {
+    what.push_back(fmt::format("{:.0f} % of the steps were clipped", 100.0 * clipped));
+  }
+  if (what.empty()) {
+    return std::nullopt;
+  }
+  config::RunConfig other = given_;
+  other.platform = config_.platform;
+  other.platform_products = config_.platform_products;
+  for (std::size_t i = 0; i < other.paths.size(); ++i) {
+    other.paths[i].read_rate = config_.paths[i].read_rate;
+    other.paths[i].write_rate = config_.paths[i].write_rate;
+  }
+  set_rates(other, now, room_.ranks_per_node);
+  other.plan.clip_rate = config_.plan.clip_rate = clipped;
+  bool better = false;
+  mpi::agree(comm_,
+             [&] { better = comm_.rank() == 0 && gains(other, what, progress, runner.map()); });
+  planned_rates_ = now;
+  if (!comm_.broadcast_value(better, 0)) {
+    return std::nullopt;
+  }
+  other.checkpoint.resume = "auto";
+  if (other.train.max_time > Seconds{}) {
+    other.train.max_time = std::max(Seconds{1.0}, other.train.max_time - cadence_.now());
+  }
+  return other;
+}
+
+template <class T>
+bool PlanChoice<T>::gains(config::RunConfig const& config, std::vector<std::string> const& moved,
+                          RunProgress const& progress, state::ShardMap const& map) const {
+  config::RunConfig here = config_;  // all is chosen: its own step by the new rates
+  here.platform = config.platform;
+  here.paths = config.paths;
+  auto const stays = choose_configuration<T>(here, map, room_);
+  auto const goes = choose_configuration<T>(config, map, room_);
+  Seconds const before = stays.step.step;
+  Seconds const after = goes.step.step;
+  auto const left = static_cast<double>(config_.train.steps - progress.step);
+  bool const worth = before > worthwhile_gain * after &&
+                     left * (before - after) > worthwhile_starts * progress.start;
+  log::dated("plan: {}; {}: a step of {:.3g} s instead of {:.3g} s, {}", fmt::join(moved, ", "),
+             describe(goes.chosen, config), after.count(), before.count(),
+             worth ? "for which the run saves and starts anew" : "not worth a new start");
+  return worth;
+}
+
+template <class T>
+std::vector<std::string> PlanChoice<T>::advice(RunProgress const& progress,
+                                               StepRunner<T> const& runner, Seconds reached) const
+    try {
+  if (progress.steps < first_look) {
+    return {};
+  }
+  auto const forecast = runner.foresee();
+  if (!forecast || !forecast->unknown.empty()) {
+    return {};
+  }
+  config::RunConfig config = config_;
+  config.plan.choose = false;
+  config.plan.clip_rate =
+      static_cast<double>(progress.clipped) / static_cast<double>(progress.steps);
+  int const ranks_per_node = runner.ranks_per_node();
+  set_rates(config, forecast->machine.rates, ranks_per_node);
+  config.platform_products = forecast->machine.compute;
+  return advise(config,
+                {.ranks = comm_.size(),
+                 .ranks_per_node = ranks_per_node,
+                 .host_memory = runner.host_memory_limit()},
+                reached);
+} catch (std::exception const& error) {  // no run ends for want of advice
+  log::warning("no advice on this run: {}", error.what());
+  return {};
+}
+
+template class PlanChoice<float>;
+template class PlanChoice<bfloat16>;
+template class PlanChoice<float16>;
+
+}  // namespace offstage::train

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/units.hpp"
+#include "config/run_config.hpp"
+#include "device/device.hpp"
+#include "device/memory_counter.hpp"
+#include "launch/shortage.hpp"
+#include "model/transformer.hpp"
+#include "parameters/working_parameters.hpp"
+#include "plan/memory.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "platform/trace/trace.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/run_memory.hpp"
+#include "train/memory/update_shape.hpp"
+#include "train/offload/offload.hpp"
+#include "train/step/communication_row.hpp"
+#include "train/step/step_update.hpp"
+#include "update/device_lane.hpp"
+#include "update/gradients/held_gradients.hpp"
+#include "update/gradients/step_gradients.hpp"
+
+namespace offstage::cudnn {
+class Attention;
+}
+
+namespace offstage::train {
+
+/// Told what the run wants of this node once that is known, before state and gradients take their memory.
+/// Collective.
+using OnPlan = std::function<void(launch::Needs const&)>;
+
+/// Parts that the steps of one rank are made with. T is the type of working copy, activations and gradients.
+///
+/// Lifetime:   members end in the reverse of their order: each may use those before it. They are made in this order,
+///             but for a copy that lives on the device, which is there before memory is planned.
+/// Memory:     everything is allocated at construction, within the memory plan.
+/// Collective: construction. Errors there: mpi::AgreedError for what a user can mend.
+template <class T>
+struct StepParts {
+  /// `attention`: plans of cuDNN's for the model's, whose workspace is config.device.attention_workspace; null: own
+  /// kernels. `config`, `comm` and `attention` outlive it.
+  StepParts(config::RunConfig const& config, mpi::Communicator const& comm,
+            std::unique_ptr<device::Device> device, std::unique_ptr<state::RankLink> link,
+            OnPlan const& on_plan, cudnn::Attention* attention);
+  /// Waits for what is queued on the device before anything ends.
+  ~StepParts();
+  StepParts(StepParts const&) = delete;
+  StepParts& operator=(StepParts const&) = delete;
+
+  /// Makes a trace of this rank, named after `what`. Null without run.trace.
+  [[nodiscard]] std::unique_ptr<trace::Trace> make_trace(char const* what) const;
+  /// Returns the device memory that this rank takes, as planned.
+  [[nodiscard]] DeviceDemand device_plan() const;
+  /// Returns how many trips of an update go on at a time.
+  [[nodiscard]] int workers() const;
+
+  config::RunConfig const& config;
+  mpi::Communicator const& comm;
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Stream> stream;
+  std::unique_ptr<state::RankLink> link;
+  state::ShardMap map;
+  Bytes resident_before;  ///< memory of the process, when all that follows was still to come
+  int nodes{};
+  std::unique_ptr<trace::Trace> trace;            ///< null unless run.trace
+  std::optional<CommunicationRow> communication;  ///< none unless run.trace
+  std::optional<RunMemory<T>> run_memory;
+  plan::MemoryPlan memory;
+  std::unique_ptr<device::MemoryCounter> device_memory;  ///< null unless run.trace
+  std::vector<state::Subgroup> subgroups;
+  std::unique_ptr<Offload> offload;
+  std::unique_ptr<parameters::WorkingParameters<T>> copy;
+  std::unique_ptr<model::Transformer<T>> model;
+  /// Null: none leaves the device. It may still copy the model's memory.
+  std::unique_ptr<state::ActivationStore> activations;
+  std::unique_ptr<update::StepGradients<T>> gradients;
+  std::unique_ptr<update::DeviceLane> lane;     ///< null: no update needs it
+  std::unique_ptr<update::HeldGradients> held;  ///< null: no gradient stays on the device
+  std::optional<StepUpdate<T>> update;          ///< ends the threads that the members above share
+
+ private:
+  /// Each makes the members that its name says, on this rank alone.
+  void make_model(cudnn::Attention* attention);
+  void make_memory_plan();
+  void make_activations();
+  void make_copy();
+  void make_gradients();
+  [[nodiscard]] UpdateShape make_update_memory();
+  [[nodiscard]] UpdateShape shape_of_updates() const;
+};
+
+}  // namespace offstage::train
