@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -329,8 +330,6 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) 
   return mean_loss(comm_, data, windows, config_.train.micro_batch, calls).loss;
 }
 
-template class StepRunner<float>;
-template class StepRunner<bfloat16>;
-template class StepRunner<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StepRunner)
 
 }  // namespace offstage::train
