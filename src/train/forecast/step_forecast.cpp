@@ -188,14 +188,16 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
                                                   resident_elements(config, map, facts.rank))) {
     work.subgroups.push_back({subgroup.begin, subgroup.size, subgroup.resident});
   }
-  work.micro_batches = config.train.global_batch / config.train.micro_batch;
-  work.rounds = ceil_div(work.micro_batches, map.ranks());
-  work.ranks = map.ranks();
+  auto const rounds = dealt(config, map.ranks());
+  work.micro_batches = rounds.micro_batches;
+  work.rounds = rounds.count();
+  work.ranks = rounds.ranks;
+  work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));
   work.gradient_bytes = accumulated_bytes<T>(config);
   work.extent_bytes = extent_sum_bytes<T>(config);
-  work.sum_block = sum_block(config);
+  work.sum_block = sums_whole_blocks(config) ? 0 : sum_block(config);
   return work;
 }
 

@@ -12,7 +12,7 @@
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "train/memory/activation_demand.hpp"
-#include "update/gradients/accumulator.hpp"
+#include "train/memory/sums.hpp"
 
 namespace offstage::train {
 namespace {
@@ -102,12 +102,10 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   std::int64_t most = 0;
   std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
-  Bytes const layer_sum = layer_sum_bytes<T>(config);
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route, layer_sum));
+    exchange = std::max(exchange, gradient_host_bytes<T>(config, map, rank, node.route));
   }
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;

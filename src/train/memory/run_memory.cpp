@@ -13,7 +13,6 @@
 #include "train/memory/memory_table.hpp"
 #include "train/memory/sums.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
@@ -88,7 +87,7 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
 template <class T>
 Bytes RunMemory<T>::device_bytes_beside() const {
   Bytes bytes = config_.optimizer.layout().bytes(resident_elements(config_, map_, 0));
-  bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, route_);
+  bytes += gradient_device_bytes<T>(config_, map_, 0, route_);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(0);
     auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));

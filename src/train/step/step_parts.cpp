@@ -16,6 +16,8 @@
 #include "train/memory/update_demand.hpp"
 #include "train/offload/make_parameters.hpp"
 #include "train/step/make_lane.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_gradients.hpp"
 
 namespace offstage::train {
 
@@ -143,11 +145,16 @@ void StepParts<T>::make_copy() {
 template <class T>
 void StepParts<T>::make_gradients() {
   update::GradientSettings settings = offload->take_gradients(accumulates_fp32<T>(config));
-  settings.blocks = {sum_block(config)};
   settings.trace = trace.get();
   settings.memory = device_memory.get();
   settings.layer_sums = config.train.together > 1;
   settings.host_sum_rate = config.device.emulation.host_sum;
+  if (sums_whole_blocks(config)) {
+    gradients = update::make_block_gradients<T>(map, *link, *device, *stream, subgroups,
+                                                std::move(settings), sum_block(config));
+    return;
+  }
+  settings.blocks = {sum_block(config)};
   gradients = std::make_unique<update::GradientAccumulator<T>>(map, *link, *device, *stream,
                                                                subgroups, std::move(settings));
 }
