@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -56,11 +55,6 @@ struct Detail {
   std::int64_t subgroups = 256;  ///< beyond them neighbours are merged
   std::int64_t chunks = 2048;    ///< chunks of the shard, as they cross the link
 };
-/// Nothing is merged.
-constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
-                             .rounds_in_layers = std::numeric_limits<std::int64_t>::max(),
-                             .subgroups = std::numeric_limits<std::int64_t>::max(),
-                             .chunks = std::numeric_limits<std::int64_t>::max()};
 
 /// Simulates steps of a rank, event by event: products, copies, transfers, updates and sums queue
 /// at the resources, and buffers, slots and slabs are taken and given back, as the run does it and

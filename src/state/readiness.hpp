@@ -6,7 +6,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/units.hpp"
 #include "state/shard.hpp"
 
 namespace offstage::state {
@@ -32,16 +31,13 @@ class Readiness {
   void fail(std::exception_ptr error) noexcept;
   /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows what fail was given.
   void wait(std::int64_t begin, std::int64_t end);
-  /// So far, by all waits together.
-  [[nodiscard]] Seconds waited() const;
 
  private:
   std::vector<Subgroup> const& subgroups_;
-  mutable std::mutex mutex_;  ///< guards all below
+  std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   std::vector<bool> ready_;
   std::exception_ptr error_;
-  Seconds waited_{};
 };
 
 }  // namespace offstage::state

@@ -161,7 +161,6 @@ class StepRunner {
   std::function<bool()> before_update_;
   std::function<void()> before_layer_;
   CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy, as the model sees it
-  tiers::Traffic traffic_before_;                         ///< this step
   ReachedRates reached_;  ///< without rates, which their owners know
   bool told_ = false;     ///< before_update_ was called, this step
   /// Traffic as of the end of the last step. What an update fetches between steps counts for the next.
