@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,19 +11,12 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "train/forecast/remedies.hpp"
+#include "train/run/position.hpp"
 #include "train/saves/cadence.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/step/step_runner.hpp"
 
 namespace offstage::train {
-
-/// How far a run has come.
-struct RunProgress {
-  std::int64_t step{};     ///< the last one that is done
-  std::int64_t steps{};    ///< steps since the start
-  std::int64_t clipped{};  ///< of these, steps that were clipped or skipped
-  Seconds start{};         ///< time that the start took
-};
 
 /// A run's part in plan.choose=on: the configuration that it begins with, and whether another one is worth a new
 /// start. Without plan.choose, the advice at its end. T is numerics.dtype.

@@ -1,0 +1,234 @@
+#include "train/run/run_parts.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/instantiate.hpp"
+#include "base/log.hpp"
+#include "checkpoint/extent_file.hpp"
+#include "checkpoint/writer.hpp"
+#include "platform/memory/process_memory.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/offload/storage.hpp"
+#include "train/report/data_lines.hpp"
+#include "train/saves/checkpoint_space.hpp"
+#include "train/saves/save_rate.hpp"
+#include "train/settle/run_device.hpp"
+#include "train/settle/run_link.hpp"
+#include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
+
+namespace offstage::train {
+namespace {
+
+std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config,
+                                         std::vector<data::Source> const& sources, char const* key,
+                                         bool verifies_masks) {
+  return std::make_unique<data::Dataset>(sources,
+                                         data::DatasetOptions{.key = key,
+                                                              .format = config.data.format,
+                                                              .vocab = config.model.vocab,
+                                                              .sequence = config.train.sequence,
+                                                              .rule = config.data.rule,
+                                                              .separator = config.data.separator,
+                                                              .uses_masks = config.data.mask,
+                                                              .verifies_masks = verifies_masks});
+}
+
+/// Warnings of the shortages; the first that no run can live with ends this one.
+void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
+  for (launch::Shortage const& shortage : shortages) {
+    if (shortage.ends_with) {
+      throw Error{*shortage.ends_with, shortage.text};
+    }
+    if (speaks) {
+      log::warning("{}", shortage.text);
+    }
+  }
+}
+
+/// Collective. Each node speaks for itself; memory is not taken yet.
+void look_for_shortages(config::RunConfig const& config, mpi::Communicator const& comm,
+                        launch::RankPlace const& place, launch::Needs const& needs) {
+  auto const node = comm.split_by_node();
+  auto const shortages = launch::shortages(node, place, needs);
+  mpi::agree(comm, [&] {
+    report(shortages, node.rank() == 0);
+    require_storage(config);
+    if (node.rank() == 0) {
+      tidy_storage(config);
+    }
+  });
+}
+
+/// Room for activations, by the least of all ranks. Collective.
+ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const& comm,
+                       device::Device const& device, state::RankLink const& link) {
+  auto const node = comm.split_by_node();
+  bool const limited = config.device.memory > 0 || device.kind() == device::Kind::cuda;
+  return {.memory = comm.minimum(limited ? device.capacity() : 0),
+          .route = link.route(),
+          .link = comm.maximum(link.device_bytes()),
+          .host_memory = config.host_memory > 0
+                             ? config.host_memory
+                             : static_cast<Bytes>(
+                                   auto_host_share *
+                                   static_cast<double>(comm.minimum(memory::available_bytes()))),
+          .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}))};
+}
+
+/// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies. Collective.
+template <class T>
+void settle_saves(checkpoint::Store& store, config::RunConfig const& config,
+                  mpi::Communicator const& comm, StepRunner<T>& runner) {
+  auto const paths = runner.paths();
+  tiers::StoragePath* path = nullptr;
+  mpi::agree(comm, [&] { path = paths ? path_on(*paths, config.checkpoint.dir) : nullptr; });
+  store.set_path(path);
+  auto const node = comm.split_by_node();
+  if (config.checkpoint.has_node_files(comm.size())) {
+    store.set_node_files(node, std::ssize(runner.subgroups()));
+  }
+  if (!holds_versions(config)) {
+    return;
+  }
+  double const share = config.checkpoint.rate_share;
+  double const whole = share > 0.0 ? measure_checkpoint_directory(config, comm, node, path) : 0.0;
+  store.set_rate(rate_of_rank(config.checkpoint, node.size(), whole));
+  if (share > 0.0 && comm.rank() == 0) {
+    log::info(
+        "checkpoint.rate={:g}%: {} per node and second, of {} that checkpoint.dir takes; of "
+        "each path that much at most",
+        100.0 * share, format_bytes(static_cast<Bytes>(share * whole)),
+        format_bytes(static_cast<Bytes>(whole)));
+  }
+}
+
+}  // namespace
+
+template <class T>
+RunParts<T>::RunParts(config::RunConfig& config, mpi::Communicator const& comm,
+                      launch::RankPlace const& place, PlanChoice<T>& plan_choice, Cadence& cadence,
+                      Journal& journal)
+    : config_{config}, comm_{comm}, place_{place} {
+  open_files();
+  std::string const link_text = make_runner(plan_choice);
+  print_header(link_text);
+  open_saves(cadence, journal);
+  checkpoint_part_ =
+      checkpoint::space_for(config_.optimizer.checkpoint_layout(), runner_->subgroups());
+  require_space(config_, comm_, checkpoint_part_);
+  if (local_level_) {
+    local_level_->require_space(checkpoint_part_, saves_->is_in_local(config_.checkpoint.resume));
+  }
+}
+
+template <class T>
+void RunParts<T>::open_files() {
+  bool const leads = comm_.rank() == 0;
+  mpi::agree(comm_, [&] {
+    train_data_ = open_data(config_, config_.data.train, "data.train", leads);
+    if (!config_.data.valid.empty()) {
+      valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
+    }
+  });
+  // The locks come first: a second run on a busy directory shall not take memory or space.
+  mpi::agree(comm_, [&] {
+    if (leads) {
+      directories_ = std::make_unique<Directories>(config_);
+      checkpoint::remove_old_slots(config_.checkpoint.dir);
+    }
+  });
+  if (!config_.checkpoint.local.empty()) {
+    local_level_ = std::make_unique<LocalLevel>(config_, comm_);
+  }
+}
+
+template <class T>
+std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
+  auto device = make_run_device(config_.device, place_.placement, comm_);
+  auto const for_link = device->kind() == device::Kind::cuda && comm_.size() > 1
+                            ? link_needs(config_, comm_.size())
+                            : LinkNeeds{};
+  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
+  attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
+  config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
+  auto const room = room_of(config_, comm_, *device, *link.link);
+  std::optional<state::ShardMap> map;
+  mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  if (config_.plan.choose) {
+    chosen_why_ = plan_choice.choose(*device, *map, room);
+  }
+  activations_why_ = settle_for_all<T>(config_, *map, comm_, room, *device);
+  runner_ = std::make_unique<StepRunner<T>>(
+      config_, comm_, std::move(device), std::move(link.link),
+      [this](launch::Needs const& needs) { look_for_shortages(config_, comm_, place_, needs); },
+      attention_.plans.get());
+  return link.text;
+}
+
+template <class T>
+void RunParts<T>::print_header(std::string const& link) {
+  std::vector<std::string> data;
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      data = describe_data(*train_data_, valid_data_.get(), config_.train);
+    }
+  });
+  if (auto const idle = warning_of_idle_ranks(config_, comm_.size());
+      comm_.rank() == 0 && !idle.empty()) {
+    log::warning("{}", idle);
+  }
+  header_ = make_header(config_,
+                        {.place = place_,
+                         .nodes = runner_->nodes(),
+                         .parameters = state::count_parameters(runner_->map().layers()),
+                         .device = runner_->device().name(),
+                         .libraries = runner_->device().libraries(),
+                         .attention = attention_.text,
+                         .chosen = chosen_why_,
+                         .activations = activations_why_,
+                         .link = link,
+                         .memory = runner_->memory_plan(),
+                         .parameter_slots = runner_->parameter_slots(),
+                         .large_slot = runner_->map().slot_sizes().large > 0,
+                         .host_memory_limit = runner_->host_memory_limit(),
+                         .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
+                         .paths = runner_->path_facts(),
+                         .memory_table = runner_->memory_table(),
+                         .data = std::move(data)},
+                        comm_);
+  for (std::string const& line : config_.full_header ? header_.full : header_.brief) {
+    log::info("{}", line);
+  }
+}
+
+template <class T>
+void RunParts<T>::open_saves(Cadence& cadence, Journal& journal) {
+  saves_.emplace(
+      std::make_unique<checkpoint::Store>(
+          config_.checkpoint.dir,
+          checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
+      local_level_ ? local_level_->make_store() : nullptr, comm_, cadence, journal);
+  if (auto const split = runner_->split_parameters()) {
+    saves_->set_split(*split);
+  }
+  saves_->set_trace(runner_->trace());
+  settle_saves(saves_->store(), config_, comm_, *runner_);
+  runner_->set_before_update([this] { return saves_->finish_if_written(); });
+  if (config_.checkpoint.partner) {
+    runner_->set_before_layer([this] { saves_->look_in(); });
+  }
+}
+
+template <class T>
+std::string RunParts<T>::libraries() const {
+  std::string const& attention = attention_.libraries;
+  auto const device = runner_->device().libraries();
+  bool const both = !device.empty() && !attention.empty();
+  return device + (both ? ", " : "") + attention;
+}
+
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, RunParts)
+
+}  // namespace offstage::train

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.hpp"
+#include "data/dataset.hpp"
+#include "launch/launcher.hpp"
+#include "platform/mpi/communicator.hpp"
+#include "train/files/directories.hpp"
+#include "train/report/header.hpp"
+#include "train/report/journal.hpp"
+#include "train/run/plan_choice.hpp"
+#include "train/saves/cadence.hpp"
+#include "train/saves/local_level.hpp"
+#include "train/saves/saves.hpp"
+#include "train/settle/run_attention.hpp"
+#include "train/step/step_runner.hpp"
+
+namespace offstage::train {
+
+/// Parts that a run is made of. T is numerics.dtype.
+///
+/// Construction opens data, takes the locks, finds device and link, settles what is `auto`, plans memory and takes it,
+/// prints the header and opens the stores of checkpoints. What a user can mend is found there, and then nothing is
+/// left behind. The state is not filled yet.
+///
+/// Lifetime:   members end in the reverse of their order: each may use those before it.
+/// Collective: construction. Errors there: mpi::AgreedError.
+template <class T>
+class RunParts {
+ public:
+  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
+  /// anybody takes memory by it. All outlive it.
+  RunParts(config::RunConfig& config, mpi::Communicator const& comm, launch::RankPlace const& place,
+           PlanChoice<T>& plan_choice, Cadence& cadence, Journal& journal);
+  RunParts(RunParts const&) = delete;
+  RunParts& operator=(RunParts const&) = delete;
+
+  /// Null without validation.
+  [[nodiscard]] data::Dataset* valid_data() const noexcept { return valid_data_.get(); }
+  [[nodiscard]] data::Dataset const& train_data() const noexcept { return *train_data_; }
+  /// On rank 0.
+  [[nodiscard]] Directories& directories() const noexcept { return *directories_; }
+  /// Null: there is no level 1.
+  [[nodiscard]] LocalLevel const* local_level() const noexcept { return local_level_.get(); }
+  [[nodiscard]] Header const& header() const noexcept { return header_; }
+  /// Versions of libraries on which the bits of device and attention depend.
+  [[nodiscard]] std::string libraries() const;
+  [[nodiscard]] StepRunner<T>& runner() const noexcept { return *runner_; }
+  [[nodiscard]] Saves& saves() noexcept { return *saves_; }
+  /// Bytes of this rank's part of a checkpoint.
+  [[nodiscard]] Bytes checkpoint_part() const noexcept { return checkpoint_part_; }
+
+ private:
+  void open_files();
+  /// Returns how layers get from rank to rank.
+  [[nodiscard]] std::string make_runner(PlanChoice<T>& plan_choice);
+  void print_header(std::string const& link);
+  /// The stores of checkpoints, and what of the runner's work goes on beside saves.
+  void open_saves(Cadence& cadence, Journal& journal);
+
+  config::RunConfig& config_;
+  mpi::Communicator const& comm_;
+  launch::RankPlace const& place_;
+  std::unique_ptr<data::Dataset> train_data_;
+  std::unique_ptr<data::Dataset> valid_data_;
+  std::unique_ptr<Directories> directories_;  ///< the runner's slots lie in them
+  std::unique_ptr<LocalLevel> local_level_;
+  std::string activations_why_;          ///< for the header
+  std::vector<std::string> chosen_why_;  ///< likewise, on rank 0
+  Header header_;
+  RunAttention attention_;  ///< the runner's model has its plans
+  std::unique_ptr<StepRunner<T>> runner_;
+  Bytes checkpoint_part_{};
+  std::optional<Saves> saves_;  ///< reads the runner's state
+};
+
+}  // namespace offstage::train
