@@ -51,6 +51,10 @@ class RunParts {
   [[nodiscard]] std::string libraries() const;
   [[nodiscard]] StepRunner<T>& runner() const noexcept { return *runner_; }
   [[nodiscard]] Saves& saves() noexcept { return *saves_; }
+  /// State that is saved and restored.
+  [[nodiscard]] Saves::State state() const {
+    return {runner_->map(), runner_->subgroups(), runner_->tiers()};
+  }
   /// Bytes of this rank's part of a checkpoint.
   [[nodiscard]] Bytes checkpoint_part() const noexcept { return checkpoint_part_; }
 

@@ -23,6 +23,7 @@
 #include "train/report/journal.hpp"
 #include "train/report/records.hpp"
 #include "train/report/storage_totals.hpp"
+#include "train/run/due_saves.hpp"
 #include "train/run/plan_choice.hpp"
 #include "train/run/position.hpp"
 #include "train/run/run_parts.hpp"
@@ -113,15 +114,6 @@ class Training {
     return config_.train.patience > 0 && best_.since() >= config_.train.patience;
   }
   void run_steps();
-  /// Under the next step if there is one.
-  void save(Decision const& due);
-  /// All is as a save takes it; how long that took.
-  Seconds settle_state();
-  [[nodiscard]] Saves::State state() {
-    return {runner().map(), runner().subgroups(), runner().tiers()};
-  }
-  /// What has to be done before a save while another goes on; false if this one waits for a later step.
-  [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   /// Without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
   void conclude();
@@ -142,10 +134,10 @@ class Training {
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
   BestLoss best_;              ///< the same on all ranks
-  bool postponed_ = false;     ///< a save is due and waits for the end of the one before
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
   std::optional<RunParts<T>> parts_;  ///< from prepare() on
+  std::optional<DueSaves<T>> due_saves_;
 };
 
 template <class T>
@@ -156,8 +148,8 @@ void Training<T>::start_or_continue() {
       {.optimizer = std::string{kernels::name_of(config_.optimizer.kind)},
        .moments = std::string{kernels::name_of(config_.optimizer.moments)},
        .layout = config_.optimizer.checkpoint_layout()}};
-  auto found =
-      saves().restore(config_.checkpoint.resume, run, state(), runner().fill_working_copy());
+  auto found = saves().restore(config_.checkpoint.resume, run, parts_->state(),
+                               runner().fill_working_copy());
   if (found) {
     at_.go_on_from(*std::move(found));
     if (leads()) {
@@ -249,10 +241,10 @@ void Training<T>::run_steps() {
       next_ = plan_choice_.look_at_rates(at_.progress(start_seconds_), runner());
     }
     next.save = next.save || next_.has_value();
-    save(next);
+    due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
   }
   if (stop_ == Stop::none && !saves().is_saved(at_.step())) {
-    save({.save = true});  // the last step was in level 1 alone
+    due_saves_->save({.save = true}, false, is_best());  // the last step was in level 1 alone
   }
 }
 
@@ -261,6 +253,7 @@ void Training<T>::run_steps() {
 template <class T>
 void Training<T>::prepare() {
   parts_.emplace(config_, comm_, place_, plan_choice_, cadence_, journal_);
+  due_saves_.emplace(config_, comm_, *parts_, at_, journal_);
   start_or_continue();
   if (config_.checkpoint.keep_best) {
     saves().store().keep_best(-1);
@@ -423,74 +416,6 @@ void Training<T>::validate() {
   cadence_.validation_took(seconds);
   mpi::agree(comm_, [&] { journal_.validated(at_.step(), loss, seconds, cadence_.now()); });
   best_.add({at_.step(), loss});
-}
-
-template <class T>
-bool Training<T>::finish_earlier_save(bool a_step_follows) {
-  std::int64_t const every = config_.checkpoint.keep_every;
-  bool const is_kept = config_.checkpoint.keep_best && is_best();
-  if (!a_step_follows || is_kept || (every > 0 && at_.step() % every == 0)) {
-    saves().finish();
-    return true;
-  }
-  if (saves().finish_global_if_written() || !saves().goes_on()) {
-    return true;
-  }
-  if (!std::exchange(postponed_, true) && leads()) {
-    log::dated("step {:>6}  its save waits: that of step {} is still being written", at_.step(),
-               saves().step());
-  }
-  return false;
-}
-
-template <class T>
-Seconds Training<T>::settle_state() {
-  Stopwatch const rest;
-  runner().finish_update();
-  Seconds const waited = rest.elapsed();
-  at_.write_configuration();
-  mpi::agree(comm_, [&] { journal_.sync(); });
-  return waited;
-}
-
-template <class T>
-void Training<T>::save(Decision const& due) {
-  bool const a_step_follows = goes_on() && at_.step() < config_.train.steps;
-  bool const local = saves().takes_local(at_.step(), due.save_local, a_step_follows) &&
-                     saves().may_save_local(at_.step());
-  bool global =
-      due.save || postponed_ || (due.save_local && saves().saves_global_instead(at_.step()));
-  if (local && !a_step_follows) {
-    saves().save_local(at_.meta(), state(), settle_state(),
-                       false);  // it is the sooner complete one
-  }
-  if (global && finish_earlier_save(a_step_follows)) {
-    postponed_ = false;
-    global = !saves().is_saved(at_.step());
-  } else {
-    global = false;
-  }
-  if (global && config_.checkpoint.keep_best && is_best()) {
-    saves().store().keep_best(at_.step());  // the best one before stays until this one's save
-  }
-  bool const local_too = local && a_step_follows;
-  if (!local_too && !global) {
-    return;
-  }
-  trace::Scope const scope{runner().trace(), "steps", "stands still for a save", at_.step()};
-  Seconds const waited = settle_state();
-  bool const under_steps = config_.checkpoint.overlap && a_step_follows;
-  if (local_too) {
-    saves().save_local(at_.meta(), state(), waited, under_steps);
-    if (!under_steps) {
-      saves().begin_copies();
-    }
-  }
-  if (global && under_steps) {
-    saves().begin(at_.meta(), state(), waited);
-  } else if (global) {
-    saves().save(at_.meta(), state(), waited);
-  }
 }
 
 /// Until the last step, or until something stops it: each time by what was given and is known then.
