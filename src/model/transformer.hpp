@@ -89,7 +89,7 @@ class Transformer {
   // that adds what it is given round by round within a block, the head and the embedding, gets the
   // gradients of the same additions.
   /// All micro-batches of this rank in a step, from their tokens to what the head takes. `rounds`:
-  /// of the step, as many as batches, or one more on a rank that is idle in the last.
+  /// of the step, as many as batches, or more on a rank that is idle in the last ones.
   void forward(std::span<data::TokenBatch const> batches, int rounds,
                state::ParameterSource<T>& source);
   /// Loss of each, as forward's. The sink gets the head's gradients of all rounds but the last.

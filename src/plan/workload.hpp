@@ -53,9 +53,14 @@ struct Workload {
   Bytes gradient_bytes = 2;    ///< per element of the accumulated gradient
   Bytes extent_bytes = 0;      ///< per element of its extents; 0: the same
   std::int64_t sum_block = 0;  ///< micro-batches that are summed before sums are; 0: one level
+  /// Micro-batches in a row that a rank runs, whose gradients it sums whole: their sums go to the ranks in the row's last round.
+  std::int64_t row = 1;
   /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
   std::optional<WaitingWork> vertical{};
 
+  /// Rounds whose gradients, or sums of them, go to the ranks.
+  [[nodiscard]] std::int64_t exchanges() const { return ceil_div(rounds, row); }
+  [[nodiscard]] Bytes exchanged_bytes() const { return row > 1 ? gradient_bytes : working_bytes; }
   [[nodiscard]] Bytes bytes_of_extents() const {
     return extent_bytes > 0 ? extent_bytes : gradient_bytes;
   }
