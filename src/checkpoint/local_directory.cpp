@@ -25,8 +25,8 @@ constexpr std::string_view name_prefix = "level-1-";
 constexpr std::string_view copies_prefix = "level-3-";
 constexpr std::size_t digits = 16;
 
-/// Name, parent and owner, a line each, and the same again: damage shows, and anybody can write
-/// such a file.
+/// Name, parent and owner, a line each, and the same three lines again. So damage shows, and a user
+/// can write such a file by hand.
 std::string text_of(LocalDirectory const& directory) {
   std::string const text =
       fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
