@@ -12,8 +12,9 @@ enum class Evict {
   /// The one that this pass needs no more (committed in it) and that was committed first: what the
   /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
   farthest,
-  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For updates under
-  /// backward, which come to the lowest last, and the forward after it first; no value of tiers.evict.
+  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For
+  /// updates under backward, which come to the lowest last, and the forward after it first; no
+  /// value of tiers.evict.
   highest,
   oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
 };
@@ -42,7 +43,8 @@ class ExtentCache {
   void restore(Commit const& commit);
   [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(order_); }
 
-  /// The key that has to leave, if there are too many; none while all that might are `taken` (of keys).
+  /// The key that has to leave, if there are too many; none while all that might are `taken` (of
+  /// keys).
   template <class Taken>
   [[nodiscard]] std::optional<std::int64_t> victim(Taken const& taken) const {
     if (size() <= limit_) {

@@ -14,8 +14,8 @@ namespace {
 constexpr Bytes fp32_bytes = 4;
 /// One fetched, one updated, one flushed.
 constexpr std::int64_t least_buffers = 3;
-/// Of a node on several paths, if subgroups are not smaller for it than that: with fewer the paths do not
-/// end together and stand idle at both ends of an update. And of each rank.
+/// Of a node on several paths, if subgroups are not smaller for it than that: with fewer the paths
+/// do not end together and stand idle at both ends of an update. And of each rank.
 constexpr std::int64_t node_subgroups = 32;
 constexpr std::int64_t rank_subgroups = 8;
 constexpr std::int64_t least_split_elements = 2 << 20;
@@ -158,7 +158,8 @@ class Division {
   [[nodiscard]] Bytes parameter_extent() const {
     return times(demand_.parameter_bytes_per_element, plan_.subgroup_elements);
   }
-  /// An extent of parameters takes one place, as those of the state: resident subgroups have some, too.
+  /// An extent of parameters takes one place, as those of the state: resident subgroups have some,
+  /// too.
   [[nodiscard]] std::int64_t few_parameters() const { return few_gradients(); }
   [[nodiscard]] Bytes least_parameters() const {
     Bytes const all = times(demand_.parameter_bytes_per_element, demand_.shard_elements);
@@ -236,7 +237,8 @@ class Division {
         demand_.most_cache < 0 ? largest : demand_.most_cache / demand_.ranks_per_node;
     std::int64_t const most_cached =
         cache >= whole_state() ? plan_.subgroups : std::min(plan_.subgroups, cache / extent());
-    // An extent takes one place, in the cache or in a buffer: where there is one for each, all stay.
+    // An extent takes one place, in the cache or in a buffer: where there is one for each, all
+    // stay.
     bool const all_stay = extents >= plan_.subgroups && most_cached == plan_.subgroups;
     plan_.buffers = static_cast<int>(buffers);
     plan_.cached = all_stay ? plan_.subgroups : std::min(extents - buffers, most_cached);

@@ -18,8 +18,8 @@ struct MemoryDemand {
   bool flush_fp32 = false;  ///< gradients go to storage in FP32 beside (update.gradients)
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
   Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
-  /// Per rank: blocks whose activations may wait on storage instead, each an extent of this size, with
-  /// as many of them in flight as are wished for. 0: none may.
+  /// Per rank: blocks whose activations may wait on storage instead, each an extent of this size,
+  ///           with as many of them in flight as are wished for. 0: none may.
   std::int64_t activation_extents = 0;
   Bytes activation_extent{};
   int activation_buffers = 0;
@@ -36,9 +36,9 @@ struct MemoryDemand {
   Bytes host_memory{};    ///< the limit, per node
 };
 
-/// Memory of a rank, in units of subgroups (of `subgroup_elements`; the last one may be smaller). An
-/// extent takes one place, a buffer or one of the cache. A tier needs min(subgroups, buffers + cached)
-/// places. With cached == subgroups nothing goes to storage.
+/// Memory of a rank, in units of subgroups (of `subgroup_elements`; the last one may be smaller).
+/// An extent takes one place, a buffer or one of the cache. A tier needs min(subgroups, buffers +
+/// cached) places. With cached == subgroups nothing goes to storage.
 struct MemoryPlan {
   std::int64_t subgroup_elements{};
   std::int64_t subgroups{};  ///< subgroups of the rank with most, resident ones not included
@@ -78,7 +78,8 @@ struct MemoryPlan {
 /// size asked for, or of one chunk, fits only without it. Without paths everything but second versions
 /// must fit.
 /// Errors: UsageError naming tiers.host-memory, what is needed for what, and what would help;
-///         PreconditionError: something negative, flush_fp32 or parameters_on_storage without paths.
+///         PreconditionError: something negative, flush_fp32 or parameters_on_storage without
+///         paths.
 [[nodiscard]] MemoryPlan plan_memory(MemoryDemand const& demand);
 
 }  // namespace offstage::plan

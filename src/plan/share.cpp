@@ -122,8 +122,8 @@ class Makespan {
         together + to_host(std::max(0.0, work_.to_host - out * together.count()));
   }
 
-  /// The CPU reads and writes the state back, reads the gradient and writes the parameter past its caches;
-  /// whatever crosses the link is read or written once more.
+  /// The CPU reads and writes the state back, reads the gradient and writes the parameter past its
+  /// caches; whatever crosses the link is read or written once more.
   void set_host_memory() {
     if (rates_.host_memory <= 0.0) {
       return;
@@ -161,7 +161,8 @@ class Makespan {
          times_.device_to_host + (work_.chunk > 0.0 ? one.in + one.kernel : Seconds{})});
   }
 
-  /// First what is resident, gradient by gradient; then the CPU and its copies, one after the other.
+  /// First what is resident, gradient by gradient; then the CPU and its copies, one after the
+  /// other.
   [[nodiscard]] Seconds in_turns() const {
     auto const gradient = static_cast<double>(demand_.gradient_bytes);
     Seconds const gradients = to_device(work_.resident_gradients * gradient);

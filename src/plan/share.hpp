@@ -21,8 +21,8 @@ struct UpdateRates {
   double host_memory{};  ///< bytes per second that cores and copies draw together; 0: no limit
   double
       conversion{};  ///< elements per second, FP32 to 16 bit on the cores; for paper_stride alone
-  /// The storage paths that are written to: each one's rates divided by the ranks that share it. Not needed
-  /// where nothing is stored.
+  /// The storage paths that are written to: each one's rates divided by the ranks that share it.
+  /// Not needed where nothing is stored.
   std::vector<PathRate> paths{};
 };
 
@@ -49,7 +49,8 @@ struct UpdateDemand {
   double state_bytes =
       12.0;                  ///< per element, of all planes; and the half that the working copy has
   Bytes gradient_bytes = 2;  ///< per element, from host memory to the device
-  /// Elements whose gradient is there before the update if the device updates them, residents first.
+  /// Elements whose gradient is there before the update if the device updates them, residents
+  /// first.
   std::int64_t held{};
   Bytes parameter_bytes = 2;  ///< per element of the working copy
   std::int64_t
@@ -71,33 +72,34 @@ struct UpdateTimes {
 ///
 /// Link:        a device update takes the state there and back, and the gradient there unless it is
 ///              held. Of a resident element only the gradient crosses, of one that the CPU updates
-///              only the new parameter. The direction with less to move runs wholly beside the other;
-///              the rest of the other goes at the rate of one direction.
-/// Host memory: an element that the CPU updates costs its state twice, gradient and parameter. Bytes
-///              that cross the link are read or written once more (a staged parameter too: it is
-///              written past the caches). Work of an emulated device inside its own memory is not
-///              counted.
+///              only the new parameter. The direction with less to move runs wholly beside the
+///              other; the rest of the other goes at the rate of one direction.
+/// Host memory: an element that the CPU updates costs its state twice, gradient and parameter.
+///              Bytes that cross the link are read or written once more (a staged parameter too: it
+///              is written past the caches). Work of an emulated device inside its own memory is
+///              not counted.
 /// Storage:     bandwidth_bound (split.hpp) of the bytes read and written, beside everything else.
 /// overlap:     the longest of: each resource's busy time with the time of one chunk before it
 ///              (filling) and after it (draining), host memory, storage.
 /// blocking:    residents first, then the CPU and its copies in turns; no less than overlap.
 /// Not counted: forward and backward, where the update goes on beside them.
-/// Errors:      PreconditionError: a share or `resident` outside of [0, 1]; a rate that is needed is not
-///              known.
+/// Errors:      PreconditionError: a share or `resident` outside of [0, 1]; a rate that is needed
+///              is not known.
 [[nodiscard]] UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates,
                                        double share);
 
 /// Share with the least total. Where storage takes longest whatever the share, it is the share that
-/// keeps the other resources furthest behind storage: a pipeline with few buffers loses time where two
-/// are equally busy. Of equal shares it is the smallest (0 if no share helps). It is not rounded to a
-/// stride, may lie above one half, which DOS's equation 1 cannot say, and counts what that equation
-/// leaves out (host memory, overlap of transfer and device update).
+/// keeps the other resources furthest behind storage: a pipeline with few buffers loses time where
+/// two are equally busy. Of equal shares it is the smallest (0 if no share helps). It is not
+/// rounded to a stride, may lie above one half, which DOS's equation 1 cannot say, and counts what
+/// that equation leaves out (host memory, overlap of transfer and device update).
 [[nodiscard]] double best_share(UpdateDemand const& demand, UpdateRates const& rates);
 
-/// DOS equation 1: CPU updates per device update, k; to be printed beside best_share. Parameters per second,
-/// of `link` in FP32 (bytes / 4); `conversion`: FP32 to 16 bit on the cores (0: part of the update). Algorithm
-/// 1 of the paper and its text take k = 2 for every second subgroup, which equation 1 would call 1.
-/// Infinite if the CPU keeps up with the link. Errors: PreconditionError: a rate is not positive.
+/// DOS equation 1: CPU updates per device update, k; to be printed beside best_share. Parameters
+/// per second, of `link` in FP32 (bytes / 4); `conversion`: FP32 to 16 bit on the cores (0: part of
+/// the update). Algorithm 1 of the paper and its text take k = 2 for every second subgroup, which
+/// equation 1 would call 1. Infinite if the CPU keeps up with the link. Errors: PreconditionError:
+/// a rate is not positive.
 [[nodiscard]] double paper_stride(double cpu_update, double conversion, double device_update,
                                   double link);
 

@@ -79,8 +79,8 @@ constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
                                   Schedule const& schedule, Detail const& detail = {});
 
 /// Events of a run's first four steps, or the first `most` of them; nothing is merged. Caches and
-/// paths are then as the first versions leave them. Rows are as a trace's, but those of buffers have
-/// no numbers ("state buffer"). Errors: as simulate.
+/// paths are then as the first versions leave them. Rows are as a trace's, but those of buffers
+/// have no numbers ("state buffer"). Errors: as simulate.
 [[nodiscard]] std::vector<SimulatedEvent> simulate_events(Machine const& machine,
                                                           Workload const& workload,
                                                           Schedule const& schedule,

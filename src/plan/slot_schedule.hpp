@@ -5,12 +5,12 @@
 
 namespace offstage::plan {
 
-/// Which of a few slots holds a layer for each of its uses, decided as soon as the use is known: so it
-/// depends on the order of uses alone, never on what is done when, and is the same on all ranks.
+/// Which of a few slots holds a layer for each of its uses, decided as soon as the use is known: so
+/// it depends on the order of uses alone, never on what is done when, and is the same on all ranks.
 ///
-/// A layer that still lies in a slot is used there again (as the last ones of a forward are, when backward
-/// begins); else it takes the slot whose last use comes first. Large layers share one slot that is
-/// theirs alone.
+/// A layer that still lies in a slot is used there again (as the last ones of a forward are, when
+/// backward begins); else it takes the slot whose last use comes first. Large layers share one slot
+/// that is theirs alone.
 class SlotSchedule {
  public:
   struct Use {

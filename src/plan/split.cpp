@@ -64,7 +64,8 @@ std::vector<double> effective_weights(std::span<double const> weights,
   return effective;
 }
 
-/// The path that is fullest last with one extent more, of those with a weight; their number if none has.
+/// The path that is fullest last with one extent more, of those with a weight; their number if none
+/// has.
 std::size_t emptiest(std::span<double const> weights, std::span<std::int64_t const> counts) {
   std::size_t best = weights.size();
   double best_fill{};
@@ -81,9 +82,10 @@ std::size_t emptiest(std::span<double const> weights, std::span<std::int64_t con
   return best;
 }
 
-/// How many extents of this rank each path should hold with one more than `counts`: its part of what
-/// all ranks together would place, by rounding sums over the paths at a point that is the rank's own,
-/// so that the parts of the ranks add up to the whole and those of the paths to the rank's extents.
+/// How many extents of this rank each path should hold with one more than `counts`: its part of
+/// what all ranks together would place, by rounding sums over the paths at a point that is the
+/// rank's own, so that the parts of the ranks add up to the whole and those of the paths to the
+/// rank's extents.
 std::vector<std::int64_t> quotas_of(std::span<double const> weights,
                                     std::span<std::int64_t const> counts, PathSharer sharer) {
   std::int64_t mine = 1;

@@ -19,10 +19,11 @@ struct PathRate {
 
 /// tiers.split.
 enum class SplitRule {
-  automatic,  ///< all paths finish together: 1 / (1 / read + 1 / write), full duplex: min(read, write)
-  paper,      ///< MLP equation 1: min(read, write)
-  first,      ///< all extents on the first path, others as long as that one takes none
-  fixed       ///< `weights`, one per path
+  /// All paths finish together: 1 / (1 / read + 1 / write), full duplex: min(read, write).
+  automatic,
+  paper,  ///< MLP equation 1: min(read, write)
+  first,  ///< all extents on the first path, others as long as that one takes none
+  fixed   ///< `weights`, one per path
 };
 struct SplitPolicy {
   SplitRule rule = SplitRule::automatic;
@@ -33,7 +34,8 @@ struct SplitPolicy {
 [[nodiscard]] SplitPolicy parse_split(std::string const& text);
 
 /// The share of the extents that each path should hold; they sum to 1. Errors: PreconditionError if
-/// the rates are not positive (fixed and first need none) or the number of weights is not that of the paths.
+/// the rates are not positive (fixed and first need none) or the number of weights is not that of
+/// the paths.
 [[nodiscard]] std::vector<double> split_weights(SplitPolicy const& policy,
                                                 std::span<PathRate const> rates);
 
@@ -49,20 +51,20 @@ struct PathSharer {
 /// Whether the rule gives this path extents at all.
 [[nodiscard]] bool takes_extents(SplitPolicy const& policy, std::size_t path);
 
-/// Path for the next extent, when the paths hold `counts` extents of this rank. It is the path with the
-/// least (count + 1) / weight, the first of equals. The extents of several ranks together are placed
-/// as those of one rank would be: a rank holds no more of them on a path than its turn among the
-/// others gives it, so that ranks do not all round in the same direction. Nothing goes to a path that
-/// is not `open`. A path of weight 0 is taken only if all open ones have 0. Repeated calls interleave
-/// the paths as evenly as the weights allow, and move the counts towards weights that have changed.
-/// Returns the number of paths if none is open.
+/// Path for the next extent, when the paths hold `counts` extents of this rank. It is the path with
+/// the least (count + 1) / weight, the first of equals. The extents of several ranks together are
+/// placed as those of one rank would be: a rank holds no more of them on a path than its turn among
+/// the others gives it, so that ranks do not all round in the same direction. Nothing goes to a
+/// path that is not `open`. A path of weight 0 is taken only if all open ones have 0. Repeated
+/// calls interleave the paths as evenly as the weights allow, and move the counts towards weights
+/// that have changed. Returns the number of paths if none is open.
 [[nodiscard]] std::size_t next_path(std::span<double const> weights,
                                     std::span<std::int64_t const> counts,
                                     std::vector<bool> const& open, PathSharer sharer = {});
 
-/// Least time in which the paths together can read and write so much, over all splits of the extents.
-/// It is the bound for an update phase. An extent is read where it was written, so a path has the same
-/// share of both: a path that only reads would soon be empty.
+/// Least time in which the paths together can read and write so much, over all splits of the
+/// extents. It is the bound for an update phase. An extent is read where it was written, so a path
+/// has the same share of both: a path that only reads would soon be empty.
 [[nodiscard]] Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes,
                                       std::span<PathRate const> rates);
 

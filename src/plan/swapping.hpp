@@ -43,16 +43,18 @@ struct SwapTimes {
   [[nodiscard]] Seconds total() const { return forward + backward; }
 };
 
-/// Forward and backward where items of `swapped` bytes leave and such of `recomputed` operations do not.
-/// Bytes for storage that is not there take for ever (infinity).
+/// Forward and backward where items of `swapped` bytes leave and such of `recomputed` operations do
+/// not. Bytes for storage that is not there take for ever (infinity).
 /// Source: Fuyou section 4.5, equations 1 to 8; links go both ways at once, storage as its PathRate
 /// says.
 /// Errors: PreconditionError: a rate of the device or its link that is not above 0.
 [[nodiscard]] SwapTimes swap_times(SwapDemand const& demand, Bytes swapped, double recomputed);
 
-/// How many of the items to swap, from the first on, while the others are computed again: the fewest with the least time.
-/// Equations 9 to 11 bound the same search; here all counts up to `most` are tried.
-/// Source: Fuyou section 4.5. `items`: in the order of their swap benefit (equation 12), operations per byte, descending.
+/// How many of the items to swap, from the first on, while the others are computed again: the
+/// fewest with the least time. Equations 9 to 11 bound the same search; here all counts up to
+/// `most` are tried.
+/// Source: Fuyou section 4.5. `items`: in the order of their swap benefit (equation 12), operations
+///         per byte, descending.
 [[nodiscard]] std::size_t best_swap(SwapDemand const& demand, std::span<SwapItem const> items,
                                     std::size_t most = std::numeric_limits<std::size_t>::max());
 

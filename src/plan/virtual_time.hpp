@@ -107,7 +107,8 @@ class VirtualTime {
     run_while([] { return true; });
     require(running() == 0, "VirtualTime: a task waits for ever");
   }
-  /// Returns sooner if goes_on(), which is asked before each event, says no. Errors: that of a task.
+  /// Returns sooner if goes_on(), which is asked before each event, says no. Errors: that of a
+  /// task.
   template <class GoesOn>
   void run_while(GoesOn goes_on) {
     while (!events_.empty() && goes_on()) {

@@ -16,7 +16,8 @@
 
 namespace offstage::state {
 
-/// Stands for a point in a stream that could not be recorded. Waiting for it throws the stream's error.
+/// Stands for a point in a stream that could not be recorded. Waiting for it throws the stream's
+/// error.
 class FailedPoint final : public device::Event {
  public:
   void set(std::exception_ptr error) noexcept { error_ = std::move(error); }
@@ -29,7 +30,8 @@ class FailedPoint final : public device::Event {
   std::exception_ptr error_;
 };
 
-/// Stands for a point in a stream that another thread has yet to record, behind a copy of activations.
+/// Stands for a point in a stream that another thread has yet to record, behind a copy of
+/// activations.
 /// Threads: the model's alone.
 class LatePoint final : public device::Event {
  public:
@@ -57,8 +59,9 @@ class LatePoint final : public device::Event {
   std::shared_ptr<Seconds> waited_;
 };
 
-/// As stream.wait(point), which knows only points of its own backend. Waits itself until a LatePoint is
-/// recorded. Errors: those of a FailedPoint, and of a LatePoint that could not be recorded, at once.
+/// As stream.wait(point), which knows only points of its own backend. Waits itself until a
+/// LatePoint is recorded. Errors: those of a FailedPoint, and of a LatePoint that could not be
+/// recorded, at once.
 inline void queue_behind(device::Stream& stream, device::Event const& point) {
   if (auto const* const late = dynamic_cast<LatePoint const*>(&point)) {
     stream.wait(late->known());
@@ -77,13 +80,13 @@ class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
   /// Returns the padded layer in device memory, for work that the model's stream is given until
-  /// release(layer). At most two layers are held at a time (the tied head needs the embedding beside
-  /// the last layer).
+  /// release(layer). At most two layers are held at a time (the tied head needs the embedding
+  /// beside the last layer).
   /// Collective: all ranks acquire the same layers in the same order.
   [[nodiscard]] virtual std::span<T const> acquire(int layer) = 0;
-  /// Releases a layer without waiting. `done`: a point in the model's stream behind all work that used
-  /// the layer. The layer's memory stays as it is until then. A FailedPoint is for queue_behind. Null:
-  /// nothing uses the layer any more.
+  /// Releases a layer without waiting. `done`: a point in the model's stream behind all work that
+  /// used the layer. The layer's memory stays as it is until then. A FailedPoint is for
+  /// queue_behind. Null: nothing uses the layer any more.
   virtual void release(int layer, std::shared_ptr<device::Event> done) = 0;
 };
 
@@ -126,11 +129,11 @@ template <class T>
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Takes `gradient`, the padded layer as the model's stream leaves it in device memory, with zeros as
-  /// padding. It is empty on a rank that has no micro-batch in this round. The memory stays as it is
-  /// until the next add has returned, and then until the point which that add returned has come (null:
-  /// it has). So two buffers in turn are enough. The add of layer 0, the last of a micro-batch,
-  /// returns when no gradient's memory is used any more.
+  /// Takes `gradient`, the padded layer as the model's stream leaves it in device memory, with
+  /// zeros as padding. It is empty on a rank that has no micro-batch in this round. The memory
+  /// stays as it is until the next add has returned, and then until the point which that add
+  /// returned has come (null: it has). So two buffers in turn are enough. The add of layer 0, the
+  /// last of a micro-batch, returns when no gradient's memory is used any more.
   /// Collective: all ranks add the same layers in the same order.
   virtual std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) = 0;
 };
@@ -157,8 +160,8 @@ class ActivationStore {
   virtual ~ActivationStore() = default;
   /// A micro-batch's forward begins: what the one before has put is not taken any more.
   virtual void open() = 0;
-  /// `memory` is the part as the model's stream leaves it at the point `made`. It stays as it is until the point that is
-  /// returned.
+  /// `memory` is the part as the model's stream leaves it at the point `made`. It stays as it is
+  /// until the point that is returned.
   [[nodiscard]] virtual std::shared_ptr<device::Event> put(
       int block, int part, std::span<std::byte const> memory,
       std::shared_ptr<device::Event> const& made) = 0;

@@ -89,7 +89,8 @@ class NcclLink final : public RankLink {
   }
 
  private:
-  /// On all ranks one after the other in the same order: of two at once each may have what the other waits for.
+  /// On all ranks one after the other in the same order: of two at once each may have what the
+  /// other waits for.
   void follow(device::Stream& stream) {
     require(ranks_ != nullptr, "RankLink: it has ended");
     if (last_) {

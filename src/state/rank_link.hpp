@@ -19,12 +19,13 @@ enum class Route {
   direct,    ///< from device memory to device memory, by CUDA-aware MPI or NCCL
 };
 
-/// Between the ranks of a run: layers of parameters go from their owners to all, slices of gradients from all to
-/// their owners.
+/// Between the ranks of a run: layers of parameters go from their owners to all, slices of
+/// gradients from all to their owners.
 ///
 /// Memory:     buffers lie in device memory, or on the route `staged` in host memory.
-/// Order:      what `stream` was given before comes first, and what it is given later comes after. NCCL's
-///             link queues and returns at once; MPI's wait for the stream and return when all is done.
+/// Order:      what `stream` was given before comes first, and what it is given later comes after.
+///             NCCL's link queues and returns at once; MPI's wait for the stream and return when
+///             all is done.
 /// Collective: both calls, in one order on all ranks, whatever their streams.
 /// Threads:    one, the one that calls MPI.
 /// Errors:     MpiError, nccl::NcclError.
@@ -44,14 +45,15 @@ class RankLink {
   [[nodiscard]] Bytes device_bytes() const noexcept { return device_bytes_; }
   void set_device_bytes(Bytes bytes) noexcept { device_bytes_ = bytes; }
 
-  /// Gathers equal parts as mpi::Communicator::all_gather does; this rank's own is filled in already.
+  /// Gathers equal parts as mpi::Communicator::all_gather does; this rank's own is filled in
+  /// already.
   virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer) = 0;
   /// Exchanges as mpi::Communicator::all_to_all does.
   virtual void all_to_all(device::Stream& stream, std::span<std::byte const> send,
                           std::span<Slice const> send_parts, std::span<std::byte> receive,
                           std::span<Slice const> receive_parts) = 0;
-  /// Before its streams end: nothing follows. Where an error is on its way through this thread, what is queued
-  /// does not wait for other ranks any more, as they may not come.
+  /// Before its streams end: nothing follows. Where an error is on its way through this thread,
+  /// what is queued does not wait for other ranks any more, as they may not come.
   virtual void end() noexcept {}
 
  private:
@@ -63,8 +65,8 @@ class RankLink {
 /// By MPI, on any route; `comm` outlives it.
 [[nodiscard]] std::unique_ptr<RankLink> make_mpi_link(mpi::Communicator const& comm, Route route);
 
-/// By NCCL, on the route `direct`; `comm` outlives it. `stream`: of this rank's GPU, which no other rank uses.
-/// Collective. Errors: nccl::NcclError.
+/// By NCCL, on the route `direct`; `comm` outlives it. `stream`: of this rank's GPU, which no other
+/// rank uses. Collective. Errors: nccl::NcclError.
 [[nodiscard]] std::unique_ptr<RankLink> make_nccl_link(mpi::Communicator const& comm,
                                                        std::unique_ptr<nccl::Library> library,
                                                        device::Stream& stream);

@@ -11,8 +11,9 @@
 
 namespace offstage::state {
 
-/// Which parts of the working copy hold the present step's parameters: an update that still goes on while
-/// the next forward runs says so, subgroup by subgroup, and whoever reads a layer waits for its part.
+/// Which parts of the working copy hold the present step's parameters: an update that still goes on
+/// while the next forward runs says so, subgroup by subgroup, and whoever reads a layer waits for
+/// its part.
 ///
 /// Threads: any.
 class Readiness {
@@ -22,15 +23,18 @@ class Readiness {
 
   /// An update begins: nothing is ready.
   void begin();
-  /// Another kind of update begins, subgroup by subgroup: this one's parameters are not ready from now on.
+  /// Another kind of update begins, subgroup by subgroup: this one's parameters are not ready from
+  /// now on.
   void expect(std::int64_t subgroup);
   /// The subgroup's new parameters are in place.
   void done(std::int64_t subgroup);
   /// There is no update after all: everything is ready.
   void finish();
-  /// The update has failed: everyone who waits or will wait gets the first such error, until begin().
+  /// The update has failed: everyone who waits or will wait gets the first such error, until
+  /// begin().
   void fail(std::exception_ptr error) noexcept;
-  /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows what fail was given.
+  /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows what fail was
+  /// given.
   void wait(std::int64_t begin, std::int64_t end);
   /// So far, by all waits together.
   [[nodiscard]] Seconds waited() const;

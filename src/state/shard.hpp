@@ -15,8 +15,8 @@ struct ChunkRange {
 };
 
 /// Elements of slots for whole layers. A model's first and last layer may be much larger than those
-/// of its blocks: they then have one slot together, where each waits for the other, and the slots of
-/// the rest are no larger than a block's larger layer.
+/// of its blocks: they then have one slot together, where each waits for the other, and the slots
+/// of the rest are no larger than a block's larger layer.
 struct SlotSizes {
   std::int64_t usual{};  ///< elements of each slot for usual layers
   std::int64_t large{};  ///< elements of the one for larger layers; 0: there are none
@@ -34,8 +34,8 @@ enum class Deal {
   spread,  ///< chunk c to the rank r with C r / R <= c < C (r + 1) / R: older checkpoints
 };
 
-/// Which chunk of which layer belongs to which rank, for any number of ranks. A rank may own none of
-/// a layer. A rank's shard is its chunks of all layers, in layer order, without padding.
+/// Which chunk of which layer belongs to which rank, for any number of ranks. A rank may own none
+/// of a layer. A rank's shard is its chunks of all layers, in layer order, without padding.
 class ShardMap {
  public:
   ShardMap(std::vector<LayerLayout> layers, int ranks, Deal deal = Deal::equal);
@@ -88,8 +88,8 @@ struct Subgroup {
 
 /// Cuts a rank's shard into subgroups of `subgroup_elements`, rounded down to whole chunks and at
 /// least one. The last `resident` elements of the shard (all of it if that is more), rounded to the
-/// nearest chunk, are cut likewise but apart, so that the share of what is resident does not depend on
-/// the subgroup size. Empty if the rank owns nothing.
+/// nearest chunk, are cut likewise but apart, so that the share of what is resident does not depend
+/// on the subgroup size. Empty if the rank owns nothing.
 [[nodiscard]] std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank,
                                                  std::int64_t subgroup_elements,
                                                  std::int64_t resident = 0);

@@ -14,20 +14,20 @@
 
 namespace offstage::state {
 
-/// This rank's shard of the parameters in the type that forward and backward use, in device memory, and
-/// the gathering of whole layers from all ranks' shards.
+/// This rank's shard of the parameters in the type that forward and backward use, in device memory,
+/// and the gathering of whole layers from all ranks' shards.
 ///
 /// Memory:     device: device_bytes: the shard, and slots of layers and a large one (SlotSizes)
 ///             unless there is one rank, whose layers are used where they are; or memory of its own
 ///             for each layer. Host: host_bytes, pinned, to gather through.
-/// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an update may
-///             write other parts meanwhile.
-/// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the memory that was
-///             released longest ago, or that of large layers. So on a GPU, where the model's work
-///             is queued, a layer comes while the one
-///             before is in use, as soon as the one before that is not; where two are held, the next waits for
-///             the one that was released first. Where each layer has memory of its own, it is gathered
-///             for its first use after begin() alone.
+/// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an
+///             update may write other parts meanwhile.
+/// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the
+///             memory that was released longest ago, or that of large layers. So on a GPU, where
+///             the model's work is queued, a layer comes while the one before is in use, as soon as
+///             the one before that is not; where two are held, the next waits for the one that was
+///             released first. Where each layer has memory of its own, it is gathered for its first
+///             use after begin() alone.
 /// Collective: acquire. Which layers it gathers depends on the order of uses alone.
 /// Errors:     construction: UsageError of the device. acquire: what an update failed with.
 template <class T>
@@ -58,7 +58,8 @@ class WorkingCopy final : public ParameterSource<T> {
   void set_readiness(Readiness* readiness) noexcept { readiness_ = readiness; }
   /// Device memory that one object takes.
   [[nodiscard]] static Bytes device_bytes(ShardMap const& map, int rank, int slots = least_slots);
-  /// Host memory that one object takes: a layer if layers are staged and there are ranks, else nothing.
+  /// Host memory that one object takes: a layer if layers are staged and there are ranks, else
+  /// nothing.
   [[nodiscard]] static Bytes host_bytes(ShardMap const& map, Route route);
 
  private:
@@ -71,7 +72,8 @@ class WorkingCopy final : public ParameterSource<T> {
   };
   /// Memory that the layer may be gathered in, the one that is to be taken.
   [[nodiscard]] Slot& next_slot(int layer);
-  /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from now on.
+  /// All ranks' parts of the layer, in the slot's buffer, for what the model's stream is given from
+  /// now on.
   std::span<T const> gather(int layer, std::span<T const> mine, Slot& slot);
 
   ShardMap const& map_;
