@@ -65,10 +65,10 @@ struct Outcome;
 
 /// A directory of checkpoints, `step-000000100` each:
 ///
-///   rank-0000.h5     /subgroup/K/PLANE: the values of one plane (base/state_layout.hpp). All planes
-///                    of a subgroup follow each other as in its extent. They are written around the
-///                    HDF5 library (the file offset comes from H5Dget_offset, aligned to 4096
-///                    bytes). /checksum/K: u64, XXH3-64 of each 16 KiB of the extent
+///   rank-0000.h5     /subgroup/K/PLANE: the values of one plane (base/state_layout.hpp). All
+///                    planes of a subgroup follow each other as in its extent. They are written
+///                    around the HDF5 library (the file offset comes from H5Dget_offset, aligned to
+///                    4096 bytes). /checksum/K: u64, XXH3-64 of each 16 KiB of the extent
 ///   node-0000.h5     instead of those of the ranks of a node: the same below /rank/R
 ///   extent-0000-000003.h5
 ///                    /PLANE, instead of /subgroup/3 in rank-0000.h5, for an extent that the tiers

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from check_rooms import room_of
 
-PLAIN = {"activations", "base", "convert", "data", "device", "generate", "huggingface", "kernels", "launch", "platform",
-         "probe", "report", "tensorboard", "tiers", "tokens", "update"}
+PLAIN = {"activations", "base", "checkpoint", "convert", "data", "device", "generate", "huggingface", "kernels", "launch",
+         "model", "plan", "platform", "probe", "report", "state", "tensorboard", "tiers", "tokens", "update"}
 SUBJECTLESS = re.compile(r"(what|of|that|those|likewise)\b", re.I)
 
 
