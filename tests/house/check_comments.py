@@ -12,8 +12,9 @@ from pathlib import Path
 
 from check_rooms import room_of
 
-PLAIN = {"activations", "base", "checkpoint", "convert", "data", "device", "generate", "huggingface", "kernels", "launch",
-         "model", "plan", "platform", "probe", "report", "state", "tensorboard", "tiers", "tokens", "update"}
+PLAIN = {"activations", "base", "checkpoint", "cli", "config", "convert", "data", "device", "generate", "huggingface",
+         "kernels", "launch", "model", "pack", "plan", "platform", "probe", "report", "state", "tensorboard", "tiers",
+         "tokens", "update"}
 SUBJECTLESS = re.compile(r"(what|of|that|those|likewise)\b", re.I)
 
 

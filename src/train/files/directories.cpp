@@ -75,8 +75,8 @@ void refuse_foreign(std::string const& path, char const* key) {
   }
 }
 
-/// What a run makes, renames and removes in checkpoint.dir it knows by name: through a link that would be
-/// files of somebody else.
+/// What a run makes, renames and removes in checkpoint.dir it knows by name: through a link that
+/// would be files of somebody else.
 void refuse_links(std::string const& checkpoints) {
   refuse_link("checkpoint.dir: cannot use", checkpoints + "/" + checkpoint::slots_name);
   for (std::string const& name : checkpoint::names_of(checkpoints)) {

@@ -7,8 +7,9 @@ namespace offstage::train {
 /// Holds `directory/lock` (F_OFD_SETLK) while it lives, so that two runs never share a directory.
 /// The kernel lets go if the process dies; the file stays and its contents only inform: host,
 /// process, start time.
-/// Errors: LockedError naming the directory and who holds it; IoError, also where something else than a file
-///         is called so (base/regular_file.hpp). A file system without locks (ENOLCK) only warns.
+/// Errors: LockedError naming the directory and who holds it; IoError, also where something else
+///         than a file is called so (base/regular_file.hpp). A file system without locks (ENOLCK)
+///         only warns.
 class RunLock {
  public:
   static constexpr char const* file_name = "lock";

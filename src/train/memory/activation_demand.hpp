@@ -11,8 +11,8 @@
 
 namespace offstage::train {
 
-/// The demand for which a run's model is made. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
-/// work: there is one slab.
+/// The demand for which a run's model is made. T is numerics.dtype. Where copies block
+/// (update.transfers), nothing moves under other blocks' work: there is one slab.
 template <class T>
 [[nodiscard]] model::RunShape run_shape(config::RunConfig const& config);
 

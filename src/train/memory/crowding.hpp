@@ -11,8 +11,9 @@ namespace offstage::train {
 /// Notices, once, that this process does not get the cores that it asks for.
 class Crowding {
  public:
-  /// After a step. A sentence for the user if the main thread, which takes part in all that cores compute, has waited for
-  /// a core for more than a fifth of some seconds; empty otherwise, and from then on.
+  /// After a step. A sentence for the user if the main thread, which takes part in all that cores
+  /// compute, has waited for a core for more than a fifth of some seconds; empty otherwise, and
+  /// from then on.
   [[nodiscard]] std::string look();
 
   /// The sentence for such a time, or none: pure.

@@ -27,7 +27,8 @@ namespace {
 
 constexpr Bytes most_bytes = std::numeric_limits<Bytes>::max();
 
-/// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
+/// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count
+/// with.
 class Tally final : public device::Device {
  public:
   [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
@@ -86,7 +87,8 @@ Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map
   return bytes;
 }
 
-/// Whether backward holds attention beside the MLP of any block, as all of a vertical schedule does.
+/// Whether backward holds attention beside the MLP of any block, as all of a vertical schedule
+/// does.
 template <class T>
 bool holds_two_layers(config::RunConfig const& config) {
   auto const run = run_shape<T>(config);

@@ -18,8 +18,8 @@ struct DeviceDemand {
   Bytes gradient{};  ///< slices of a layer that come from the ranks
   Bytes slots{};     ///< of the update, beside those that the activations lend it
   Bytes resident{};
-  Bytes
-      held{};  ///< gradients that are summed or wait there (update.device-gradients), and their norms
+  /// Gradients that are summed or wait there (update.device-gradients), and their norms.
+  Bytes held{};
   Bytes link{};  ///< what NCCL takes for itself, where it passes layers between ranks
   [[nodiscard]] Bytes total() const {
     return working_copy + model + gradient + slots + resident + held + link;
@@ -34,10 +34,10 @@ template <class T>
 [[nodiscard]] int gathering_slots(config::RunConfig const& config, state::ShardMap const& map,
                                   state::Route route, Bytes link);
 
-/// From the configuration alone. Slots are lent where device.memory, if it is given, has no room for all, and
-/// gradients take what is left of it, or all that they can use where it is not given.
-/// T is numerics.dtype; `route`: of layers between ranks (in_place: the device is host_visible; one rank's is
-/// never direct); `subgroup_elements`: as planned; `link`: RankLink::device_bytes.
+/// From the configuration alone. Slots are lent where device.memory, if it is given, has no room
+/// for all, and gradients take what is left of it, or all that they can use where it is not given.
+/// T is numerics.dtype; `route`: of layers between ranks (in_place: the device is host_visible; one
+/// rank's is never direct); `subgroup_elements`: as planned; `link`: RankLink::device_bytes.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, state::Route route,

@@ -27,24 +27,26 @@ struct NodeShape {
   Bytes host_memory{};                          ///< the limit, per node
 };
 
-/// Contents that a run's host memory must hold, from its configuration alone: for the run itself and for `offstage
-/// plan`. T is numerics.dtype. What libraries take follows run.threads, if that is known.
+/// Contents that a run's host memory must hold, from its configuration alone: for the run itself
+/// and for `offstage plan`. T is numerics.dtype. What libraries take follows run.threads, if that
+/// is known.
 template <class T>
 [[nodiscard]] plan::MemoryDemand memory_demand(config::RunConfig const& config,
                                                state::ShardMap const& map, NodeShape const& node);
 
-/// How far parameters that do not live on the device are brought ahead of use. `free`: device memory.
+/// How far parameters that do not live on the device are brought ahead of use. `free`: device
+/// memory.
 template <class T>
 [[nodiscard]] parameters::DepthDemand depth_demand(config::RunConfig const& config,
                                                    state::ShardMap const& map, Bytes free);
-/// Layers on the device at a time; 0 where none has to be brought: parameters live there, or one rank's in
-/// host memory that the device uses as its own.
+/// Layers on the device at a time; 0 where none has to be brought: parameters live there, or one
+/// rank's in host memory that the device uses as its own.
 template <class T>
 [[nodiscard]] int parameter_slots(config::RunConfig const& config, state::ShardMap const& map,
                                   bool host_visible, Bytes free);
 
-/// Whether versions before those on trial are kept, where an update begins under backward. Those of split parameters
-/// would lack the halves that are the working copy's.
+/// Whether versions before those on trial are kept, where an update begins under backward. Those of
+/// split parameters would lack the halves that are the working copy's.
 [[nodiscard]] bool keeps_versions(config::RunConfig const& config);
 /// Whether saves hold the state that lies on storage beside later steps (checkpoint.rate).
 [[nodiscard]] bool holds_versions(config::RunConfig const& config);
@@ -53,10 +55,11 @@ template <class T>
 [[nodiscard]] std::int64_t resident_elements(config::RunConfig const& config,
                                              state::ShardMap const& map, int rank);
 
-/// Whether gradients are summed on the device as far as it has room, whoever updates then: where the device, which the
-/// host does not see, has all that is to be summed, as one rank's has and those that ranks pass slices to. The cores add
-/// nothing then, and what crosses the link is no more than the parts of the sums were: 4 bytes an element once a step, for
-/// 2 of each round and rank; a single one's sums are 2 bytes.
+/// Whether gradients are summed on the device as far as it has room, whoever updates then: where
+/// the device, which the host does not see, has all that is to be summed, as one rank's has and
+/// those that ranks pass slices to. The cores add nothing then, and what crosses the link is no
+/// more than the parts of the sums were: 4 bytes an element once a step, for 2 of each round and
+/// rank; a single one's sums are 2 bytes.
 [[nodiscard]] bool sums_on_device(int ranks, state::Route route);
 
 /// `subgroup_elements`: of the largest; `workers` and `sums_on_device`: left as they are.

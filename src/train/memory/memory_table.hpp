@@ -36,8 +36,8 @@ struct MemoryLimits {
   Bytes device{};  ///< 0: none
   Bytes host{};    ///< of a rank
 };
-/// The rows under a head, with their sums and the limits: the same before a run and of `offstage plan`.
-/// Storage has its limits by path, which are said elsewhere.
+/// The rows under a head, with their sums and the limits: the same before a run and of `offstage
+/// plan`. Storage has its limits by path, which are said elsewhere.
 [[nodiscard]] std::vector<std::string> memory_table(std::vector<MemoryRow> const& rows,
                                                     MemoryLimits const& limits);
 

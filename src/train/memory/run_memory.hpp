@@ -15,16 +15,17 @@
 
 namespace offstage::train {
 
-/// Limits of a run in its nodes' memory and on its devices, as found where it starts. T is numerics.dtype.
+/// Limits of a run in its nodes' memory and on its devices, as found where it starts. T is
+/// numerics.dtype.
 ///
 /// Device memory is a rank's. Where the device is emulated it is host memory too, but none that
 /// tiers.host-memory counts: what of it is still to be taken is left free.
 template <class T>
 class RunMemory {
  public:
-  /// Activations and a working copy that lives on the device, with the memory to gather it through, are taken,
-  /// and nothing else yet. `node`: of this node's ranks. All but that and `link` outlive it.
-  /// Collective. Errors: mpi::AgreedError.
+  /// Activations and a working copy that lives on the device, with the memory to gather it through,
+  /// are taken, and nothing else yet. `node`: of this node's ranks. All but that and `link` outlive
+  /// it. Collective. Errors: mpi::AgreedError.
   RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
             mpi::Communicator const& node, state::ShardMap const& map, state::RankLink const& link,
             device::Device const& device);
@@ -32,7 +33,8 @@ class RunMemory {
   [[nodiscard]] int ranks_on_node() const noexcept { return ranks_on_node_; }
   /// The limit of a node: tiers.host-memory, or the share of what is free.
   [[nodiscard]] Bytes host_limit() const noexcept { return host_limit_; }
-  /// Layers that are brought to the device at a time, for which every rank's has room; 0: none has to be.
+  /// Layers that are brought to the device at a time, for which every rank's has room; 0: none has
+  /// to be.
   [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
   /// Device memory for gradients that wait there, of what is free now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape) const {
@@ -42,8 +44,8 @@ class RunMemory {
   /// Memory that the run wants of this node. `node`: as above. Collective over it.
   [[nodiscard]] launch::Needs needs(mpi::Communicator const& node,
                                     plan::MemoryPlan const& plan) const;
-  /// Returns what of this rank lives where, beside the limits. `spare_slots`: extents that may have a second version
-  /// on storage.
+  /// Returns what of this rank lives where, beside the limits. `spare_slots`: extents that may have
+  /// a second version on storage.
   [[nodiscard]] std::vector<std::string> table(plan::MemoryPlan const& plan,
                                                std::int64_t spare_slots) const;
 
@@ -52,8 +54,8 @@ class RunMemory {
   [[nodiscard]] int count_parameter_slots() const;
   /// Host memory of a rank that is in the plan and taken.
   [[nodiscard]] Bytes gathering_bytes() const;
-  /// What will be taken of the device: by all but parameters on their way, and with them, as far as it is an
-  /// emulated device's and therefore host memory.
+  /// What will be taken of the device: by all but parameters on their way, and with them, as far as
+  /// it is an emulated device's and therefore host memory.
   [[nodiscard]] Bytes device_bytes_beside() const;
   [[nodiscard]] Bytes device_bytes_to_come() const;
   /// When `taken` more is in use than now.

@@ -11,8 +11,9 @@ namespace offstage::train {
 /// Micro-batches of a step, all ranks'.
 [[nodiscard]] std::int64_t micro_batches(config::TrainConfig const& train);
 
-/// Micro-batches whose gradients are summed before sums are (update::SumBlocks::size), by numerics.sum-block; 0: sums have
-/// one level, as they have where a block is one micro-batch, or all of them.
+/// Micro-batches whose gradients are summed before sums are (update::SumBlocks::size), by
+/// numerics.sum-block; 0: sums have one level, as they have where a block is one micro-batch, or
+/// all of them.
 [[nodiscard]] std::int64_t sum_block(config::RunConfig const& config);
 
 /// Whether the sums of the gradients are in FP32; else in T.
@@ -24,8 +25,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Bytes gradient_bytes(config::RunConfig const& config);
 
-/// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a vertical schedule's
-/// rounds of a layer, and on a device that makes them.
+/// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a
+/// vertical schedule's rounds of a layer, and on a device that makes them.
 template <class T>
 [[nodiscard]] Bytes extent_sum_bytes(config::RunConfig const& config);
 template <class T>

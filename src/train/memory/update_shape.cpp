@@ -6,8 +6,8 @@
 namespace offstage::train {
 namespace {
 
-/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
-/// sides of it.
+/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four
+/// two sides of it.
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
 

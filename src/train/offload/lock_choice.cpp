@@ -30,8 +30,8 @@ constexpr double transfers_in_slice = 3.0;
 constexpr int rounds = 3;
 /// Less would be a trial of how soon threads wake.
 constexpr Bytes least_piece = 256 * KiB;
-/// Longest time of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
-/// more rounds than one.
+/// Longest time of one transfer of each thread of all ranks. A path that takes longer is not tried:
+/// there are more rounds than one.
 constexpr Seconds longest_round{1.0};
 
 Bytes aligned(Bytes bytes) {

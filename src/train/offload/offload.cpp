@@ -145,8 +145,8 @@ std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
       directory, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
-/// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
-/// FP32 if any are, and of the working copy if it lives on storage.
+/// Of the state that is not resident, of the gradients as they are accumulated, of those that are
+/// flushed in FP32 if any are, and of the working copy if it lives on storage.
 std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
                                               plan::MemoryPlan const& plan,
                                               Bytes gradient_element_bytes,

@@ -29,8 +29,8 @@ namespace offstage::train {
 /// Errors: mpi::AgreedError.
 void measure_paths(config::RunConfig& config, mpi::Communicator const& comm);
 
-/// Where state and gradients of a run wait: the storage paths of a node with the locks that its ranks
-/// share, and this rank's virtual tiers on them.
+/// Where state and gradients of a run wait: the storage paths of a node with the locks that its
+/// ranks share, and this rank's virtual tiers on them.
 ///
 /// Collective: construction, allocate and destruction. Errors there are mpi::AgreedError.
 class Offload {
@@ -41,8 +41,8 @@ class Offload {
   Offload(config::RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
           Bytes measuring_memory = tiers::path_hold_bytes);
 
-  /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all ranks
-  /// of a node and of state and gradients together have to fit: tiers::require_room.
+  /// Takes memory and space, as planned. `subgroups` are this rank's. Before that, the slots of all
+  /// ranks of a node and of state and gradients together have to fit: tiers::require_room.
   /// `parameter_element_bytes`: of the working copy that lives on storage; 0: none does.
   /// `activations`: extents of those that may lie on storage.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
@@ -71,7 +71,8 @@ class Offload {
   [[nodiscard]] std::shared_ptr<tiers::PathSet> const& paths() const noexcept { return paths_; }
   /// StoragePath::rate of each path, the node's.
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
-  /// Rates that this rank gets while all ranks of the node do the same, of the paths that are written to.
+  /// Rates that this rank gets while all ranks of the node do the same, of the paths that are
+  /// written to.
   [[nodiscard]] std::vector<plan::PathRate> rates_of_rank() const;
   /// For the header.
   [[nodiscard]] std::vector<PathFacts> facts() const;

@@ -47,21 +47,21 @@ struct StorageFacts {
   Seconds seconds{};  ///< wall time between the two looks at the counters
 };
 
-/// What this rank's tiers did between two looks at their counters. The paths' counters are those of the
-/// process: whoever else uses them, as gradients do, is counted too.
+/// What this rank's tiers did between two looks at their counters. The paths' counters are those of
+/// the process: whoever else uses them, as gradients do, is counted too.
 ///
 /// Effective I/O throughput: Source: MLP section 4.3, 2 x size / (read time + write time) of the
-/// subgroups, twice since each is read and written. Here 2 x fetched bytes / ((fetch seconds + commit
-/// seconds) / workers), those of subgroups in host memory included: the seconds that a worker spends in
-/// fetch and commit, waiting included, are those that updates wait for. 0 if nothing was fetched or no
-/// time was spent.
+/// subgroups, twice since each is read and written. Here 2 x fetched bytes / ((fetch seconds +
+/// commit seconds) / workers), those of subgroups in host memory included: the seconds that a
+/// worker spends in fetch and commit, waiting included, are those that updates wait for. 0 if
+/// nothing was fetched or no time was spent.
 /// Errors:  PreconditionError if counters, paths and residence are not of as many paths.
 [[nodiscard]] StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after,
                                      StorageFacts const& facts);
 
-/// All ranks together, the same on each: bytes, seconds, counts and effective rates are sums, the longest
-/// waits and transfers and the wall time the longest of any rank. Adds in the order of ranks.
-/// Collective.
+/// All ranks together, the same on each: bytes, seconds, counts and effective rates are sums, the
+/// longest waits and transfers and the wall time the longest of any rank. Adds in the order of
+/// ranks. Collective.
 /// Errors: PreconditionError on all ranks if they have not as many paths.
 [[nodiscard]] StorageStep sum_over_ranks(StorageStep const& mine, mpi::Communicator const& comm);
 
@@ -69,9 +69,9 @@ struct StorageFacts {
 void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// Bytes per second inside transfers; 0 without any.
 [[nodiscard]] double transfer_rate(tiers::DirectionTraffic const& traffic);
-/// The share of the step's wall time in which the path transferred: transfer seconds of all ranks, both
-/// directions / (wall seconds x nodes x lanes). At most 1 with exclusive access; without it transfers
-/// overlap and it can be more. On a path that nodes share it is the mean over nodes.
+/// The share of the step's wall time in which the path transferred: transfer seconds of all ranks,
+/// both directions / (wall seconds x nodes x lanes). At most 1 with exclusive access; without it
+/// transfers overlap and it can be more. On a path that nodes share it is the mean over nodes.
 [[nodiscard]] double busy_share(PathStep const& path, StorageStep const& step);
 /// Before transfers, reads and writes: for this process's threads and for other processes.
 [[nodiscard]] Seconds lock_wait(PathStep const& path);

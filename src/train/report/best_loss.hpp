@@ -13,7 +13,8 @@ struct Validation {
 };
 
 /// The validations that a metrics.jsonl tells of, in its order; none where there is no such file.
-/// The last one of a step counts. Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
+/// The last one of a step counts. Lines that are no JSON are passed over. Errors: IoError if it
+/// cannot be read.
 [[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
 
 /// Which validation was the best so far, and how many came since.

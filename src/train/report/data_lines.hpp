@@ -9,8 +9,8 @@
 
 namespace offstage::train {
 
-/// A line for each file that a run trains on: format, type of its tokens, tokens, documents where they
-/// are known, and how often train.steps show it. Pure.
+/// A line for each file that a run trains on: format, type of its tokens, tokens, documents where
+/// they are known, and how often train.steps show it. Pure.
 [[nodiscard]] std::vector<std::string> describe_training_files(
     std::vector<data::FileFacts> const& files, config::TrainConfig const& train);
 

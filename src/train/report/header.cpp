@@ -59,7 +59,8 @@ std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const
                      rate.full_duplex ? "full" : "half");
 }
 
-/// "per rank 9 state slots of 2.86 MiB, 3 gradient slots of 488 KiB; on this node 54 MiB of 20 GiB free"
+/// "per rank 9 state slots of 2.86 MiB, 3 gradient slots of 488 KiB; on this node 54 MiB of 20 GiB
+/// free".
 std::string describe_slots(tiers::PathSettings const& path, PathFacts const& facts) {
   std::string text;
   for (auto const& [what, slots, slot_bytes] : facts.slots) {

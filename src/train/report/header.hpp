@@ -43,9 +43,9 @@ struct HeaderFacts {
 /// The name of the file in run.dir that has Header::full.
 constexpr char const* header_name = "header.txt";
 
-/// Facts that a reader of the log needs to repeat the run: version, build, MPI, instruction set, the
-/// Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, memory plan, a
-/// line for each storage path and each file of data, every key with its origin. Empty but on rank
+/// Facts that a reader of the log needs to repeat the run: version, build, MPI, instruction set,
+/// the Slurm job with its end, each rank's host, GPU, NUMA domain, cores and threads, memory plan,
+/// a line for each storage path and each file of data, every key with its origin. Empty but on rank
 /// 0.
 struct Header {
   /// `short_lines` at most: of many ranks, paths and files the first, and of the keys those that

@@ -54,8 +54,8 @@ class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
-  /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
-  /// and below.
+  /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(),
+  /// here and below.
   void begin(StartRecord const& start, Seconds now);
   /// The steps to come are expected to be so.
   void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }

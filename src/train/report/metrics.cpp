@@ -130,8 +130,8 @@ void add_memory(nlohmann::ordered_json& line, MemoryRecord const& memory) {
   }
 }
 
-/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run, and none
-/// beyond ASCII shall reach the terminal of who looks at the file.
+/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run,
+/// and none beyond ASCII shall reach the terminal of who looks at the file.
 std::string line_of(nlohmann::ordered_json const& line) {
   constexpr bool in_ascii = true;
   return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace) + '\n';

@@ -13,7 +13,8 @@ void require_records(config::RunConfig const& config);
 /// Writes run.dir/effective.cfg and header.txt. Errors: as write_run_file.
 void write_records(config::RunConfig const& config, Header const& header);
 
-/// Writes `text` to run.dir/NAME unless it stands there already; a kill leaves the old text or the new.
+/// Writes `text` to run.dir/NAME unless it stands there already; a kill leaves the old text or the
+/// new.
 /// Errors: IoError naming run.dir and the path.
 void write_run_file(config::RunConfig const& config, std::string const& name,
                     std::string const& text);

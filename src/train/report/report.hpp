@@ -31,13 +31,13 @@ struct PhaseTimes {
   MemoryRecord memory{};
 };
 
-/// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:
-/// there is no need. Pure.
+/// A sentence on what helps where most steps were clipped and their updates could not begin under
+/// backward for that; empty: there is no need. Pure.
 [[nodiscard]] std::string advice_on_clipping(PhaseTimes const& times,
                                              config::RunConfig const& config);
 
-/// The end table on rank 0: phase, seconds, share, rate; activations that left; the storage paths; host and device memory against
-/// their limits.
+/// The end table on rank 0: phase, seconds, share, rate; activations that left; the storage paths;
+/// host and device memory against their limits.
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 
 }  // namespace offstage::train

@@ -15,9 +15,9 @@ class StorageTotals {
  public:
   /// Traffic adds up, where the state lives is as of the last step.
   void add(StorageStep const& step);
-  /// The table's lines: one per path (read, written, rates, busy share, lock wait, longest wait, where the
-  /// state is at the end), one that says that figures are emulated where they are, one of host memory,
-  /// and the effective I/O throughput per update. None without storage paths.
+  /// The table's lines: one per path (read, written, rates, busy share, lock wait, longest wait,
+  /// where the state is at the end), one that says that figures are emulated where they are, one of
+  /// host memory, and the effective I/O throughput per update. None without storage paths.
   [[nodiscard]] std::vector<std::string> lines() const;
 
  private:

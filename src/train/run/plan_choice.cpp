@@ -18,11 +18,12 @@
 namespace offstage::train {
 namespace {
 
-/// Steps after a start before measured rates are compared with planned ones, and between later looks.
+/// Steps after a start before measured rates are compared with planned ones, and between later
+/// looks.
 constexpr std::int64_t first_look = 8;
 constexpr std::int64_t next_look = 32;
-/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run by
-/// so many times what a start takes.
+/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run
+/// by so many times what a start takes.
 constexpr double worthwhile_gain = 1.05;
 constexpr double worthwhile_starts = 4.0;
 

@@ -26,8 +26,8 @@ struct RunProgress {
   Seconds start{};         ///< time that the start took
 };
 
-/// A run's part in plan.choose=on: the configuration that it begins with, and whether another one is worth a new
-/// start. Without plan.choose, the advice at its end. T is numerics.dtype.
+/// A run's part in plan.choose=on: the configuration that it begins with, and whether another one
+/// is worth a new start. Without plan.choose, the advice at its end. T is numerics.dtype.
 template <class T>
 class PlanChoice {
  public:
@@ -35,17 +35,17 @@ class PlanChoice {
   PlanChoice(config::RunConfig& config, mpi::Communicator const& comm, Cadence const& cadence)
       : config_{config}, comm_{comm}, cadence_{cadence}, given_{config} {}
 
-  /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration. Returns, on rank 0,
-  /// the header's lines on it. Collective. Errors: mpi::AgreedError.
+  /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration.
+  /// Returns, on rank 0, the header's lines on it. Collective. Errors: mpi::AgreedError.
   [[nodiscard]] std::vector<std::string> choose(device::Device& device, state::ShardMap const& map,
                                                 ActivationRoom const& room);
-  /// The configuration for a new start, as it was given but with the rates that were measured, if another choice is
-  /// worth one by the rates of the steps so far. It looks after some steps only. Rank 0 decides for all, and says what
-  /// has moved. Collective. Errors: mpi::AgreedError.
+  /// The configuration for a new start, as it was given but with the rates that were measured, if
+  /// another choice is worth one by the rates of the steps so far. It looks after some steps only.
+  /// Rank 0 decides for all, and says what has moved. Collective. Errors: mpi::AgreedError.
   [[nodiscard]] std::optional<config::RunConfig> look_at_rates(RunProgress const& progress,
                                                                StepRunner<T> const& runner);
-  /// Sentences on what bounds the steps, by the rates that were given or reached; none after few steps. Not
-  /// collective. Never fails: a warning says why there is no advice.
+  /// Sentences on what bounds the steps, by the rates that were given or reached; none after few
+  /// steps. Not collective. Never fails: a warning says why there is no advice.
   [[nodiscard]] std::vector<std::string> advice(RunProgress const& progress,
                                                 StepRunner<T> const& runner, Seconds reached) const;
 

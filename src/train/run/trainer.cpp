@@ -105,8 +105,8 @@ config::LossScaleRules loss_scale_rules(config::RunConfig const& config) {
 template <class T>
 class Training {
  public:
-  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
-  /// anybody takes memory by it.
+  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is
+  /// written there, before anybody takes memory by it.
   Training(config::RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
@@ -120,8 +120,8 @@ class Training {
         plan_choice_{config, comm, cadence_} {}
 
   ExitCode run();
-  /// Set if run has ended, after a save, for the same run to go on in another configuration: what was
-  /// given, with the rates that were measured.
+  /// Set if run has ended, after a save, for the same run to go on in another configuration: what
+  /// was given, with the rates that were measured.
   [[nodiscard]] std::optional<config::RunConfig> const& next() const { return next_; }
 
  private:
@@ -163,7 +163,8 @@ class Training {
   [[nodiscard]] Saves::State state() {
     return {runner_->map(), runner_->subgroups(), runner_->tiers()};
   }
-  /// What has to be done before a save while another goes on; false if this one waits for a later step.
+  /// What has to be done before a save while another goes on; false if this one waits for a later
+  /// step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
   /// Without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
@@ -657,8 +658,8 @@ void Training<T>::one_step() {
   look_ahead();
 }
 
-// Rates of the first update may be known only once the second step has begun. After that nobody knows
-// more.
+// Rates of the first update may be known only once the second step has begun. After that nobody
+// knows more.
 template <class T>
 void Training<T>::look_ahead() {
   constexpr std::int64_t measuring_steps = 2;

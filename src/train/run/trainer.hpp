@@ -13,8 +13,8 @@ namespace offstage::train {
 /// Collective: over `comm`. Durable work is done when it returns.
 /// Returns:    ExitCode::done, or ExitCode::more if it was stopped and saved.
 /// Errors:     mpi::AgreedError for everything found before the first step and in saves; other
-///             errors of one rank alone (a failed read of the tiers) are thrown there, and the caller must
-///             end the job.
+///             errors of one rank alone (a failed read of the tiers) are thrown there, and the
+///             caller must end the job.
 ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& comm,
                       StopSignals& signals);
 

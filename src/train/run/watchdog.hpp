@@ -10,15 +10,15 @@
 
 namespace offstage::train {
 
-/// Ends a job that hangs. If this process makes no progress (base/watch.hpp) for `limit`, one line of
-/// error says rank, host and how long, one line per thread says what it is in, and `abort` is called,
-/// from the watchdog's own thread and after a short pause in which other ranks that hang say the
-/// same. A job that was stopped as a whole and goes on (a suspended laptop, a preempting
+/// Ends a job that hangs. If this process makes no progress (base/watch.hpp) for `limit`, one line
+/// of error says rank, host and how long, one line per thread says what it is in, and `abort` is
+/// called, from the watchdog's own thread and after a short pause in which other ranks that hang
+/// say the same. A job that was stopped as a whole and goes on (a suspended laptop, a preempting
 /// scheduler) does not count as hanging: time in which the watchdog itself did not run is left out.
 ///
-/// Limits:  a rank that waits for others makes no progress either. So `limit` must be longer than one rank
-///          may legitimately work while others wait, above all the write of the largest shard of a
-///          checkpoint. A rank that is stopped or lost cannot speak; the others do.
+/// Limits:  a rank that waits for others makes no progress either. So `limit` must be longer than
+///          one rank may legitimately work while others wait, above all the write of the largest
+///          shard of a checkpoint. A rank that is stopped or lost cannot speak; the others do.
 /// Threads: one of its own, "watchdog", from construction to destruction: the exception to the rule
 ///          that only device, tiers, update and checkpoint create threads. It takes no lock that
 ///          others hold and writes around stdio, so that it speaks whatever hangs.

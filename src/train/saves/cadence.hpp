@@ -16,7 +16,8 @@ namespace offstage::train {
 /// Removes run.dir/STOP, so that the next start does not stop again; true if it was there.
 bool take_stop_file(config::RunConfig const& config);
 
-/// The pace of a run on many ranks: rank 0's clock, its STOP file and anyone's signal decide for all.
+/// The pace of a run on many ranks: rank 0's clock, its STOP file and anyone's signal decide for
+/// all.
 class Cadence {
  public:
   /// The end of the job is RunConfig::job's, of rank 0.
@@ -36,7 +37,8 @@ class Cadence {
   /// As Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
-  /// Returns what to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
+  /// Returns what to do after `step`, the same on all ranks. Says (log) why, if time is up.
+  /// Collective.
   [[nodiscard]] Decision after(std::int64_t step) const;
 
  private:

@@ -9,8 +9,8 @@
 
 namespace offstage::train {
 
-// What a run that goes on from a checkpoint is told of the one that wrote it. All pure; none throws.
-// `configuration`: checkpoint::Meta::configuration, lines KEY=VALUE.
+// What a run that goes on from a checkpoint is told of the one that wrote it. All pure; none
+// throws. `configuration`: checkpoint::Meta::configuration, lines KEY=VALUE.
 
 /// Meta::configuration of a run that has seen so many tokens.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings,
@@ -27,8 +27,8 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 
-/// Returns true if the validations of the run that wrote the checkpoint were of other data, or of other parts of
-/// them: their losses do not compare with those to come.
+/// Returns true if the validations of the run that wrote the checkpoint were of other data, or of
+/// other parts of them: their losses do not compare with those to come.
 [[nodiscard]] bool validates_otherwise(std::string_view configuration,
                                        std::vector<config::Setting> const& settings);
 

@@ -106,7 +106,8 @@ void LocalLevel::tidy() noexcept {
   if (!made_ && !lock_) {
     return;  // what is there is not this run's
   }
-  // A directory that is not empty stays. The last rank of the node to come here finds no other's slots.
+  // A directory that is not empty stays. The last rank of the node to come here finds no other's
+  // slots.
   unlink(marker_of(comm_.rank()).c_str());
   rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
   rmdir(copies_.c_str());

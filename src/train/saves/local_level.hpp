@@ -16,14 +16,14 @@ namespace offstage::train {
 /// in checkpoint.local, on each node. Made durably, and locked; slots that a killed run left there
 /// are removed, and which tiers.path may share its extents is found out.
 ///
-/// Until keep() the record of an earlier run stays as it is: a run that does not get to its first step
-/// changes nothing. Directories go when they are empty.
+/// Until keep() the record of an earlier run stays as it is: a run that does not get to its first
+/// step changes nothing. Directories go when they are empty.
 ///
 /// Collective: construction. Threads: the main one.
-/// Errors:  UsageError, as mpi::AgreedError: checkpoint.local lies in host memory (unless tiers.allow-tmpfs=true) or is
-///          one directory of several nodes; checkpoint.partner on one node. IoError: it is not
-///          there, cannot be written, or what lies in it belongs to somebody else (unless
-///          run.allow-foreign=true). LockedError.
+/// Errors:  UsageError, as mpi::AgreedError: checkpoint.local lies in host memory (unless
+///          tiers.allow-tmpfs=true) or is one directory of several nodes; checkpoint.partner on one
+///          node. IoError: it is not there, cannot be written, or what lies in it belongs to
+///          somebody else (unless run.allow-foreign=true). LockedError.
 class LocalLevel {
  public:
   /// `config`: gets checkpoint.level_1 and nodes, and tiers::PathSettings::nearby.
@@ -36,8 +36,8 @@ class LocalLevel {
   void keep() const;
   [[nodiscard]] std::unique_ptr<checkpoint::Store> make_store() const;
   /// The checkpoints that are there at a time have room, and the two copies of the other node's,
-  /// with those that are there already; `mine`: this rank's part of one, `begins_there`: the run was
-  /// told to begin at one of them. Collective. Errors: IoError, as mpi::AgreedError.
+  /// with those that are there already; `mine`: this rank's part of one, `begins_there`: the run
+  /// was told to begin at one of them. Collective. Errors: IoError, as mpi::AgreedError.
   void require_space(Bytes mine, bool begins_there) const;
 
  private:

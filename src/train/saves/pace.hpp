@@ -11,10 +11,11 @@
 
 namespace offstage::train {
 
-/// The time between two saves that loses least to saves and to work done again, if a save costs `cost`
-/// and interruptions come `mtbf` apart on average.
-/// Source: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps,
-///         Future Generation Computer Systems 22 (2006), equation 37; its first term is J. W. Young's.
+/// The time between two saves that loses least to saves and to work done again, if a save costs
+/// `cost` and interruptions come `mtbf` apart on average.
+/// Source: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart
+///         dumps, Future Generation Computer Systems 22 (2006), equation 37; its first term is J.
+///         W. Young's.
 [[nodiscard]] Seconds daly_interval(Seconds cost, Seconds mtbf);
 
 /// The mean time until a node is lost within a day after its partner was, or the one that it is the
@@ -24,8 +25,8 @@ namespace offstage::train {
 ///         of inexpensive disks, SIGMOD 1988: MTTF^2 / (disks (group - 1) MTTR).
 [[nodiscard]] Seconds partners_mtbf(Seconds mtbf, int nodes);
 
-/// checkpoint.every=auto: daly_interval, but a minute at least, and ten times the cost, so that saves
-/// never take more than a tenth of the time, however small the mtbf is.
+/// checkpoint.every=auto: daly_interval, but a minute at least, and ten times the cost, so that
+/// saves never take more than a tenth of the time, however small the mtbf is.
 [[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
 
 /// Time that a save took.
@@ -43,13 +44,14 @@ struct Decision {
   bool save_local = false;  ///< level 1 too
 };
 
-/// Level 1 has a cadence of its own, with checkpoint.mtbf; level 2 is saved for the loss of a node's storage then, by
-/// checkpoint.node-mtbf for each node, and with level 3 for that of two nodes that have each
-/// other's copy.
+/// Level 1 has a cadence of its own, with checkpoint.mtbf; level 2 is saved for the loss of a
+/// node's storage then, by checkpoint.node-mtbf for each node, and with level 3 for that of two
+/// nodes that have each other's copy.
 ///
-/// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
-/// validation, for the time that is left must do; and the medians of the last saves, for
-/// checkpoint.every=auto: their cost is the time that the run stood still. Times are of one clock that begins with the run. Pure; it reads no clock.
+/// When a run validates, saves and stops, from how long things took. It keeps the longest step,
+/// save and validation, for the time that is left must do; and the medians of the last saves, for
+/// checkpoint.every=auto: their cost is the time that the run stood still. Times are of one clock
+/// that begins with the run. Pure; it reads no clock.
 class Pace {
  public:
   /// `job_end`: when the batch system ends the job; empty: never or unknown.
@@ -69,13 +71,15 @@ class Pace {
   void local_level_ended() { has_local_ = has_copies_ = false; }
   /// There will be no more copies on partners.
   void copies_ended() { has_copies_ = false; }
-  /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
-  /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
+  /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it
+  /// also stands for a save's cost under checkpoint.every=auto; first weights may come from slower
+  /// work.
   void expect_save(Seconds seconds, bool loaded);
 
-  /// Returns what to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
-  /// what is due now, another step and its save might not end before train.max-time, or train.time-margin
-  /// before the job does. A run that stops saves and leaves out the validation.
+  /// Returns what to do after `step`. `asked` is signal or file if someone wants the run to stop.
+  /// Time is up if what is due now, another step and its save might not end before train.max-time,
+  /// or train.time-margin before the job does. A run that stops saves and leaves out the
+  /// validation.
   [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;
 
   /// "a step takes 1.2 s, a save 3.4 s": what the decision to stop rests on.

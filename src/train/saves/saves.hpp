@@ -17,7 +17,8 @@
 
 namespace offstage::train {
 
-/// The checkpoints that a run saves, between its steps or under the next one, told to cadence and listener.
+/// The checkpoints that a run saves, between its steps or under the next one, told to cadence and
+/// listener.
 ///
 /// Levels: is checkpoint.dir; 1, if there is one, node storage; 3, if there is one, copies of 1 on
 ///         other nodes, made behind the run. Saves of 1 and 2 may go on at a time, one of 1 waits
@@ -54,15 +55,16 @@ class Saves {
     return local_.store != nullptr && resume != "auto" && resume != "none" &&
            local_.store->has(resume);
   }
-  /// Loads the newest checkpoint of both levels, or that in `resume` if it is neither "auto" nor "none". Where that was
-  /// not chosen by its age, later ones are passed over.
+  /// Loads the newest checkpoint of both levels, or that in `resume` if it is neither "auto" nor
+  /// "none". Where that was not chosen by its age, later ones are passed over.
   [[nodiscard]] std::optional<checkpoint::Meta> restore(std::string const& resume,
                                                         checkpoint::RunState const& run,
                                                         State const& state,
                                                         checkpoint::OnSubgroup const& on_subgroup);
 
-  /// Whether a save of level 1 may be done after this step. Not while level 2 holds what was passed over, which a restart
-  /// would take instead, nor where it was not chosen by age what the run began at: level 2's save comes first then.
+  /// Whether a save of level 1 may be done after this step. Not while level 2 holds what was passed
+  /// over, which a restart would take instead, nor where it was not chosen by age what the run
+  /// began at: level 2's save comes first then.
   [[nodiscard]] bool may_save_local(std::int64_t step) const noexcept {
     return local_goes_on_ && !global_first_ && step != local_.step;
   }
@@ -86,10 +88,11 @@ class Saves {
   }
   /// Level 2. Returns when the checkpoint is complete.
   void save(checkpoint::Meta const& meta, State const& state, Seconds waited);
-  /// Goes on under what is not forbidden by checkpoint::Staging, until finish(). `waited`: for the state to be
-  /// as it is.
+  /// Goes on under what is not forbidden by checkpoint::Staging, until finish(). `waited`: for the
+  /// state to be as it is.
   void begin(checkpoint::Meta const& meta, State const& state, Seconds waited);
-  /// Level 1. `goes_on`: under the next step, until its update; else the checkpoint is complete when this returns.
+  /// Level 1. `goes_on`: under the next step, until its update; else the checkpoint is complete
+  /// when this returns.
   void save_local(checkpoint::Meta const& meta, State const& state, Seconds waited, bool goes_on);
 
   /// Before an update. Level 1 is complete, and level 2 if it is written; false if nothing became

@@ -73,7 +73,8 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   if (ignored.load()) {
-    // The work is safe and the process is about to end: a late signal must not change its exit code.
+    // The work is safe and the process is about to end: a late signal must not change its exit
+    // code.
     std::signal(SIGUSR1, SIG_IGN);
     std::signal(SIGTERM, SIG_IGN);
     std::signal(SIGINT, SIG_IGN);

@@ -26,8 +26,8 @@ struct ActivationChoice {
   std::string why{};
 };
 
-/// Whether a run whose `train` is settled has room: on the device of rank `rank`, and in host memory
-/// if the room says how much there is.
+/// Whether a run whose `train` is settled has room: on the device of rank `rank`, and in host
+/// memory if the room says how much there is.
 template <class T>
 [[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
                             ActivationRoom const& room);
@@ -39,11 +39,12 @@ template <class T>
                                        int rank, ActivationRoom const& room,
                                        ActivationRates const& given);
 
-/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
-/// (activations::paper_choice) of what fits; where a rate that it needs is not known, the first of
-/// `recompute` and the inputs alone off the device that fits. Nothing fits: the last, for which the
-/// device has the words. What leaves goes to storage as far as host memory has no room, where there
-/// are paths; where there are none, no more leaves than it has room for. Any other value stays.
+/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes
+/// least time by the rule `paper` (activations::paper_choice) of what fits; where a rate that it
+/// needs is not known, the first of `recompute` and the inputs alone off the device that fits.
+/// Nothing fits: the last, for which the device has the words. What leaves goes to storage as far
+/// as host memory has no room, where there are paths; where there are none, no more leaves than it
+/// has room for. Any other value stays.
 template <class T>
 [[nodiscard]] ActivationChoice settle_activations(config::RunConfig const& config,
                                                   state::ShardMap const& map, int rank,

@@ -18,8 +18,8 @@ struct LinkNeeds {
 };
 
 /// For `ranks` ranks on GPUs: with two slots of parameters, the cheapest schedule and activations
-/// that train.schedule and train.activations allow, of what plan.choose=on leaves open the cheapest,
-/// and nothing that takes what is left.
+/// that train.schedule and train.activations allow, of what plan.choose=on leaves open the
+/// cheapest, and nothing that takes what is left.
 [[nodiscard]] LinkNeeds link_needs(config::RunConfig const& config, int ranks);
 
 }  // namespace offstage::train

@@ -42,7 +42,8 @@ struct AttentionChoice {
 /// The shape that a micro-batch of the run has.
 [[nodiscard]] cudnn::AttentionShape attention_shape(config::RunConfig const& config);
 
-/// The facts of a run that is planned: by the shape alone, with this program, on nodes that have cuDNN and H100s.
+/// The facts of a run that is planned: by the shape alone, with this program, on nodes that have
+/// cuDNN and H100s.
 [[nodiscard]] AttentionFacts planned_attention(config::RunConfig const& config);
 
 /// Who computes attention in a run.
@@ -62,11 +63,11 @@ template <class T>
 [[nodiscard]] bool has_attention_room(config::RunConfig config, state::ShardMap const& map,
                                       int rank, ActivationRoom const& room, Bytes workspace);
 
-/// On the device's GPU, which is the calling thread's current one. cuDNN computes attention where all ranks have the same
-/// version and plans, and the device has room for their workspace beside all else that the run takes of it; rank 0 warns
-/// where device.attention=auto has the own kernels for want of that alone, as they give other bits.
-/// T is numerics.dtype; `link`: what device_demand is told of it. Collective. Errors: as choose_attention, as
-/// mpi::AgreedError.
+/// On the device's GPU, which is the calling thread's current one. cuDNN computes attention where
+/// all ranks have the same version and plans, and the device has room for their workspace beside
+/// all else that the run takes of it; rank 0 warns where device.attention=auto has the own kernels
+/// for want of that alone, as they give other bits. T is numerics.dtype; `link`: what device_demand
+/// is told of it. Collective. Errors: as choose_attention, as mpi::AgreedError.
 template <class T>
 [[nodiscard]] RunAttention make_run_attention(config::RunConfig const& config,
                                               mpi::Communicator const& comm,

@@ -12,8 +12,8 @@ namespace offstage::train {
 
 namespace {
 
-/// Of device.kind=auto, where none is emulated. That there are no GPUs is no mistake; that a rank cannot use what is
-/// there, or what others use, may be one.
+/// Of device.kind=auto, where none is emulated. That there are no GPUs is no mistake; that a rank
+/// cannot use what is there, or what others use, may be one.
 bool all_have_gpus(mpi::Communicator const& comm) {
   auto const mine = cuda::find_gpus();
   bool const some = comm.maximum(std::int64_t{mine.count}) > 0;

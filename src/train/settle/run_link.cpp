@@ -87,7 +87,8 @@ LinkChoice through_mpi(config::CommBackend asked, LinkFacts const& facts) {
                           why)};
 }
 
-/// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two bytes for each rank.
+/// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two
+/// bytes for each rank.
 void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::byte> buffer) {
   std::vector<Slice> parts;
   for (int rank = 0; rank < link.size(); ++rank) {

@@ -39,8 +39,8 @@ struct LinkChoice {
 /// Errors: UsageError: comm.backend=nccl cannot be; names the reason and the remedy.
 [[nodiscard]] LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts);
 
-/// The same for a run that is planned, on this program and on nodes whose ranks have GPUs of their own unless the
-/// device is emulated.
+/// The same for a run that is planned, on this program and on nodes whose ranks have GPUs of their
+/// own unless the device is emulated.
 [[nodiscard]] LinkChoice plan_link(config::RunConfig const& config, int ranks, int ranks_per_node);
 
 /// How the ranks of a run pass layers on.
@@ -49,10 +49,11 @@ struct RunLink {
   std::string text;  ///< as LinkChoice's
 };
 
-/// `gpu`: this rank's; `comm` outlives the link. NCCL has connected all ranks on return; what it has taken of the device
-/// and a margin, but not more than is expected if it took no more (if it did, rank 0 warns), is set aside there and the
-/// link's device_bytes(). Collective. Errors: as choose_link, as mpi::AgreedError; nccl::NcclError; UsageError, as
-/// mpi::AgreedError: the device has no room for that; names what helps.
+/// `gpu`: this rank's; `comm` outlives the link. NCCL has connected all ranks on return; what it
+/// has taken of the device and a margin, but not more than is expected if it took no more (if it
+/// did, rank 0 warns), is set aside there and the link's device_bytes(). Collective. Errors: as
+/// choose_link, as mpi::AgreedError; nccl::NcclError; UsageError, as mpi::AgreedError: the device
+/// has no room for that; names what helps.
 [[nodiscard]] RunLink make_run_link(config::CommBackend asked, mpi::Communicator const& comm,
                                     device::Device& device,
                                     std::optional<topology::VisibleGpu> const& gpu,

@@ -18,9 +18,9 @@ namespace offstage::train {
 /// "7 in a step, each layer once, in place of 26 (parameters.sharding=zero2)"; empty for none.
 [[nodiscard]] std::string describe_gathers(config::RunConfig const& config, int ranks);
 
-/// Settles parameters.sharding=auto where no plan did: zero2 if parameters live on the device and all
-/// else has room beside them, whole, by a configuration that is settled otherwise. Where nobody told
-/// how much memory a GPU has: zero3. T is numerics.dtype.
+/// Settles parameters.sharding=auto where no plan did: zero2 if parameters live on the device and
+/// all else has room beside them, whole, by a configuration that is settled otherwise. Where nobody
+/// told how much memory a GPU has: zero3. T is numerics.dtype.
 template <class T>
 void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
                      ActivationRoom const& room);
