@@ -154,14 +154,11 @@ void set_parameter_home(RunConfig& config, std::string const& text) {
 
 void set_parameter_sharding(RunConfig& config, std::string const& text) {
   using parameters::Sharding;
-  if (text == "zero1") {
-    throw UsageError{
-        "zero1 would add up whole gradients on each rank before ranks exchange them, so their bits "
-        "would change with the number of ranks; zero2 keeps parameters whole alike"};
-  }
   config.sharding_is_open = text == "auto";
-  config.sharding = choice<Sharding>(
-      text, {{"auto", Sharding::zero3}, {"zero3", Sharding::zero3}, {"zero2", Sharding::zero2}});
+  config.sharding = choice<Sharding>(text, {{"auto", Sharding::zero3},
+                                            {"zero3", Sharding::zero3},
+                                            {"zero2", Sharding::zero2},
+                                            {"zero1", Sharding::zero1}});
 }
 
 void set_device_chunk(RunConfig& config, std::string const& text) {

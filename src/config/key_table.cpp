@@ -348,10 +348,11 @@ constexpr std::array keys{
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
         "ahead of use; auto: as plan.choose=on decides",
         set_parameter_home},
-    Key{"parameters.sharding", "auto|zero3|zero2", "zero3",
+    Key{"parameters.sharding", "auto|zero3|zero2|zero1", "zero3",
         "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "
-        "zero2: for a step, so that it is gathered once; auto: zero2 where the device has room, or "
-        "as plan.choose=on decides",
+        "zero2: for a step, so that it is gathered once; zero1: likewise, and gradients stay whole "
+        "there until a block of numerics.sum-block is summed, which it needs; auto: zero1 or zero2 "
+        "where the device has room, or as plan.choose=on decides",
         set_parameter_sharding},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",

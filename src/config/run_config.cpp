@@ -215,14 +215,37 @@ void validate_parameters(RunConfig const& config) {
         "parameters.home=storage keeps the working copy on storage, but there is no tiers.path; "
         "give one, or use parameters.home=host"};
   }
-  if (config.sharding == parameters::Sharding::zero2 && !config.home_is_open &&
+  if (parameters::stay_whole(config.sharding) && !config.home_is_open &&
       config.parameter_home != parameters::Home::device) {
     throw UsageError{fmt::format(
-        "parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home={} "
+        "parameters.sharding={} keeps whole parameters on the device, but parameters.home={} "
         "brings them there layer by layer; use parameters.home=device, or "
         "parameters.sharding=zero3",
+        parameters::name_of(config.sharding),
         config.parameter_home == parameters::Home::host ? "host" : "storage")};
   }
+}
+
+void validate_sums(RunConfig const& config) {
+  require_at_least<std::int64_t>("numerics.sum-block", config.numerics.sum_block, 1,
+                                 "; 1 adds gradients one after the other");
+  std::int64_t const all = config.train.global_batch / config.train.micro_batch;
+  std::int64_t const block = config.numerics.sum_block;
+  if (config.sharding != parameters::Sharding::zero1 || (block > 1 && block < all)) {
+    return;
+  }
+  throw UsageError{
+      all < 3
+          ? fmt::format("parameters.sharding=zero1 has each rank sum whole gradients of blocks of "
+                        "micro-batches, but train.global-batch={} has {}; use "
+                        "parameters.sharding=zero2",
+                        config.train.global_batch, all)
+          : fmt::format(
+                "parameters.sharding=zero1 has each rank sum whole gradients of a block of "
+                "micro-batches, so that their order must say where blocks end; "
+                "numerics.sum-block={} must be from 2 to {}, less than the {} of a step, or "
+                "use parameters.sharding=zero2",
+                block, all - 1, all)};
 }
 
 /// Refuses values that only the plan can settle, if there is no plan.
@@ -293,12 +316,11 @@ void validate(RunConfig const& config) {
   require_used(config.optimizer, config.settings);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
-  require_at_least<std::int64_t>("numerics.sum-block", config.numerics.sum_block, 1,
-                                 "; 1 adds gradients one after the other");
   validate_places(config);
   validate_storage(config.paths, config.storage);
   validate_activations(config);
   validate_parameters(config);
+  validate_sums(config);
   validate(config.device);
   if (!config.plan.choose) {
     (void)splits_parameters(config);

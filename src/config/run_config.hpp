@@ -124,7 +124,7 @@ struct LossScaleRules {
 struct NumericsConfig {
   DType dtype{};  ///< type of working copy, activations and gradients
   bool accumulate_fp32{};
-  std::int64_t sum_block = 1;  ///< numerics.sum-block (sums.hpp)
+  std::int64_t sum_block = 1;  ///< numerics.sum-block
   LossScaleRules loss_scale;   ///< rules for fp16
 };
 

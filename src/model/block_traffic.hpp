@@ -58,7 +58,7 @@ class BlockTraffic {
 
 /// The parts that leave in a forward, in type T.
 template <class T>
-[[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Dims const& dims,
-                                                            BlockRing const& ring);
+[[nodiscard]] std::vector<state::LeavingPart> leaving_parts_of(Dims const& dims,
+                                                               BlockRing const& ring);
 
 }  // namespace offstage::model

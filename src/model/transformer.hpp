@@ -94,8 +94,8 @@ class Transformer {
   // order. The bits are the same: a sink that adds its gradients round by round within a block, the
   // head and the embedding makes the same additions.
   /// Runs all micro-batches of this rank in a step, from their tokens to the head's input. `rounds`
-  /// is the step's number of rounds: the number of batches, or one more on a rank that is idle in
-  /// the last round.
+  /// is the step's number of rounds: the number of batches, or more on a rank that is idle in
+  /// the last ones.
   void forward(std::span<data::TokenBatch const> batches, int rounds,
                state::ParameterSource<T>& source);
   /// Returns the loss of each micro-batch, as forward's. The sink gets the head's gradients of all

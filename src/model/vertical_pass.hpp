@@ -114,6 +114,9 @@ class Vertical {
           hand_on(work_.head_layer(), to, sink);
         }
       }
+      for (int g = count_; g + 1 < rounds_; ++g) {
+        hand_on(work_.head_layer(), {}, sink);
+      }
     }
     return work_.losses(count_);
   }

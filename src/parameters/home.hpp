@@ -14,11 +14,20 @@ enum class Home {
 };
 
 /// parameters.sharding: how long a layer that ranks have gathered on their devices stays whole
-/// there, by the names of ZeRO's stages. Gradients and the optimizer state are always sharded.
+/// there, by the names of ZeRO's stages. The optimizer state is always sharded.
 enum class Sharding {
   zero3,  ///< for one use: the next one gathers it again
   zero2,  ///< for a step: parameters are whole on each device
+  zero1,  ///< likewise, and gradients are whole there until a block of micro-batches is summed
 };
+
+/// Whether parameters are whole on each device for a step.
+[[nodiscard]] constexpr bool stay_whole(Sharding sharding) {
+  return sharding != Sharding::zero3;
+}
+[[nodiscard]] constexpr char const* name_of(Sharding sharding) {
+  return sharding == Sharding::zero3 ? "zero3" : (sharding == Sharding::zero2 ? "zero2" : "zero1");
+}
 
 /// What decides how far layers are brought ahead of use. It changes times, never bits.
 struct DepthDemand {

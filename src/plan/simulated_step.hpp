@@ -126,6 +126,8 @@ class SimulatedSteps {
   [[nodiscard]] std::int64_t activation_block(std::size_t layer) const;
   // Gradients
   Task gradient(Round& round, Handed handed);
+  /// A layer's gradient is added to the sum of the row at hand.
+  void stays_whole(Round& round, Handed const& handed);
   Task spill(Round& round, std::int64_t key, bool is_new, bool is_last);
   void end_of_gradient(Round& round);
   // Updates
@@ -144,10 +146,16 @@ class SimulatedSteps {
 
   /// Number of ranks that have a micro-batch in the round.
   [[nodiscard]] std::int64_t active(std::int64_t round) const {
-    return std::clamp<std::int64_t>(work_.micro_batches - round * work_.ranks, 1, work_.ranks);
+    std::int64_t const first = round / work_.row * work_.row * work_.ranks + round % work_.row;
+    return std::clamp<std::int64_t>(ceil_div(work_.micro_batches - first, work_.row), 1,
+                                    work_.ranks);
   }
   /// Number of blocks' sums that are added to a total in the round.
   [[nodiscard]] double blocks_ended(std::int64_t round) const;
+  /// Whether gradients, or sums of them, go to the ranks in it.
+  [[nodiscard]] bool exchanges(std::int64_t round) const {
+    return (round + 1) % work_.row == 0 || last(round);
+  }
   [[nodiscard]] bool last(std::int64_t round) const { return round + 1 == work_.rounds; }
   [[nodiscard]] SubgroupWork const& subgroup(std::int64_t key) const {
     return work_.subgroups[index(key)];

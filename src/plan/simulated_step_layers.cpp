@@ -153,14 +153,30 @@ double SimulatedSteps::blocks_ended(std::int64_t round) const {
   return static_cast<double>(ended(before + active(round)) - ended(before));
 }
 
+// What the device adds there counts for nothing beside what it computes.
+void SimulatedSteps::stays_whole(Round& round, Handed const& handed) {
+  if (handed.read) {
+    handed.read->set();
+  } else {
+    gradient_places_.give();
+  }
+  --round.layers_left;
+  end_of_gradient(round);
+}
+
 Task SimulatedSteps::gradient(Round& round, Handed handed) {
   LayerWork const& work = work_.layers[handed.layer];
   std::int64_t const number = handed.round;
-  auto const element = static_cast<double>(work_.working_bytes);
+  if (!exchanges(number)) {
+    stays_whole(round, handed);
+    co_return;
+  }
+  bool const first = number < work_.row;
+  auto const element = static_cast<double>(work_.exchanged_bytes());
   auto const sum = static_cast<double>(work_.gradient_bytes);
   auto const [from, to] = keys(work);
   bool const staged = gathers() && !schedule_.direct;
-  auto const sources = static_cast<double>(active(number));
+  auto const sources = static_cast<double>(active(number / work_.row * work_.row));
   double leaving = staged ? element * static_cast<double>(work.elements) : 0.0;
   double summed = 0.0, taken = 0.0, brought = 0.0;
   for (std::int64_t key = from; key < to; ++key) {
@@ -171,7 +187,7 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
       continue;
     }
     leaving += staged ? 0.0 : element * elements * sources;
-    summed += elements * (sources * (element + 2.0 * sum) - (number == 0 ? sum : 0.0) +
+    summed += elements * (sources * (element + 2.0 * sum) - (first ? sum : 0.0) +
                           3.0 * sum * blocks_ended(number));
     summed += last(number) ? elements * sum : 0.0;
     brought += last(number) && stays_[index(key)] != 0 ? sum * elements : 0.0;
@@ -198,7 +214,7 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
     for (std::int64_t key = to - 1; key >= from; --key) {
       if (subgroup(key).begin >= work.begin) {  // its lowest layer: it is complete
         ++round.writes_left;
-        time_.start(spill(round, key, work_.vertical || number == 0, last(number)));
+        time_.start(spill(round, key, work_.vertical || first, last(number)));
       }
     }
   }

@@ -84,9 +84,9 @@ class Least {
            (work_.vertical ? 0.0 : rounds() * leaving_);
   }
   [[nodiscard]] double to_host() const {
-    auto const gradient = static_cast<double>(work_.working_bytes);
-    double const leaves =
-        rest(waiting_ + resident_, static_cast<double>(schedule_.held)) * gradient * rounds();
+    auto const gradient = static_cast<double>(work_.exchanged_bytes());
+    double const leaves = rest(waiting_ + resident_, static_cast<double>(schedule_.held)) *
+                          gradient * static_cast<double>(work_.exchanges());
     double tensors = rounds() * leaving_;
     if (work_.vertical) {
       auto const blocks = (work_.layers.size() - 2) / work_.layers_per_block;
@@ -109,7 +109,7 @@ class Least {
     double const stays = static_cast<double>(schedule_.gradients_cached) * largest_ +
                          static_cast<double>(schedule_.held);
     return static_cast<double>(work_.bytes_of_extents()) * rest(waiting_ + resident_, stays) *
-           (work_.vertical ? 1.0 : rounds());
+           (work_.vertical ? 1.0 : static_cast<double>(work_.exchanges()));
   }
   [[nodiscard]] double read() const {
     bool const stored = schedule_.home == ParameterHome::storage;

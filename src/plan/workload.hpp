@@ -55,9 +55,15 @@ struct Workload {
   Bytes extent_bytes = 0;    ///< per element of the gradient's extents; 0: the same
   /// Micro-batches in a block of sums (update::SumBlocks); 0: one level.
   std::int64_t sum_block = 0;
+  /// Micro-batches in a row that a rank runs and whose gradients it sums whole. Their sums go to
+  /// the ranks in the row's last round.
+  std::int64_t row = 1;
   /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
   std::optional<WaitingWork> vertical{};
 
+  /// Rounds whose gradients, or sums of them, go to the ranks.
+  [[nodiscard]] std::int64_t exchanges() const { return ceil_div(rounds, row); }
+  [[nodiscard]] Bytes exchanged_bytes() const { return row > 1 ? gradient_bytes : working_bytes; }
   [[nodiscard]] Bytes bytes_of_extents() const {
     return extent_bytes > 0 ? extent_bytes : gradient_bytes;
   }

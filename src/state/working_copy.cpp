@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::state {
@@ -66,10 +67,10 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device&
   if (map.ranks() > 1) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       std::int64_t const shared = i + 1 < slots_.size() ? sizes_.usual : sizes_.large;
-      slots_[i].buffer =
-          device.allocate(bytes_of<T>(keeps_ ? map.gathered_elements(static_cast<int>(i)) : shared),
-                          keeps_ ? "a gathered layer, which stays (parameters.sharding=zero2)"
-                                 : "a gathered layer");
+      slots_[i].buffer = device.allocate(
+          bytes_of<T>(keeps_ ? map.gathered_elements(static_cast<int>(i)) : shared),
+          keeps_ ? "a gathered layer, which stays (parameters.sharding=zero2 or zero1)"
+                 : "a gathered layer");
     }
     if (link.route() != Route::in_place) {
       gathering_ = device.make_stream("parameters from ranks");
@@ -196,8 +197,6 @@ void WorkingCopy<T>::write(std::int64_t begin, std::span<T const> values) {
   }
 }
 
-template class WorkingCopy<float>;
-template class WorkingCopy<bfloat16>;
-template class WorkingCopy<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, WorkingCopy)
 
 }  // namespace offstage::state

@@ -1,5 +1,6 @@
 #include "config/run_config.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -241,6 +242,33 @@ TEST(RunConfig, WholeParametersNeedToLiveOnTheDevice) {
   EXPECT_THAT(with(parameters::Home::host, false),
               AllOf(HasSubstr("parameters.sharding=zero2"), HasSubstr("parameters.home=host"),
                     HasSubstr("parameters.home=device, or parameters.sharding=zero3")));
+  // Before a block that is missing: no block would help.
+  EXPECT_THAT(error_after([](RunConfig& c) {
+                c.parameter_home = parameters::Home::host;
+                c.sharding = parameters::Sharding::zero1;
+              }),
+              AllOf(HasSubstr("parameters.sharding=zero1"), HasSubstr("parameters.home=host")));
+}
+
+TEST(RunConfig, WholeGradientsNeedBlocksOfMicroBatches) {
+  auto const with = [](std::int64_t block, std::int64_t global_batch) {
+    return error_after([&](RunConfig& c) {
+      c.train.micro_batch = 2;
+      c.train.global_batch = global_batch;
+      c.numerics.sum_block = block;
+      c.sharding = parameters::Sharding::zero1;
+    });
+  };
+  EXPECT_EQ(with(2, 12), "no error");
+  EXPECT_EQ(with(5, 12), "no error");
+  for (int const block : {1, 6, 7}) {
+    EXPECT_THAT(with(block, 12),
+                AllOf(HasSubstr("parameters.sharding=zero1"),
+                      HasSubstr(fmt::format("numerics.sum-block={} must be from 2 to 5", block)),
+                      HasSubstr("or use parameters.sharding=zero2")));
+  }
+  EXPECT_THAT(with(2, 4), HasSubstr("train.global-batch=4 has 2; use parameters.sharding=zero2"));
+  EXPECT_THAT(with(0, 12), HasSubstr("numerics.sum-block=0 must be 1 or more"));
 }
 
 TEST(RunConfig, OnlyTheHostDeviceIsEmulated) {

@@ -174,8 +174,8 @@ class Parameters(OffstageTest):
     def test_parameters_that_do_not_live_on_the_device_cannot_stay_whole_there(self):
         result = self.train("run", "parameters.home=host", "parameters.sharding=zero2", expect=64)
         self.assertIn("parameters.sharding=zero2 keeps whole parameters on the device, but parameters.home=host", result.err)
-        result = self.train("run", "parameters.sharding=zero1", expect=64)
-        self.assertIn("with the number of ranks; zero2 keeps parameters whole alike", result.err)
+        result = self.train("run", "parameters.home=host", "parameters.sharding=zero1", expect=64)
+        self.assertIn("parameters.sharding=zero1 keeps whole parameters on the device, but parameters.home=host", result.err)
 
     def test_storage_without_a_path_is_refused(self):
         result = self.train("run", "parameters.home=storage", expect=64)

@@ -49,6 +49,62 @@ class SumBlock(OffstageTest):
                     self.assert_same_state(base, "run")
                 shutil.rmtree(self.folder / "run")
 
+    # Where each rank sums whole gradients of its blocks: two ranks have two blocks each, three and four have idle ones.
+    def test_shardings_leave_the_bits_of_blocks_as_they_are(self):
+        for dtype in ["numerics.dtype=bf16"], ["numerics.dtype=fp16", "numerics.accumulate=16bit"]:
+            base = f"base-{dtype[0][15:]}"
+            self.train(base, *BLOCKS, *dtype)
+            for ranks, options in (
+                    (1, ["parameters.sharding=zero1"]),
+                    (1, ["parameters.sharding=zero1", LINK, self.path(), "tiers.host-memory=60MB"]),
+                    (2, ["parameters.sharding=zero1"]),
+                    (2, ["parameters.sharding=zero1", LINK, "update.overlap=on"]),
+                    (2, ["parameters.sharding=zero1", "train.schedule=vertical"]),
+                    (3, ["parameters.sharding=zero1", "train.schedule=vertical", LINK]),
+                    (4, ["parameters.sharding=zero3"]),
+                    (4, ["parameters.sharding=zero2", LINK]),
+                    (4, ["parameters.sharding=zero1"]),
+                    (4, ["parameters.sharding=zero1", "train.schedule=vertical", LINK, "model.tied-head=true"]),
+                    (4, ["parameters.sharding=zero1", LINK, self.path(), "update.gradients=flush-fp32"])):
+                with self.subTest(dtype=dtype, ranks=ranks, options=options):
+                    tied = [option for option in options if option.startswith("model.")]
+                    if tied:
+                        self.train("tied", *BLOCKS, *dtype, *tied)
+                    result = self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
+                    self.assert_same_state("tied" if tied else base, "run")
+                    self.assertEqual("parameters.sharding=zero1" in options,
+                                     "numerics.sum-block=3), each by one rank, whole (parameters.sharding=zero1)" in result.out)
+                shutil.rmtree(self.folder / "run")
+                shutil.rmtree(self.folder / "tied", ignore_errors=True)
+
+    def test_a_run_goes_on_with_another_sharding_and_other_ranks(self):
+        self.train("run", *BLOCKS, "train.steps=1", "optimizer.warmup-steps=0", "parameters.sharding=zero1", ranks=2)
+        self.train("all-again", *BLOCKS, "train.steps=1", "optimizer.warmup-steps=0")
+        self.assert_same_state("all-again", "run")
+        for ranks, sharding in (4, "zero1"), (2, "zero2"):
+            shutil.copytree(self.folder / "run", self.folder / f"on-{sharding}")
+            self.train(f"on-{sharding}", *BLOCKS, "train.steps=2", "optimizer.warmup-steps=0", f"parameters.sharding={sharding}", ranks=ranks)
+        self.assert_same_state("on-zero1", "on-zero2")
+
+    def test_whole_gradients_without_blocks_are_refused(self):
+        for block, right in (1, "must be from 2 to 9"), (10, "must be from 2 to 9"):
+            result = self.train("run", *MODEL, f"numerics.sum-block={block}", "parameters.sharding=zero1", ranks=2, expect=64)
+            self.assertIn("parameters.sharding=zero1 has each rank sum whole gradients of a block", result.err)
+            self.assertIn(f"numerics.sum-block={block} {right}, less than the 10 of a step, or use parameters.sharding=zero2", result.err)
+
+    def test_ranks_without_a_block_are_told_once(self):
+        zero1 = [*BLOCKS, "train.steps=2", "optimizer.warmup-steps=0", "parameters.sharding=zero1"]
+        warned = self.train("idle", *zero1, "numerics.sum-block=5", ranks=3).err
+        self.assertEqual(warned.count("the 10 micro-batches of a step are 2 blocks of 5 (numerics.sum-block), so 1 of 3 ranks stay idle; "
+                                      "numerics.sum-block=3 has work for all"), 1, warned)
+        self.assertNotIn("stay idle", self.train("busy", *zero1, ranks=3).err)
+
+    def test_auto_keeps_gradients_whole_where_every_rank_has_a_block(self):
+        options = [*MODEL, "train.global-batch=8", "numerics.sum-block=2", "parameters.sharding=auto", "train.steps=1",
+                   "optimizer.warmup-steps=0"]
+        self.assertIn("(parameters.sharding=zero1)", self.train("roomy", *options, "device.memory=256MiB", ranks=2).out)
+        self.assertIn("(parameters.sharding=zero2)", self.train("idle", *options, "numerics.sum-block=5", "device.memory=256MiB", ranks=2).out)
+
     def test_a_run_that_goes_on_with_another_block_is_told(self):
         self.train("run", *BLOCKS, "train.steps=1", "optimizer.warmup-steps=0")
         result = self.train("run", *MODEL, "numerics.sum-block=2", "train.steps=2", "optimizer.warmup-steps=0")

@@ -53,6 +53,21 @@ TEST(Sharding, AStepGathersALayerForEachUseOrOnce) {
   EXPECT_EQ(describe_gathers(config, 1), "");
 }
 
+TEST(Sharding, WarnsOfRanksThatHaveNoBlock) {
+  auto config = small();
+  config.sharding = Sharding::zero1;
+  config.numerics.sum_block = 6;
+  EXPECT_EQ(warning_of_idle_ranks(config, 2), "");
+  EXPECT_NE(warning_of_idle_ranks(config, 4).find(
+                "are 2 blocks of 6 (numerics.sum-block), so 2 of 4 ranks stay idle; "
+                "numerics.sum-block=3 has work for all"),
+            std::string::npos)
+      << warning_of_idle_ranks(config, 4);
+  EXPECT_EQ(warning_of_idle_ranks(config, 8).find("has work for all"), std::string::npos);
+  config.sharding = Sharding::zero2;
+  EXPECT_EQ(warning_of_idle_ranks(config, 4), "");
+}
+
 TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   auto config = small();
   state::ShardMap const map{state::layers_of(config.model), 2};
@@ -77,6 +92,12 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   EXPECT_EQ(settled(0), Sharding::zero2) << "no limit";
   EXPECT_EQ(settled(0, 2, Home::device, config::DeviceKind::cuda), Sharding::zero3) << "not known";
   EXPECT_EQ(settled(0, 1), Sharding::zero3) << "nothing is gathered";
+  config.numerics.sum_block = 6;
+  EXPECT_EQ(settled(0), Sharding::zero1) << "a block for each rank";
+  EXPECT_EQ(settled(least), Sharding::zero2) << "no room for whole gradients";
+  config.numerics.sum_block = 4;
+  EXPECT_EQ(settled(0), Sharding::zero2) << "three blocks, one of two ranks would be idle";
+  config.numerics.sum_block = 1;
   EXPECT_EQ(settled(0, 2, Home::host), Sharding::zero3);
 }
 

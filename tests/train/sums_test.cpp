@@ -55,5 +55,27 @@ TEST(Sums, OfBlocksTakeAsMuchAgainWhereTheyWait) {
   EXPECT_EQ(demand(4, 12).exchange_bytes - exchange, exchange - demand(1, 0).exchange_bytes);
 }
 
+TEST(Sums, OfWholeBlocksWaitOnTheDeviceAndTakeNoMoreElsewhere) {
+  auto config = small(4);
+  config.sharding = parameters::Sharding::zero1;
+  EXPECT_EQ(describe_sums(config),
+            "3 blocks of 4 micro-batches (numerics.sum-block=4), each by one rank, whole "
+            "(parameters.sharding=zero1)");
+  EXPECT_EQ(dealt(config, 2).count(), 8) << "two turns of blocks of four";
+  EXPECT_EQ(dealt(small(4), 2).count(), 6) << "one by one";
+  EXPECT_EQ(extent_sum_bytes<bfloat16>(config), 4);
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  Bytes all = 0;
+  for (auto const& layer : map.layers()) {
+    all += 4 * layer.padded_elements();
+  }
+  auto const bytes = [&](config::RunConfig const& of) {
+    return gradient_device_bytes<bfloat16>(of, map, 0, state::Route::staged);
+  };
+  EXPECT_EQ(bytes(config) - bytes(small(4)), all);
+  config.numerics.accumulate_fp32 = false;
+  EXPECT_EQ(bytes(config) - bytes(small(4)), all / 2);
+}
+
 }  // namespace
 }  // namespace offstage::train

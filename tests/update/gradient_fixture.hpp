@@ -19,6 +19,8 @@
 #include "state/link_support.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_gradients.hpp"
+#include "update/gradients/block_rounds.hpp"
 
 namespace offstage::update {
 
@@ -41,6 +43,7 @@ struct Place {
   bool sums_there = false;  ///< and then for the sums of the others
   bool in_layers = false;   ///< all rounds of a layer come before the next layer
   int sum_block = 0;        ///< SumBlocks::size
+  bool whole = false;       ///< ranks sum whole gradients of these blocks (BlockGradients)
   bool of_a_block = false;  ///< all layers but the first and the last are one block's
   /// Where given, makes the accumulator's device of the emulated one.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap{};
@@ -57,7 +60,8 @@ class GradientFixture {
       : comm_{std::move(comm)}, place_{place} {
     GradientSettings settings;
     settings.accumulate_fp32 = place.fp32;
-    settings.blocks = {place.sum_block};
+    settings.blocks = {place.whole ? 0 : place.sum_block};
+    int const planes_there = settings.blocks.planes();
     settings.layer_sums = place.in_layers;
     auto const planes = static_cast<std::size_t>(settings.extent_planes());
     settings.accumulated = make_tiers(planes * (place.fp32 ? sizeof(float) : sizeof(T)),
@@ -67,13 +71,19 @@ class GradientFixture {
     }
     settings.trace = place.trace;
     settings.host_sum_rate = place.emulation.host_sum;
-    accumulator_.emplace(map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
+    if (place.whole) {
+      accumulator_ = make_block_gradients<T>(map_, *link_, *device_, *stream_, subgroups_,
+                                             std::move(settings), place.sum_block);
+    } else {
+      accumulator_ = std::make_unique<GradientAccumulator<T>>(map_, *link_, *device_, *stream_,
+                                                              subgroups_, std::move(settings));
+    }
     accumulator_->set_receiver(place.receiver);
     if (place.held_room > 0) {
       bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
-      held_ = std::make_unique<HeldGradients>(
-          *device_, place.held_room, place.fp32 ? sizeof(float) : sizeof(T), subgroups_, nullptr,
-          made_there ? SumBlocks{place.sum_block}.planes() : 1);
+      held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
+                                              place.fp32 ? sizeof(float) : sizeof(T), subgroups_,
+                                              nullptr, made_there ? planes_there : 1);
       accumulator_->set_held(held_.get());
     }
   }
@@ -87,10 +97,10 @@ class GradientFixture {
       rounds_in_layers();
       return;
     }
-    for (int g = 0; g < micro_batches; g += comm_.size()) {
-      int const active = std::min(comm_.size(), micro_batches - g);
-      round(active, g + active == micro_batches,
-            [&](int layer) { return gradient_of<T>(g + comm_.rank(), layer); });
+    for (std::int64_t number = 0; number < dealt_.count(); ++number) {
+      round(dealt_.round(number).active, number + 1 == dealt_.count(), [&](int layer) {
+        return gradient_of<T>(static_cast<int>(*dealt_.micro_batch(number, comm_.rank())), layer);
+      });
     }
   }
   void rounds_in_layers() {
@@ -99,10 +109,11 @@ class GradientFixture {
     auto const order = place_.of_a_block ? std::vector<Together>{{4}, {3, 2, 1}, {0}}
                                          : std::vector<Together>{{4}, {3}, {2}, {1}, {0}};
     for (Together const& together : order) {
-      for (int g = comm_.rank(); g < micro_batches + comm_.rank(); g += comm_.size()) {
+      for (std::int64_t number = 0; number < dealt_.count(); ++number) {
+        auto const mine = dealt_.micro_batch(number, comm_.rank());
         for (int const layer : together) {
-          bring(layer, g < micro_batches ? gradient_of<T>(g, layer) : std::vector<T>{},
-                layer == 0 && g + comm_.size() >= micro_batches + comm_.rank());
+          bring(layer, mine ? gradient_of<T>(static_cast<int>(*mine), layer) : std::vector<T>{},
+                layer == 0 && number + 1 == dealt_.count());
         }
       }
     }
@@ -160,8 +171,8 @@ class GradientFixture {
     return all;
   }
 
-  GradientAccumulator<T>& operator*() { return *accumulator_; }
-  GradientAccumulator<T>* operator->() { return &*accumulator_; }
+  StepGradients<T>& operator*() { return *accumulator_; }
+  StepGradients<T>* operator->() { return accumulator_.get(); }
   [[nodiscard]] MemoryTiers& accumulated() { return *accumulated_; }
   [[nodiscard]] MemoryTiers& flushed() { return *flushed_; }
   [[nodiscard]] std::vector<state::Subgroup> const& subgroups() const { return subgroups_; }
@@ -226,6 +237,7 @@ class GradientFixture {
 
   mpi::Communicator comm_;
   Place place_;
+  BlockRounds dealt_{micro_batches, comm_.size(), place_.whole ? place_.sum_block : 1};
   state::ShardMap map_{layout_here(), comm_.size()};
   std::vector<state::Subgroup> subgroups_ =
       state::subgroups_of(map_, comm_.rank(), place_.subgroup_chunks* chunk_elements);
@@ -240,7 +252,7 @@ class GradientFixture {
   std::size_t turn_ = 0;
   std::array<std::vector<T>, 2> brought_;  ///< what the accumulator may read until it ends
   std::unique_ptr<HeldGradients> held_;
-  std::optional<GradientAccumulator<T>> accumulator_;
+  std::unique_ptr<StepGradients<T>> accumulator_;
 };
 
 }  // namespace offstage::update

@@ -36,7 +36,7 @@ std::string text_of(Home home) {
   return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
 }
 std::string text_of(Sharding sharding) {
-  return sharding == Sharding::zero2 ? "zero2" : "zero3";
+  return parameters::name_of(sharding);
 }
 std::string text_of(config::LayerSchedule schedule) {
   return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
@@ -87,7 +87,7 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   if (leaves_home(config)) {
     words.push_back(fmt::format("parameters.home={}", text_of(chosen.home)));
   }
-  if (leaves_sharding(config) && chosen.sharding == Sharding::zero2) {
+  if (leaves_sharding(config) && chosen.sharding != Sharding::zero3) {
     words.push_back(fmt::format("parameters.sharding={}", text_of(chosen.sharding)));
   }
   if (leaves_schedule(config)) {

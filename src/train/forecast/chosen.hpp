@@ -26,7 +26,7 @@ struct Chosen {
 void take(config::RunConfig& config, Chosen const& chosen);
 
 /// "parameters.home=host, train.schedule=vertical, ..."; keys that `config` leaves to the plan alone,
-/// parameters.sharding where it is zero2.
+/// parameters.sharding where it is not zero3.
 [[nodiscard]] std::string describe(Chosen const& chosen, config::RunConfig const& config);
 
 /// Whether a key of them is left to the plan.

@@ -10,13 +10,16 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
 
 namespace offstage::train {
 namespace {
@@ -192,7 +195,7 @@ std::vector<Home> Search<T>::homes() const {
   if (!leaves_home(config_)) {
     return {config_.parameter_home};
   }
-  if (config_.sharding == Sharding::zero2) {
+  if (parameters::stay_whole(config_.sharding)) {
     return {Home::device};
   }
   std::vector<Home> homes{Home::device, Home::host};
@@ -208,7 +211,13 @@ std::vector<Sharding> Search<T>::shardings(Home home) const {
     return {config_.sharding};
   }
   bool const gathers = home == Home::device && map_.ranks() > 1;
-  return gathers ? std::vector{Sharding::zero2, Sharding::zero3} : std::vector{Sharding::zero3};
+  if (!gathers) {
+    return {Sharding::zero3};
+  }
+  if (zero1_keeps_ranks_busy(config_, map_.ranks())) {
+    return {Sharding::zero1, Sharding::zero2, Sharding::zero3};
+  }
+  return {Sharding::zero2, Sharding::zero3};
 }
 
 template <class T>
@@ -216,8 +225,7 @@ std::vector<config::LayerSchedule> Search<T>::schedules() const {
   if (!leaves_schedule(config_)) {
     return {config_.train.schedule};
   }
-  auto const rounds =
-      ceil_div(config_.train.global_batch / config_.train.micro_batch, map_.ranks());
+  auto const rounds = dealt(config_, map_.ranks()).count();
   bool const several = rounds > 1 && rounds <= most_together;
   return several ? std::vector{config::LayerSchedule::horizontal, config::LayerSchedule::vertical}
                  : std::vector{config::LayerSchedule::horizontal};
@@ -507,14 +515,7 @@ Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& m
   return Search<T>{config, map, room, false}.first();
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                             \
-  template Choice choose_configuration<T>(config::RunConfig const&, state::ShardMap const&, \
-                                          ActivationRoom const&);                           \
-  template Chosen first_that_fits<T>(config::RunConfig const&, state::ShardMap const&,      \
-                                     ActivationRoom const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, choose_configuration)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, first_that_fits)
 
 }  // namespace offstage::train

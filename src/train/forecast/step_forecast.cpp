@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "model/block.hpp"
 #include "model/block_traffic.hpp"
 #include "model/dims.hpp"
@@ -176,7 +177,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   if (vertical) {
     work.vertical = waiting_work<T>(config);
   } else {
-    for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
+    for (state::LeavingPart const& part : model::leaving_parts_of<T>(dims, ring)) {
       work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
     }
   }
@@ -187,14 +188,16 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
                                                   resident_elements(config, map, facts.rank))) {
     work.subgroups.push_back({subgroup.begin, subgroup.size, subgroup.resident});
   }
-  work.micro_batches = config.train.global_batch / config.train.micro_batch;
-  work.rounds = ceil_div(work.micro_batches, map.ranks());
-  work.ranks = map.ranks();
+  auto const rounds = dealt(config, map.ranks());
+  work.micro_batches = rounds.micro_batches;
+  work.rounds = rounds.count();
+  work.ranks = rounds.ranks;
+  work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));
   work.gradient_bytes = accumulated_bytes<T>(config);
   work.extent_bytes = extent_sum_bytes<T>(config);
-  work.sum_block = sum_block(config);
+  work.sum_block = sums_whole_blocks(config) ? 0 : sum_block(config);
   return work;
 }
 
@@ -301,15 +304,9 @@ plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts) 
                           schedule_of<T>(config, facts));
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                         \
-  template plan::Workload workload_of<T>(config::RunConfig const&, StepFacts const&);   \
-  template plan::Schedule schedule_of<T>(config::RunConfig const&, StepFacts const&);   \
-  template plan::Prediction foresee_step<T>(config::RunConfig const&, StepFacts const&, \
-                                            StepSimulation const&);                     \
-  template plan::Bound least_step<T>(config::RunConfig const&, StepFacts const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, workload_of)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_of)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, foresee_step)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, least_step)
 
 }  // namespace offstage::train

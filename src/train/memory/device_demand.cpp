@@ -9,6 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "device/device.hpp"
 #include "model/block.hpp"
 #include "model/vertical_plan.hpp"
@@ -17,9 +18,9 @@
 #include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_shape.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
@@ -102,7 +103,7 @@ int gathering_slots(config::RunConfig const& config, state::ShardMap const& map,
                     Bytes link) {
   using Copy = state::WorkingCopy<T>;
   constexpr int rank = 0;
-  if (map.ranks() > 1 && config.sharding == parameters::Sharding::zero2) {
+  if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
     return Copy::all_layers;
   }
   if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
@@ -115,7 +116,7 @@ int gathering_slots(config::RunConfig const& config, state::ShardMap const& map,
   (void)lay_out<T>(config, map, tally);
   Bytes const all =
       tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
-      update::GradientAccumulator<T>::device_bytes(map, rank, route) +
+      gradient_device_bytes<T>(config, map, rank, route) +
       config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
       (needs_lane(config, route == state::Route::in_place) ? update::DeviceLane::device_bytes(lane)
                                                            : 0);
@@ -133,7 +134,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   DeviceDemand demand;
   demand.link = link;
   demand.model = tally.used();
-  demand.gradient = update::GradientAccumulator<T>::device_bytes(map, rank, route);
+  demand.gradient = gradient_device_bytes<T>(config, map, rank, route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
   Bytes const limit = config.device.memory;
   bool const updates = needs_lane(config, host_visible);
@@ -166,14 +167,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   return demand;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template int gathering_slots<T>(config::RunConfig const&, state::ShardMap const&, state::Route, \
-                                  Bytes);                                                         \
-  template DeviceDemand device_demand<T>(config::RunConfig const&, state::ShardMap const&, int,   \
-                                         state::Route, std::int64_t, Bytes);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, device_demand)
 
 }  // namespace offstage::train

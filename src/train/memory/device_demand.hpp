@@ -14,9 +14,10 @@ struct DeviceDemand {
   /// Parameters of the shard, and slots for whole layers if there are ranks; or the layers that are
   /// there at a time, where parameters live elsewhere.
   Bytes working_copy{};
-  Bytes model{};     ///< activations, gradients and scratch memory
-  Bytes gradient{};  ///< slices of a layer that come from the ranks
-  Bytes slots{};     ///< of the update, beside those that the activations lend it
+  Bytes model{};  ///< activations, gradients and scratch memory
+  Bytes
+      gradient{};  ///< slices of a layer that come from the ranks, and whole sums of parameters.sharding=zero1
+  Bytes slots{};  ///< of the update, beside those that the activations lend it
   Bytes resident{};
   /// Gradients that are summed or wait there (update.device-gradients), and their norms.
   Bytes held{};
@@ -28,7 +29,7 @@ struct DeviceDemand {
 
 /// Slots for layers that ranks gather where parameters live on the device, as state::WorkingCopy
 /// takes them: one more where two layers of a block are held at a time and device.memory has room
-/// for all else beside it, on the rank that owns most; all layers with parameters.sharding=zero2.
+/// for all else beside it, on the rank that owns most; all layers with parameters.sharding=zero2 or zero1.
 /// Parameters as device_demand's.
 template <class T>
 [[nodiscard]] int gathering_slots(config::RunConfig const& config, state::ShardMap const& map,

@@ -5,13 +5,14 @@
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "plan/split.hpp"
 #include "state/working_copy.hpp"
 #include "tiers/device_tiers.hpp"
 #include "train/memory/activation_demand.hpp"
-#include "update/gradients/accumulator.hpp"
+#include "train/memory/sums.hpp"
 
 namespace offstage::train {
 namespace {
@@ -103,12 +104,10 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   std::int64_t most = 0;
   std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
-  Bytes const layer_sum = layer_sum_bytes<T>(config);
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(
-        exchange, update::GradientAccumulator<T>::exchange_bytes(map, rank, node.route, layer_sum));
+    exchange = std::max(exchange, gradient_host_bytes<T>(config, map, rank, node.route));
   }
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;
@@ -151,16 +150,9 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .host_memory = node.host_memory};
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template UpdateShape update_shape<T>(config::RunConfig const&, std::int64_t, std::int64_t);     \
-  template parameters::DepthDemand depth_demand<T>(config::RunConfig const&,                      \
-                                                   state::ShardMap const&, Bytes);                \
-  template int parameter_slots<T>(config::RunConfig const&, state::ShardMap const&, bool, Bytes); \
-  template plan::MemoryDemand memory_demand<T>(config::RunConfig const&, state::ShardMap const&,  \
-                                               NodeShape const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, parameter_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
 
 }  // namespace offstage::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/working_copy.hpp"
@@ -12,7 +13,6 @@
 #include "train/memory/memory_table.hpp"
 #include "train/memory/sums.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
@@ -87,7 +87,7 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
 template <class T>
 Bytes RunMemory<T>::device_bytes_beside() const {
   Bytes bytes = config_.optimizer.layout().bytes(resident_elements(config_, map_, 0));
-  bytes += update::GradientAccumulator<T>::device_bytes(map_, 0, route_);
+  bytes += gradient_device_bytes<T>(config_, map_, 0, route_);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(0);
     auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
@@ -119,8 +119,6 @@ std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
       rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});
 }
 
-template class RunMemory<float>;
-template class RunMemory<bfloat16>;
-template class RunMemory<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, RunMemory)
 
 }  // namespace offstage::train

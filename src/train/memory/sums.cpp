@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_gradients.hpp"
 #include "update/gradients/sum_blocks.hpp"
 
 namespace offstage::train {
@@ -14,6 +17,16 @@ std::int64_t micro_batches(config::TrainConfig const& train) {
 std::int64_t sum_block(config::RunConfig const& config) {
   std::int64_t const block = config.numerics.sum_block;
   return block > 1 && block < micro_batches(config.train) ? block : 0;
+}
+
+bool sums_whole_blocks(config::RunConfig const& config) {
+  return config.sharding == parameters::Sharding::zero1 && sum_block(config) > 0;
+}
+
+update::BlockRounds dealt(config::RunConfig const& config, int ranks) {
+  return {.micro_batches = micro_batches(config.train),
+          .ranks = ranks,
+          .block = sums_whole_blocks(config) ? sum_block(config) : 1};
 }
 
 template <class T>
@@ -34,7 +47,7 @@ Bytes gradient_bytes(config::RunConfig const& config) {
 }
 
 int planes_of_sums(config::RunConfig const& config) {
-  return update::SumBlocks{sum_block(config)}.planes();
+  return update::SumBlocks{sums_whole_blocks(config) ? 0 : sum_block(config)}.planes();
 }
 
 template <class T>
@@ -49,22 +62,46 @@ Bytes layer_sum_bytes(config::RunConfig const& config) {
   return between_rounds ? accumulated_bytes<T>(config) * planes_of_sums(config) : 0;
 }
 
-std::string describe_sums(config::RunConfig const& config) {
-  std::int64_t const block = sum_block(config);
-  return block > 0 ? fmt::format("{} blocks of {} micro-batches (numerics.sum-block={})",
-                                 ceil_div(micro_batches(config.train), block), block, block)
-                   : "";
+template <class T>
+Bytes gradient_host_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                          state::Route route) {
+  Bytes const layer_sum = layer_sum_bytes<T>(config);
+  return sums_whole_blocks(config) && accumulates_fp32<T>(config)
+             ? update::GradientAccumulator<float>::exchange_bytes(map, rank, route, layer_sum)
+             : update::GradientAccumulator<T>::exchange_bytes(map, rank, route, layer_sum);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                  \
-  template bool accumulates_fp32<T>(config::RunConfig const&);   \
-  template Bytes accumulated_bytes<T>(config::RunConfig const&); \
-  template Bytes gradient_bytes<T>(config::RunConfig const&);    \
-  template Bytes extent_sum_bytes<T>(config::RunConfig const&);  \
-  template Bytes layer_sum_bytes<T>(config::RunConfig const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+template <class T>
+Bytes gradient_device_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                            state::Route route) {
+  if (!sums_whole_blocks(config)) {
+    return update::GradientAccumulator<T>::device_bytes(map, rank, route);
+  }
+  bool const in_layers = config.train.together > 1;
+  return accumulates_fp32<T>(config)
+             ? update::BlockGradients<T, float>::device_bytes(map, in_layers) +
+                   update::GradientAccumulator<float>::device_bytes(map, rank, route)
+             : update::BlockGradients<T, T>::device_bytes(map, in_layers) +
+                   update::GradientAccumulator<T>::device_bytes(map, rank, route);
+}
+
+std::string describe_sums(config::RunConfig const& config) {
+  std::int64_t const block = sum_block(config);
+  if (block == 0) {
+    return "";
+  }
+  return fmt::format(
+      "{} blocks of {} micro-batches (numerics.sum-block={}){}",
+      ceil_div(micro_batches(config.train), block), block, block,
+      sums_whole_blocks(config) ? ", each by one rank, whole (parameters.sharding=zero1)" : "");
+}
+
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulates_fp32)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulated_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, extent_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_host_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_device_bytes)
 
 }  // namespace offstage::train

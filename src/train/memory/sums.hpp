@@ -5,6 +5,9 @@
 
 #include "base/units.hpp"
 #include "config/run_config.hpp"
+#include "state/rank_link.hpp"
+#include "state/shard.hpp"
+#include "update/gradients/block_rounds.hpp"
 
 namespace offstage::train {
 
@@ -15,6 +18,11 @@ namespace offstage::train {
 /// numerics.sum-block; 0: sums have one level, as they have where a block is one micro-batch, or
 /// all of them.
 [[nodiscard]] std::int64_t sum_block(config::RunConfig const& config);
+
+/// Whether each rank sums whole gradients of its blocks on its device (parameters.sharding=zero1).
+[[nodiscard]] bool sums_whole_blocks(config::RunConfig const& config);
+/// How a step's micro-batches are dealt to so many ranks.
+[[nodiscard]] update::BlockRounds dealt(config::RunConfig const& config, int ranks);
 
 /// Whether the sums of the gradients are in FP32; else in T.
 template <class T>
@@ -32,6 +40,15 @@ template <class T>
 template <class T>
 [[nodiscard]] Bytes layer_sum_bytes(config::RunConfig const& config);
 [[nodiscard]] int planes_of_sums(config::RunConfig const& config);
+
+/// Memory of a rank's gradients between the model and the tiers, in host memory and on the device: of
+/// update::GradientAccumulator or update::BlockGradients.
+template <class T>
+[[nodiscard]] Bytes gradient_host_bytes(config::RunConfig const& config, state::ShardMap const& map,
+                                        int rank, state::Route route);
+template <class T>
+[[nodiscard]] Bytes gradient_device_bytes(config::RunConfig const& config,
+                                          state::ShardMap const& map, int rank, state::Route route);
 
 /// "8 blocks of 4 micro-batches (numerics.sum-block=4)"; empty with one level.
 [[nodiscard]] std::string describe_sums(config::RunConfig const& config);

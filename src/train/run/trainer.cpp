@@ -42,6 +42,7 @@
 #include "train/settle/run_device.hpp"
 #include "train/settle/run_link.hpp"
 #include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
 #include "train/step/loss_scale.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
@@ -515,6 +516,9 @@ void Training<T>::print_header(std::string const& link) {
       data = describe_data(*train_data_, valid_data_.get(), config_.train);
     }
   });
+  if (auto const idle = warning_of_idle_ranks(config_, comm_.size()); leads() && !idle.empty()) {
+    log::warning("{}", idle);
+  }
   header_ = make_header(config_,
                         {.place = place_,
                          .nodes = runner_->nodes(),

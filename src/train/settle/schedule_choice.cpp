@@ -8,20 +8,17 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/settle/sharding.hpp"
 
 namespace offstage::train {
 namespace {
 
 using Rule = activations::Policy::Rule;
-
-/// Micro-batches of a rank in a step.
-std::int64_t micro_batches(config::TrainConfig const& train, int ranks) {
-  return ceil_div(train.global_batch / train.micro_batch, ranks);
-}
 
 /// Whether nothing stays that a vertical schedule computes again.
 bool suits(activations::Policy const& policy) {
@@ -33,7 +30,7 @@ bool suits(activations::Policy const& policy) {
 template <class T>
 config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, int rank,
                            ActivationRoom const& room) {
-  config.train.together = static_cast<int>(micro_batches(config.train, map.ranks()));
+  config.train.together = static_cast<int>(dealt(config, map.ranks()).count());
   config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
     config.train.activations.share = 0.0;  // blocks' inputs alone
@@ -65,7 +62,7 @@ ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap co
 }
 
 std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
-  std::int64_t const all = micro_batches(config.train, ranks);
+  std::int64_t const all = dealt(config, ranks).count();
   int const together = static_cast<int>(std::min(all, most_together));
   switch (config.train.schedule) {
     case config::LayerSchedule::vertical:
@@ -85,7 +82,7 @@ std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
 template <class T>
 void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int rank,
                      ActivationRoom const& room) {
-  std::int64_t const together = micro_batches(config.train, map.ranks());
+  std::int64_t const together = dealt(config, map.ranks()).count();
   if (config.train.schedule == config::LayerSchedule::vertical && together > most_together) {
     throw UsageError{fmt::format(
         "train.global-batch={} is {} micro-batches of a rank, but train.schedule=vertical takes "
@@ -133,16 +130,8 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
   return comm.broadcast(std::move(choice.why), 0);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                               \
-  template ScheduleBytes schedule_bytes<T>(config::RunConfig const&, state::ShardMap const&); \
-  template void settle_schedule<T>(config::RunConfig&, state::ShardMap const&, int,           \
-                                   ActivationRoom const&);                                    \
-  template std::string settle_for_all<T>(config::RunConfig&, state::ShardMap const&,          \
-                                         mpi::Communicator const&, ActivationRoom const&,     \
-                                         device::Device&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_schedule)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_for_all)
 
 }  // namespace offstage::train

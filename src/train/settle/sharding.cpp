@@ -5,8 +5,10 @@
 #include <set>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/transformer.hpp"
+#include "train/memory/sums.hpp"
 
 namespace offstage::train {
 namespace {
@@ -20,7 +22,7 @@ bool are_gathered(config::RunConfig const& config, int ranks) {
 }  // namespace
 
 bool gathers_once(config::RunConfig const& config, int ranks) {
-  return are_gathered(config, ranks) && config.sharding == Sharding::zero2;
+  return are_gathered(config, ranks) && parameters::stay_whole(config.sharding);
 }
 
 std::int64_t gathers_per_step(config::RunConfig const& config, int ranks) {
@@ -33,8 +35,7 @@ std::int64_t gathers_per_step(config::RunConfig const& config, int ranks) {
     layers.insert(order.backward.begin(), order.backward.end());
     return std::ssize(layers);
   }
-  std::int64_t const micro_batches = config.train.global_batch / config.train.micro_batch;
-  std::int64_t const passes = config.train.together > 0 ? 1 : ceil_div(micro_batches, ranks);
+  std::int64_t const passes = config.train.together > 0 ? 1 : dealt(config, ranks).count();
   return passes * (std::ssize(order.forward) + std::ssize(order.backward));
 }
 
@@ -44,15 +45,39 @@ std::string describe_gathers(config::RunConfig const& config, int ranks) {
     return "";
   }
   auto other = config;
-  bool const once = config.sharding == Sharding::zero2;
+  bool const once = parameters::stay_whole(config.sharding);
   other.sharding = once ? Sharding::zero3 : Sharding::zero2;
   std::int64_t const then = gathers_per_step(other, ranks);
   return once ? fmt::format(
                     "{} in a step, each layer once, in place of {} "
-                    "(parameters.sharding=zero2)",
-                    now, then)
+                    "(parameters.sharding={})",
+                    now, then, parameters::name_of(config.sharding))
               : fmt::format("{} in a step, a layer for each use; {} with parameters.sharding=zero2",
                             now, then);
+}
+
+bool zero1_keeps_ranks_busy(config::RunConfig const& config, int ranks) {
+  auto whole = config;
+  whole.sharding = Sharding::zero1;
+  auto const blocks = dealt(whole, ranks);
+  return blocks.block > 1 &&
+         blocks.count() <= update::BlockRounds{blocks.micro_batches, ranks}.count();
+}
+
+std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
+  auto const blocks = dealt(config, ranks);
+  if (!sums_whole_blocks(config) || blocks.blocks() >= ranks) {
+    return "";
+  }
+  std::int64_t const each = blocks.micro_batches / ranks;
+  return fmt::format(
+      "parameters.sharding=zero1: the {} micro-batches of a step are {} blocks of {} "
+      "(numerics.sum-block), so {} of {} ranks stay idle; {}parameters.sharding=zero2 with the "
+      "same "
+      "block gives the same bits, and no rank is idle for want of a block",
+      blocks.micro_batches, blocks.blocks(), blocks.block, ranks - blocks.blocks(), ranks,
+      each > 1 ? fmt::format("numerics.sum-block={} has work for all, with other bits; ", each)
+               : "");
 }
 
 template <class T>
@@ -62,19 +87,20 @@ void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
     return;
   }
   config.sharding_is_open = false;
-  auto whole = config;
-  whole.sharding = Sharding::zero2;
-  bool const unknown = room.memory == 0 && config.device.kind == config::DeviceKind::cuda;
-  if (gathers_once(whole, map.ranks()) && !unknown && has_room<T>(whole, map, 0, room)) {
-    config.sharding = Sharding::zero2;
+  if (room.memory == 0 && config.device.kind == config::DeviceKind::cuda) {
+    return;
+  }
+  for (Sharding const sharding : {Sharding::zero1, Sharding::zero2}) {
+    auto whole = config;
+    whole.sharding = sharding;
+    bool const suits = sharding == Sharding::zero2 || zero1_keeps_ranks_busy(config, map.ranks());
+    if (suits && gathers_once(whole, map.ranks()) && has_room<T>(whole, map, 0, room)) {
+      config.sharding = sharding;
+      return;
+    }
   }
 }
 
-template void settle_sharding<float>(config::RunConfig&, state::ShardMap const&,
-                                     ActivationRoom const&);
-template void settle_sharding<bfloat16>(config::RunConfig&, state::ShardMap const&,
-                                        ActivationRoom const&);
-template void settle_sharding<float16>(config::RunConfig&, state::ShardMap const&,
-                                       ActivationRoom const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_sharding)
 
 }  // namespace offstage::train

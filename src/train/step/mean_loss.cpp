@@ -35,7 +35,8 @@ MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data, std
   }
   counted = comm.sum(counted);
   auto const targets = static_cast<double>(micro_batches * batch * data.sequence());
-  return {mean_in_order(comm, losses, micro_batches) * targets / static_cast<double>(counted),
+  return {mean_in_order(comm, losses, {micro_batches, comm.size()}) * targets /
+              static_cast<double>(counted),
           counted};
 }
 

@@ -22,18 +22,19 @@ double targets_per_counted(config::TrainConfig const& train, std::int64_t micro_
 }
 
 double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
-                     std::int64_t count) {
+                     update::BlockRounds const& dealt) {
   auto const ranks = static_cast<std::size_t>(comm.size());
-  auto const rounds = static_cast<std::size_t>(ceil_div(count, comm.size()));
+  auto const rounds = static_cast<std::size_t>(dealt.count());
   std::vector<double> all(ranks * rounds);
   auto const first = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(comm.rank()) * rounds);
   std::ranges::copy(mine, all.begin() + first);
   comm.all_gather(std::as_writable_bytes(std::span{all}));
   double sum = 0.0;
-  for (std::size_t g = 0; g < static_cast<std::size_t>(count); ++g) {
-    sum += all[g % ranks * rounds + g / ranks];
+  for (std::int64_t g = 0; g < dealt.micro_batches; ++g) {
+    sum += all[static_cast<std::size_t>(dealt.rank_of(g)) * rounds +
+               static_cast<std::size_t>(dealt.place_of(g))];
   }
-  return sum / static_cast<double>(count);
+  return sum / static_cast<double>(dealt.micro_batches);
 }
 
 double model_flops(config::RunConfig const& config) {

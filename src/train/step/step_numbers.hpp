@@ -6,6 +6,7 @@
 #include "config/run_config.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "update/gradients/block_rounds.hpp"
 
 namespace offstage::train {
 
@@ -14,10 +15,10 @@ namespace offstage::train {
 [[nodiscard]] double targets_per_counted(config::TrainConfig const& train,
                                          std::int64_t micro_batches, std::int64_t counted);
 
-/// The mean over all `count` micro-batches, summed in order of g; `mine` are g = rank, rank + R, ...
+/// The mean over all micro-batches, summed in order of g; `mine`: those that are `dealt` to this rank, ascending.
 /// Collective.
 [[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
-                                   std::int64_t count);
+                                   update::BlockRounds const& dealt);
 
 /// Floating-point operations of the model's products in a step, forward and backward, all ranks'. What
 /// is computed again does not count.

@@ -7,6 +7,7 @@
 #include "activations/host_activations.hpp"
 #include "activations/stored_activations.hpp"
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -15,6 +16,8 @@
 #include "train/memory/update_demand.hpp"
 #include "train/offload/make_parameters.hpp"
 #include "train/step/make_lane.hpp"
+#include "update/gradients/accumulator.hpp"
+#include "update/gradients/block_gradients.hpp"
 
 namespace offstage::train {
 
@@ -142,11 +145,16 @@ void StepParts<T>::make_copy() {
 template <class T>
 void StepParts<T>::make_gradients() {
   update::GradientSettings settings = offload->take_gradients(accumulates_fp32<T>(config));
-  settings.blocks = {sum_block(config)};
   settings.trace = trace.get();
   settings.memory = device_memory.get();
   settings.layer_sums = config.train.together > 1;
   settings.host_sum_rate = config.device.emulation.host_sum;
+  if (sums_whole_blocks(config)) {
+    gradients = update::make_block_gradients<T>(map, *link, *device, *stream, subgroups,
+                                                std::move(settings), sum_block(config));
+    return;
+  }
+  settings.blocks = {sum_block(config)};
   gradients = std::make_unique<update::GradientAccumulator<T>>(map, *link, *device, *stream,
                                                                subgroups, std::move(settings));
 }
@@ -199,8 +207,6 @@ int StepParts<T>::workers() const {
   return update_workers(config, memory, device->host_visible());
 }
 
-template struct StepParts<float>;
-template struct StepParts<bfloat16>;
-template struct StepParts<float16>;
+OFFSTAGE_INSTANTIATE_STRUCT(OFFSTAGE_RUN_TYPES, StepParts)
 
 }  // namespace offstage::train

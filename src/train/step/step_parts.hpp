@@ -25,8 +25,8 @@
 #include "train/step/communication_row.hpp"
 #include "train/step/step_update.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
+#include "update/gradients/step_gradients.hpp"
 
 namespace offstage::cudnn {
 class Attention;
@@ -82,7 +82,7 @@ struct StepParts {
   std::unique_ptr<model::Transformer<T>> model;
   /// Null: none leaves the device. It may still copy the model's memory.
   std::unique_ptr<state::ActivationStore> activations;
-  std::unique_ptr<update::GradientAccumulator<T>> gradients;
+  std::unique_ptr<update::StepGradients<T>> gradients;
   std::unique_ptr<update::DeviceLane> lane;     ///< null: no update needs it
   std::unique_ptr<update::HeldGradients> held;  ///< null: no gradient stays on the device
   std::optional<StepUpdate<T>> update;          ///< ends the threads that the members above share

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -27,7 +28,8 @@ StepRunner<T>::StepRunner(config::RunConfig const& config, mpi::Communicator con
                           cudnn::Attention* attention)
     : config_{config},
       comm_{comm},
-      micro_batches_{config.train.global_batch / config.train.micro_batch},
+      micro_batches_{micro_batches(config.train)},
+      dealt_{dealt(config, comm.size())},
       forward_layers_{model::layer_order(config.model).forward},
       micro_batch_layers_{forward_layers_},
       parts_{config, comm, std::move(device), std::move(link), on_plan, attention} {
@@ -183,20 +185,17 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
   Stopwatch watch;
   parts_.copy->begin();
   parts_.copy->expect(micro_batch_layers_);
-  // Round by round: micro-batch g is run by rank g mod R. In the last round some ranks may be idle;
-  // they still take part in gathers and exchanges.
-  for (std::int64_t first = 0; first < micro_batches_; first += comm_.size()) {
-    auto const active =
-        static_cast<int>(std::min<std::int64_t>(comm_.size(), micro_batches_ - first));
-    bool const last = first + comm_.size() >= micro_batches_;
+  // Round by round. In the last ones some ranks may be idle; they still take part in gathers and exchanges.
+  for (std::int64_t round = 0; round < dealt_.count(); ++round) {
+    auto const mine = dealt_.micro_batch(round, comm_.rank());
+    bool const last = round + 1 == dealt_.count();
     if (!last) {
       parts_.copy->expect(
           micro_batch_layers_);  // its first layers come under this round's backward
     }
-    bool const is_active = comm_.rank() < active;
     auto const began = trace::Clock::now();
-    if (is_active) {
-      auto const tokens = micro_batch(data, now, first + comm_.rank());
+    if (mine) {
+      auto const tokens = micro_batch(data, now, *mine);
       result.counted_targets += data::counted_targets(tokens);
       trace::Scope const scope{parts_.trace.get(), "model", "forward"};
       losses.push_back(parts_.model->forward(tokens, source_, now.loss_scale));
@@ -204,17 +203,17 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
       parts_.model->idle_forward(source_);
     }
     result.forward += watch.lap();
-    if (first == 0) {
+    if (round == 0) {
       parts_.update->plan(now.step);
     }
-    parts_.gradients->begin_round(active, last);
-    if (first == 0 && parts_.device_memory) {
+    parts_.gradients->begin_round(dealt_.round(round).active, last);
+    if (round == 0 && parts_.device_memory) {
       parts_.device_memory->write(began);  // the update before has ended
     }
     if (last) {
       begin_early(losses, now, result);
     }
-    if (is_active) {
+    if (mine) {
       trace::Scope const scope{parts_.trace.get(), "model", "backward"};
       parts_.model->backward(source_, *parts_.gradients);
       tell_of_activations(began);
@@ -239,8 +238,7 @@ data::TokenBatch StepRunner<T>::micro_batch(data::Dataset const& data, Now const
   return data.batch(chosen);
 }
 
-// Micro-batch g is run by rank g mod R here, too, and a layer's gradients are exchanged round by
-// round.
+// Micro-batches are dealt alike here, and a layer's gradients are exchanged round by round.
 template <class T>
 void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepResult& result) {
   parts_.gradients->begin_step();
@@ -249,11 +247,13 @@ void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepRe
   parts_.copy->expect(micro_batch_layers_);
   auto const began = trace::Clock::now();
   std::vector<data::TokenBatch> batches;
-  for (std::int64_t g = comm_.rank(); g < micro_batches_; g += comm_.size()) {
-    result.counted_targets +=
-        data::counted_targets(batches.emplace_back(micro_batch(data, now, g)));
+  auto const rounds = static_cast<int>(dealt_.count());
+  for (int round = 0; round < rounds; ++round) {
+    if (auto const mine = dealt_.micro_batch(round, comm_.rank())) {
+      result.counted_targets +=
+          data::counted_targets(batches.emplace_back(micro_batch(data, now, *mine)));
+    }
   }
-  auto const rounds = static_cast<int>((micro_batches_ + comm_.size() - 1) / comm_.size());
   std::vector<double> losses;
   {
     trace::Scope const scope{parts_.trace.get(), "model", "forward"};
@@ -301,7 +301,7 @@ void StepRunner<T>::call_before_update(StepResult& result) {
 template <class T>
 void StepRunner<T>::agree_on_loss(std::span<double const> losses, StepResult& result) {
   result.counted_targets = comm_.sum(result.counted_targets);
-  result.loss = mean_in_order(comm_, losses, micro_batches_) *
+  result.loss = mean_in_order(comm_, losses, dealt_) *
                 targets_per_counted(config_.train, micro_batches_, result.counted_targets);
 }
 
@@ -330,8 +330,6 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) 
   return mean_loss(comm_, data, windows, config_.train.micro_batch, calls).loss;
 }
 
-template class StepRunner<float>;
-template class StepRunner<bfloat16>;
-template class StepRunner<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StepRunner)
 
 }  // namespace offstage::train

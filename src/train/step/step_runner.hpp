@@ -27,6 +27,7 @@
 #include "train/step/step_parts.hpp"
 #include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
+#include "update/gradients/block_rounds.hpp"
 
 namespace offstage::train {
 
@@ -152,6 +153,7 @@ class StepRunner {
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   std::int64_t micro_batches_;           ///< per step, all ranks
+  update::BlockRounds dealt_;            ///< who runs which
   std::vector<int> forward_layers_;      ///< in the order of their uses
   std::vector<int> micro_batch_layers_;  ///< the same for forward and backward
   StepParts<T> parts_;

@@ -18,8 +18,8 @@
 #include "train/step/overlap_choice.hpp"
 #include "train/step/share_step.hpp"
 #include "update/device_lane.hpp"
-#include "update/gradients/accumulator.hpp"
 #include "update/gradients/held_gradients.hpp"
+#include "update/gradients/step_gradients.hpp"
 #include "update/update.hpp"
 
 namespace offstage::train {
@@ -45,7 +45,7 @@ class StepUpdate {
     device::Device const& device;
     std::vector<state::Subgroup> const& subgroups;
     Offload& offload;
-    update::GradientAccumulator<T>& gradients;
+    update::StepGradients<T>& gradients;
     parameters::WorkingParameters<T>& copy;
     update::DeviceLane* lane{};     ///< null: the cores update, and write where parameters are read
     update::HeldGradients* held{};  ///< null: all gradients go to the host

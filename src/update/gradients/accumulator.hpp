@@ -19,6 +19,7 @@
 #include "update/gradients/order.hpp"
 #include "update/gradients/slice_transfer.hpp"
 #include "update/gradients/staging_buffers.hpp"
+#include "update/gradients/step_gradients.hpp"
 #include "update/gradients/summing_thread.hpp"
 #include "update/gradients/sums.hpp"
 #include "update/gradients/transfer.hpp"
@@ -47,55 +48,29 @@ namespace offstage::update {
 /// Waiting: add waits until what was added two calls ago is summed; the round's last add until all is.
 /// Collective: add and norm. The link's route, which is the same on all ranks, decides when they exchange.
 template <class T>
-class GradientAccumulator final : public state::GradientSink<T> {
+class GradientAccumulator final : public StepGradients<T> {
  public:
   /// `stream`: that of the model.
   GradientAccumulator(state::ShardMap const& map, state::RankLink& link, device::Device& device,
                       device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
                       GradientSettings settings);
 
-  /// Sets the memory that holds gradients on the device; null, as at first: nothing is held. It outlives
-  /// the calls. Its hold() is called between steps only.
-  /// Errors: PreconditionError: the device is host_visible, or gradients are flushed.
-  void set_held(HeldGradients* held);
-  /// Sets who is told, in a step's last round, of each subgroup whose gradient fetch can give from then on
-  /// (squares of 0: it is summed on the device). By any thread. Null, as at first: nobody. It outlives
-  /// the calls, and this object's threads: abandon() ends them.
-  void set_receiver(FinalGradients* receiver) noexcept { sums_.set_receiver(receiver); }
-  /// A new step begins with the next round.
-  void begin_step() noexcept { next_ = 0; }
-  /// Before each round of backward: ranks 0 .. active - 1 have a micro-batch in it. `last`: no round of
-  /// this step follows, so norms are taken as the sums become final.
-  void begin_round(int active, bool last);
-  /// In place of all rounds of a step of so many micro-batches: layers come in GradientOrder, each in
-  /// every round, so that a step's sums are written once. Micro-batch g is rank g mod R's. end_round
-  /// comes after all of it.
+  void set_held(HeldGradients* held) override;
+  void set_receiver(FinalGradients* receiver) noexcept override { sums_.set_receiver(receiver); }
+  void begin_step() noexcept override { next_ = 0; }
+  /// In a round a subgroup is fetched once and written as soon as its lowest layer has come.
+  void begin_round(int active, bool last) override;
+  /// Micro-batch g is rank g mod R's.
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
-  void begin_rounds_in_layers(int micro_batches);
-  /// In a round every layer comes once, the last first: a subgroup is fetched once and written as soon
-  /// as its lowest layer has come.
-  /// Errors: IoError of the tiers, also of what was added and written in the background; from then on every call
-  ///         throws it.
+  void begin_rounds_in_layers(int micro_batches) override;
   std::shared_ptr<device::Event> add(int layer, std::span<T const> gradient) override;
-  /// After each round: every subgroup's sums are where they belong.
-  /// Errors: as add.
-  void end_round();
-  /// Ends all threads, in the middle of a round perhaps, if the run has failed; lets go of the sums at hand,
-  /// whose buffer a fetch may wait for. Nothing but the destructor follows, and fetches that are late.
-  void abandon() noexcept;
-
-  /// sqrt of the sum of squares of all ranks' accumulated gradients, before scaling: chunk sums added in
-  /// a tree over (layer, chunk) (norm_tree.hpp), padding included as zeros. Not finite if any gradient is not.
-  /// Collective. After the last round's adds, whatever is still to be written.
-  [[nodiscard]] double norm() const;
-
-  /// Leases a subgroup's gradient of the step, after the last round, or once its receiver has been told of it.
-  /// Threads: any, one lease per subgroup at a time.
-  [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup) {
+  void end_round() override;
+  void abandon() noexcept override;
+  [[nodiscard]] double norm() const override;
+  [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup) override {
     return sums_.fetch(subgroup);
   }
-  /// Before the update's fetches.
-  void begin_update() { sums_.begin_update(); }
+  void begin_update() override { sums_.begin_update(); }
 
   /// Host memory of the exchange's buffers: two layers to send if they are staged, and this rank's part of a layer
   /// from every rank if there are several, twice but in place. What one object will take beside its tiers, so that
