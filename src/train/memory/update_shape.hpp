@@ -15,7 +15,7 @@ struct UpdateShape {
   std::int64_t elements{};           ///< elements of this rank's shard
   std::int64_t subgroup_elements{};  ///< elements of the largest subgroup
   Bytes gradient_bytes{};            ///< bytes of a gradient's element
-  int sum_planes = 1;                ///< values of an element where it is summed
+  int sum_planes = 1;                ///< values of an element in sums
   Bytes parameter_bytes{};           ///< bytes of an element of the working copy
   plan::StorageTraffic storage{};    ///< bytes that an update moves (update_demand.hpp)
   int workers = 1;
@@ -32,8 +32,8 @@ struct UpdateShape {
 /// Returns chunks and slots of the device lane.
 [[nodiscard]] update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
                                                        UpdateShape const& shape);
-/// True if updates need a device lane: the device takes part, or new parameters have to travel to
-/// it.
+/// Returns true if updates need a device lane: the device takes part, or new parameters have to be
+/// sent to it.
 [[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);
 
 /// Returns how many trips of an update go on at a time.

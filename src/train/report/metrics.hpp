@@ -22,14 +22,14 @@ namespace offstage::train {
 ///              over ranks), longest_wait_seconds (of any rank since the start), resident_bytes. GB
 ///              are 10^9 bytes. With a device that shares updates also device_share,
 ///              expected_update_seconds (null: a rate is not known yet) and device_gradient_bytes
-///              (that waited on the device). Expected is the whole update by itself; update_seconds
-///              is what the step waited for it, without what went on under backward or goes on
-///              under the next forward. Where activations leave the device also
+///              (bytes that waited on the device). expected_update_seconds is the whole update by
+///              itself. update_seconds is the step's wait for it, without the parts under backward
+///              and under the next forward. Where activations leave the device also
 ///              activation_out_bytes and activation_back_bytes (off the device and to it) and
-///              activation_wait_seconds (how long the thread that launches stood still for those on
-///              storage, on the rank with most). tflops: floating-point operations of the model's
-///              products, forward and backward, of all ranks per second of the step, 10^12; what is
-///              computed again does not count. mfu, where the rate of a device's products is given
+///              activation_wait_seconds (time for which the thread that launches waited for those
+///              on storage, on the rank with most). tflops: floating-point operations of the
+///              model's products, forward and backward, of all ranks per second of the step, 10^12;
+///              recomputation does not count. mfu, where the rate of a device's products is given
 ///              or was measured: their part of it, in [0, 1]. predicted_step_seconds, where a
 ///              forecast was made before the step (run_forecast.hpp). Where the update began under
 ///              backward overlap: "kept", or "redone" (also if it was undone).
@@ -51,36 +51,35 @@ namespace offstage::train {
 /// Ends:        step, end ("done", or why it stopped), elapsed_seconds, the memory keys, and
 ///              advice, an array of sentences.
 ///
-/// A step's, validation's, start's or end's line is in the file when its call returns, and on
-/// stable storage after sync(). Forecasts and saves, which not all ranks wait for, come with the
-/// next of these or of sync().
+/// The line of a step, validation, start or end is in the file when its call returns, and on stable
+/// storage after sync(). Not all ranks wait for forecasts and saves, so their lines come with the
+/// next of these or with sync().
 /// Errors: IoError naming run.dir and the path.
 class MetricsFile {
  public:
-  /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, a torn
-  /// last line included; the cut is atomic (new file, rename). Of the starts those up to
-  /// `last_step` stay, also where it is 0: they were. With `keeps_cut` the file as it was stays
-  /// beside it where steps are cut, as passed-over-metrics.jsonl (.2, .3, ... if that is taken),
-  /// which is said (log).
+  /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, with a
+  /// torn last line. The cut is atomic (new file, rename). Starts up to `last_step` stay, also if
+  /// it is 0. With `keeps_cut`, if steps are cut, the old file stays beside it as
+  /// passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is logged.
   MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut = false);
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
   void write_validation(std::int64_t step, double valid_loss, Seconds elapsed);
   void write_end(EndRecord const& record);
-  /// With the next line; throws no IoError.
+  /// Adds a line that is written with the next one; throws no IoError.
   void add(SaveRecord const& record);
   void add(ForecastRecord const& record);
-  /// Called before a checkpoint is saved, it keeps the checkpoint from being ahead of the metrics
-  /// after a power cut.
+  /// Makes all lines durable. Call it before a checkpoint is saved, so that the checkpoint is not
+  /// ahead of the metrics after a power cut.
   void sync();
   /// Running mean of the losses of all steps in the file (base/smoothed.hpp); NaN: there are none.
   [[nodiscard]] double smoothed_loss() const { return losses_.mean(); }
 
  private:
-  /// With what waits before it.
+  /// Writes the lines that wait, and this one.
   void append(std::string const& line);
   std::string path_;
-  std::string waiting_{};  ///< lines that were added
+  std::string waiting_{};  ///< lines that wait
   Smoothed losses_{};
 };
 

@@ -7,8 +7,7 @@
 
 namespace offstage::train {
 
-/// Whoever wants to know what Saves has done. The calls come on every rank, with this rank's
-/// figures.
+/// Receives reports of finished saves. The calls come on every rank, with this rank's figures.
 class SaveListener {
  public:
   virtual ~SaveListener() = default;
