@@ -151,6 +151,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                      divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   double const clip = clip_factor(config_.optimizer, result.grad_norm);
+  result.clipped = !result.skipped && clip < 1.0;
   result.share = parts_.update->make(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = parts_.offload->state().traffic();
@@ -166,12 +167,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   reached_.forward = result.forward;
   reached_.backward = result.backward;
   ++reached_.steps;
-  reached_.clipped += clip < 1.0 ? 1 : 0;
+  reached_.clipped += result.clipped ? 1 : 0;
   if (result.disturbed) {
     parts_.update->disturbed();
   } else {
     parts_.update->ended({.overlapped = result.share.overlapped,
-                          .redone = result.skipped || clip < 1.0,
+                          .redone = result.skipped || result.clipped,
                           .seconds = now.step.elapsed() - result.stood_still});
   }
   return result;
