@@ -147,7 +147,7 @@ void sync_directory_of(std::string const& path) {
   }
 }
 
-/// A name beside `path` that nothing has.
+/// A free name beside `path`.
 std::string free_name_beside(std::string const& path) {
   namespace fs = std::filesystem;
   fs::path const file{path};
@@ -166,10 +166,11 @@ void rename_file(std::string const& from, std::string const& to) {
   }
 }
 
-/// Gives `fresh` its name `path` where a start was ended after it had set the file before aside.
+/// Gives `fresh` its name `path` if an earlier start was ended after it had set the old file aside.
 void finish_earlier_cut(std::string const& fresh, std::string const& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;  // what cannot be looked at cannot be opened either, which is said then
+  // A path that cannot be looked at cannot be opened either, which is the error then.
+  std::error_code ignored;
   if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
       fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
     rename_file(fresh, path);
@@ -190,7 +191,7 @@ MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cu
     target.sync();
     target.close();
     if (keeps_cut && cut == Cut::steps) {
-      sync_directory_of(path_);  // a loss of power shall not leave neither of both names
+      sync_directory_of(path_);  // after a loss of power one of the two names must be there
       std::string const aside = free_name_beside(path_);
       rename_file(path_, aside);
       log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
@@ -325,7 +326,7 @@ void MetricsFile::sync() {
 }
 
 void MetricsFile::append(std::string const& line) {
-  OutputFile file{context, path_, O_APPEND};  // anew for every line, see OutputFile::close
+  OutputFile file{context, path_, O_APPEND};  // opened again for every line; see OutputFile::close
   file.write(std::exchange(waiting_, {}) + line);
   file.close();
 }

@@ -20,12 +20,13 @@ namespace {
 
 constexpr char const* no_window = "it is not asked for a sliding window (model.window)";
 
-/// Whether some query leaves keys behind.
+/// Returns whether some query does not see all keys before it.
 bool is_windowed(config::RunConfig const& config) {
   return config.model.window > 0 && config.model.window < config.train.sequence;
 }
 
-/// Of all ranks as rank 0 has it, or the first reason of one that has none.
+/// Makes plans on all ranks. Keeps rank 0's text if all have the same plans, or the first reason of
+/// a rank that has none.
 void plan_everywhere(mpi::Communicator const& comm, config::RunConfig const& config,
                      RunAttention& attention, AttentionFacts& facts) {
   try {
