@@ -14,13 +14,13 @@ namespace {
 
 /// A gain that is worth a line.
 constexpr double clear_gain = 0.02;
-/// What is busy for less of the step does not bound it alone.
+/// A resource that is busy for less of the step does not bound it alone.
 constexpr double bounding = 0.7;
-/// A step that differs by more from what was simulated is bound by something else.
+/// A step that differs by more from the simulated one is bound by something else.
 constexpr double far_off = 0.3;
 constexpr std::size_t most_sentences = 4;
 
-/// Something that could be otherwise.
+/// A possible change of machine or configuration.
 struct Remedy {
   std::string words;
   config::RunConfig config;

@@ -29,8 +29,8 @@ class Chooser {
           ActivationRoom const& room)
       : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
 
-  /// A policy that may swap to storage activations for which host memory has no room. If it has
-  /// room for all, no byte goes to storage and no time is lost.
+  /// The policy that swaps this share. With paths, activations for which host memory has no room
+  /// may go to storage. If it has room for all, no byte goes there and no time is lost.
   [[nodiscard]] Policy swap(double share) const {
     return {Rule::swap, share, !config_.paths.empty()};
   }
