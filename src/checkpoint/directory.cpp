@@ -66,7 +66,7 @@ std::optional<std::string_view> between(std::string_view prefix, std::string_vie
   return name.substr(prefix.size(), name.size() - prefix.size() - ending.size());
 }
 
-/// True for names that this program gives to the files of a checkpoint.
+/// Returns true for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
   if (name == master_name || name == unfinished_master_name || name == passed_over_name ||
       is_extent_file_name(name)) {

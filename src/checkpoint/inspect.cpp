@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 // One batch of the state while verifying: 48 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 1024;
 
-/// By rank, whether this node has its files. Level 1 has the files of this node's ranks, level 3
-/// those of another node's. Of other ranks there is neither file.
+/// Returns for each rank whether this node has its files. Level 1 has the files of this node's
+/// ranks, level 3 those of another node's. Of other ranks there is neither file.
 std::vector<bool> ranks_here(std::string const& directory, Master const& master) {
   std::vector<bool> here(master.ranks.size(), true);
   if (level_of(directory) == 2) {

@@ -82,8 +82,8 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   return fmt::format("{} {} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), format, here);
 }
 
-/// By rank of a checkpoint, dealt as in `stored`, whether these ranks of a run read its state: see
-/// Reader::locate. Level 1 has never had a format with other layers than today's.
+/// Returns for each rank of a checkpoint, dealt as in `stored`, whether these ranks of a run read
+/// its state: see Reader::locate. Level 1 has never had a format with other layers than today's.
 std::vector<bool> read_by(std::vector<int> const& ranks, state::ShardMap const& map,
                           state::ShardMap const& stored) {
   std::vector<bool> needed(static_cast<std::size_t>(stored.ranks()), false);

@@ -254,8 +254,8 @@ class Store {
   void tidy(std::int64_t saved, bool by_reference);
   void settle_earlier_save();
   void finish_earlier_save();
-  /// As finish_earlier_save; returns false after an I/O error of level 1, after which another level
-  /// can still be saved.
+  /// Does the same as finish_earlier_save. Returns false after an I/O error of level 1, which is no
+  /// reason against another save.
   bool settle_level();
   [[nodiscard]] std::vector<std::string> spared() const;
 

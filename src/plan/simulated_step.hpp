@@ -152,7 +152,7 @@ class SimulatedSteps {
   }
   /// Number of blocks' sums that are added to a total in the round.
   [[nodiscard]] double blocks_ended(std::int64_t round) const;
-  /// Whether gradients, or sums of them, go to the ranks in it.
+  /// Returns whether gradients, or sums of them, go to the ranks in the round.
   [[nodiscard]] bool exchanges(std::int64_t round) const {
     return (round + 1) % work_.row == 0 || last(round);
   }

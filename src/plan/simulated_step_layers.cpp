@@ -153,7 +153,7 @@ double SimulatedSteps::blocks_ended(std::int64_t round) const {
   return static_cast<double>(ended(before + active(round)) - ended(before));
 }
 
-// What the device adds there counts for nothing beside what it computes.
+// The device's additions count for nothing beside its products.
 void SimulatedSteps::stays_whole(Round& round, Handed const& handed) {
   if (handed.read) {
     handed.read->set();

@@ -23,12 +23,12 @@ struct Alternative {
 struct Choice {
   Chosen chosen;
   plan::Prediction step;
-  /// For each key, the best configuration with another value of it.
+  /// The best configuration with another value of a key, for each such key.
   std::vector<Alternative> others;
   int tried = 0, fitting = 0, simulated = 0;
 };
 
-/// At most ten lines for the header: the choice and its reasons. `tokens` is a step's.
+/// The choice and its reasons, in at most ten lines for the header. `tokens` is a step's.
 [[nodiscard]] std::vector<std::string> describe(Choice const& choice,
                                                 config::RunConfig const& config,
                                                 std::int64_t tokens);

@@ -28,15 +28,15 @@ struct Help {
   Forecast forecast;  ///< forecast with the change
 };
 
-/// With `before`, the changes that make a step clearly shorter than that, the best one first.
-/// Without it, the changes with which the run fits. Each is a forecast of its own.
+/// The changes that make a step clearly shorter than `before`, the best one first; without `before`
+/// the changes with which the run fits. Each is a forecast of its own.
 [[nodiscard]] std::vector<Help> what_helps(config::RunConfig const& config,
                                            ForecastScope const& scope,
                                            std::optional<Seconds> before);
 
-/// At most four sentences that say what bounds the steps of a run, and which change would save how
-/// much. None if rates are missing. `config` has the rates of the run. `reached` is the mean step.
-/// If the simulation is far from it, a sentence says that instead.
+/// Sentences, at most four, that name the bound of a run's steps and the changes that would save
+/// time, with how much. None if rates are missing. `config` has the rates of the run. `reached` is
+/// the mean step. If the simulation is far from it, a sentence says that instead.
 [[nodiscard]] std::vector<std::string> advise(config::RunConfig const& config,
                                               ForecastScope const& scope, Seconds reached);
 

@@ -19,9 +19,10 @@ namespace offstage::train {
 /// all of them.
 [[nodiscard]] std::int64_t sum_block(config::RunConfig const& config);
 
-/// Whether each rank sums whole gradients of its blocks on its device (parameters.sharding=zero1).
+/// Returns whether each rank sums whole gradients of its blocks on its device
+/// (parameters.sharding=zero1).
 [[nodiscard]] bool sums_whole_blocks(config::RunConfig const& config);
-/// How a step's micro-batches are dealt to so many ranks.
+/// The rounds in which a step's micro-batches are dealt to so many ranks.
 [[nodiscard]] update::BlockRounds dealt(config::RunConfig const& config, int ranks);
 
 /// Returns true if the sums of gradients are in FP32; else they are in T.

@@ -51,8 +51,8 @@ constexpr char const* header_name = "header.txt";
 /// a line for each storage path and each file of data, every key with its origin. Empty but on rank
 /// 0.
 struct Header {
-  /// At most `short_lines` lines: the first of many ranks, paths and files, and the keys that are
-  /// no defaults.
+  /// The brief header, of at most `short_lines` lines: the first of many ranks, paths and files,
+  /// and the keys that are no defaults.
   std::vector<std::string> brief;
   std::vector<std::string> full;
 

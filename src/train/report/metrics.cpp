@@ -68,7 +68,8 @@ Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step
                      ? loss->get<double>()
                      : std::numeric_limits<double>::quiet_NaN());
     }
-    // At the end of the file already: the newline is missing, the next record would join this line.
+    // The line is at the end of the file and lacks its newline, so that the next record would join
+    // it.
     if (!keep && is_step(record)) {
       cut = Cut::steps;
     } else if (cut == Cut::nothing && (!keep || source.eof())) {
@@ -81,7 +82,7 @@ Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step
   return cut;
 }
 
-/// In GB/s, or NaN, which becomes null.
+/// A rate in GB/s, or NaN, which becomes null.
 double shown_rate(double bytes_per_second) {
   return bytes_per_second > 0.0 ? bytes_per_second / 1e9 : std::numeric_limits<double>::quiet_NaN();
 }

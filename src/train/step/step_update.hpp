@@ -66,7 +66,7 @@ class StepUpdate {
   /// whether this one begins under backward, and which side computes each subgroup, so that
   /// gradients can go there. `step` runs since the step's begin.
   void plan(Stopwatch const& step);
-  /// True if this step's update is to begin under backward.
+  /// Returns true if this step's update is to begin under backward.
   [[nodiscard]] bool is_planned_early() const noexcept { return planned_early_; }
   /// Begins an early update, before the last backward, by the step for a gradient that is not
   /// clipped. is_planned_early() is true.
