@@ -55,8 +55,8 @@ void require_planes(h5::File const& file, std::string const& path, std::string c
                     {dataset_values(layout, i, elements)}) !=
         offset + layout.plane_offset(i, elements)) {
       throw DataError{
-          fmt::format("{}: {}{} does not stand where the manifest says; the file is damaged", path,
-                      place, plane.name)};
+          fmt::format("{}: {}{} is not at the place that the manifest names; the file is damaged",
+                      path, place, plane.name)};
     }
   }
 }

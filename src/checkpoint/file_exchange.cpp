@@ -190,7 +190,7 @@ void FileExchange::count() {
   space = node_.sum(space);
   mpi::agree(comm_, [&] {
     if (Bytes const free = aio::free_bytes(directory_); space > free) {
-      throw IoError{fmt::format("{}: what other nodes send takes {}, but {} is free there",
+      throw IoError{fmt::format("{}: files from other nodes need {}, but {} is free there",
                                 directory_, format_bytes(space), format_bytes(free))};
     }
   });

@@ -175,8 +175,10 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
     }
     found.lost.push_back(name);
     if (comm_.rank() == 0) {
-      log::warning("checkpoint {}/{} passed over: not every node has its part, nor another a copy",
-                   places_.own, name);
+      log::warning(
+          "checkpoint {}/{} passed over: the part of some node is missing, and no other node has a "
+          "copy",
+          places_.own, name);
     }
   }
   return found;
@@ -322,7 +324,7 @@ void LevelParts::bring(std::string const& name) {
     aio::sync_directory(places_.own);
   });
   if (comm_.rank() == 0) {
-    log::info("checkpoint {}: what nodes lacked came from others, {} in {}", directory,
+    log::info("checkpoint {}: parts that nodes lacked came from other nodes, {} in {}", directory,
               format_bytes(exchange.bytes()), format_duration(watch.elapsed()));
   }
 }

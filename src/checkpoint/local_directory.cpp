@@ -81,7 +81,7 @@ std::optional<LocalDirectory> read_local_directory(std::string const& checkpoint
   std::getline(lines, found.parent);
   std::getline(lines, found.owner);
   if (!is_local_name(found.name) || text != text_of(found)) {
-    throw DataError{path + ": does not say the same directory twice; the file is damaged"};
+    throw DataError{path + ": its two records of the directory differ; the file is damaged"};
   }
   return found;
 }

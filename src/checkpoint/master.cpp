@@ -360,7 +360,7 @@ std::vector<ExtentEntry> read_extents(h5::File const& file, std::string const& p
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (!is_extent_file_name(files[i])) {
       throw DataError{fmt::format(
-          "{}: its extent {} is not called as extents are; the file is damaged", path, i)};
+          "{}: its extent {} does not have an extent's name; the file is damaged", path, i)};
     }
     extents.push_back({files[i], bytes[i]});
   }
@@ -375,7 +375,7 @@ std::int64_t readable_format(h5::File const& file, std::string const& step_direc
         step_directory, format, format_version)};
   }
   if (format < 1) {
-    throw DataError{fmt::format("checkpoint {} has format {}, which never was; it is damaged",
+    throw DataError{fmt::format("checkpoint {} has format {}, which never existed; it is damaged",
                                 step_directory, format)};
   }
   return format;
@@ -490,7 +490,8 @@ std::uint64_t checksum_of_contents(Master const& master) {
 }
 
 IoError not_as_written(DataError const& error) {
-  return IoError{fmt::format("what was just written reads back differently: {}", error.what())};
+  return IoError{
+      fmt::format("a file that was just written reads back differently: {}", error.what())};
 }
 
 Bytes require_file(std::string const& path, Bytes bytes) {

@@ -28,8 +28,8 @@ constexpr Bytes piece_bytes = 192;
 
 void require_number(bool good, double value, char const* what, std::string const& path) {
   if (!good) {
-    throw DataError{fmt::format("{}: {}={} is nothing that a run writes; the file is damaged", path,
-                                what, value)};
+    throw DataError{fmt::format("{}: {}={} is no value that a run writes; the file is damaged",
+                                path, what, value)};
   }
 }
 

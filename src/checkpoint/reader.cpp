@@ -63,7 +63,7 @@ void require_array(h5::File const& file, std::string const& path, std::string co
                    h5::Shape const& shape, Bytes offset) {
   if (file.offset(dataset, h5::Type::f32, shape) != offset) {
     throw DataError{fmt::format(
-        "{}: {} does not stand where the manifest says; the file is damaged", path, dataset)};
+        "{}: {} is not at the place that the manifest names; the file is damaged", path, dataset)};
   }
 }
 

@@ -37,7 +37,7 @@ void require_space(std::string const& directory, Bytes space) {
   Bytes const free = aio::free_bytes(directory);
   if (free < space) {
     throw IoError{
-        fmt::format("it takes {}, but {} is free there", format_bytes(space), format_bytes(free))};
+        fmt::format("it needs {}, but {} is free there", format_bytes(space), format_bytes(free))};
   }
 }
 
@@ -87,8 +87,8 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
     return error;
   }
   return {ExitCode::io,
-          fmt::format("{}={}: cannot save step {}: {}; earlier checkpoints are as they "
-                      "were: make room or put right what is wrong, and run the same command again",
+          fmt::format("{}={}: cannot save step {}: {}; earlier checkpoints are unchanged; make "
+                      "room or correct the error, and run the same command again",
                       key, directory, step, error.what()),
           error.failed_rank()};
 }
@@ -297,7 +297,7 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
     if (comm_.rank() == 0) {
       log::info("checkpoint {} loaded", path);
       if (meta.state.layout != run.state.layout) {
-        log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
+        log::info("optimizer.moments={}, but the checkpoint has {}: moments were converted, {}",
                   run.state.moments, printable_name(meta.state.moments),
                   converts_exactly(meta.state.layout, run.state.layout) ? "exactly"
                                                                         : "rounded to nearest");

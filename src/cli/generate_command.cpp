@@ -126,7 +126,7 @@ void check(Options const& options, GivenOptions const& given) {
     throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
   }
   if (options.form && options.prompts.empty()) {
-    throw UsageError{"--template is about a prompt of text; give --prompt with it"};
+    throw UsageError{"--template needs a prompt of text; give --prompt with it"};
   }
   if (!options.stops.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--stop needs a tokenizer; --tokenizer=none makes no text"};

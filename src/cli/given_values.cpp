@@ -215,7 +215,7 @@ class ConfigFile {
       }
       std::vector<Given>& given = values_[name];
       if (!given.empty() && !key->repeatable) {
-        throw UsageError{fmt::format("{}={} ({}) stands in {} already; keep one", name,
+        throw UsageError{fmt::format("{}={} ({}) is in {} already; keep one", name,
                                      option.value.at(0), where(), given.front().origin)};
       }
       given.push_back({value_of(name, line), where(), true});

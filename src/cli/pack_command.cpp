@@ -145,7 +145,7 @@ void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
 void check_template_options(GivenOptions const& given, std::vector<pack::Text> const& texts) {
   if (!given.contains("template")) {
     if (given["longest"].as<std::string>() != "0") {
-      throw UsageError{"--longest is about conversations; give --template with it"};
+      throw UsageError{"--longest applies to conversations; give --template with it"};
     }
     return;
   }
@@ -289,8 +289,8 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
   pack::Progress begin;
   if (file.saved()) {
     begin = file.saved()->progress;
-    log::info("{}: a pack before came to {} tokens in {} documents; goes on there", file.path(),
-              file.saved()->written.tokens, file.saved()->written.documents);
+    log::info("{}: an earlier pack reached {} tokens in {} documents; this one goes on there",
+              file.path(), file.saved()->written.tokens, file.saved()->written.documents);
   }
   data::TokenWriter writer{output.prefix, output.format, tokenizer.vocab(), task.form != nullptr,
                            file.begun()};

@@ -92,7 +92,7 @@ void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& 
   for (std::string_view const key : unused_keys(optimizer)) {
     auto const set = std::ranges::find(settings, key, &Setting::key);
     if (set != settings.end() && !set->is_default()) {
-      throw UsageError{fmt::format("{}={} does nothing with optimizer.kind={}; leave it out", key,
+      throw UsageError{fmt::format("{}={} has no effect with optimizer.kind={}; leave it out", key,
                                    set->value, kernels::name_of(optimizer.kind))};
     }
   }
@@ -151,7 +151,7 @@ void validate_places(RunConfig const& config) {
   require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
   require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
-                   "; the one before is the way back if the newest is damaged");
+                   "; the second one is needed if the newest is damaged");
   require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
   require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
                                  "; 0 keeps none for good");

@@ -135,7 +135,8 @@ SplitPolicy parse_split(std::string const& text) {
     begin = end + 1;
   }
   if (std::ranges::all_of(policy.weights, [](double weight) { return weight == 0.0; })) {
-    throw UsageError{fmt::format("'{}' gives no path anything; one weight must be above 0", text)};
+    throw UsageError{
+        fmt::format("'{}' gives no path any extents; one weight must be above 0", text)};
   }
   return policy;
 }

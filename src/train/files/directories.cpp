@@ -23,7 +23,7 @@ namespace {
 
 [[noreturn]] void fail(char const* key, std::string const& path, std::string const& problem) {
   throw IoError{
-      fmt::format("{}={}: {}; name a directory that you may create files in", key, path, problem)};
+      fmt::format("{}={}: {}; name a directory in which you may create files", key, path, problem)};
 }
 
 void check(std::error_code const& error, char const* key, std::string const& path,
@@ -70,7 +70,7 @@ void refuse_checkpoint(std::string const& path) {
 void refuse_foreign(std::string const& path, char const* key) {
   if (auto const owner = foreign_owner(path, ::geteuid())) {
     throw IoError{fmt::format(
-        "{}={} belongs to {}, not to you ({}): what lies there decides what this run loads and "
+        "{}={} belongs to {}, not to you ({}): its files decide what this run loads and "
         "writes; name a directory of your own, or set run.allow-foreign=true if you trust them",
         key, path, *owner, ::geteuid())};
   }

@@ -153,8 +153,9 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
     log::dated("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
                entry.loss_scale, entry.meta.loss_scale);
   } else if (result.counted_targets == 0) {
-    log::warning("step {}: no target of its batch counts (its windows' masks), update skipped",
-                 step);
+    log::warning(
+        "step {}: no target of its batch counts (because of its windows' masks), update skipped",
+        step);
   } else if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
                  result.loss, result.grad_norm);

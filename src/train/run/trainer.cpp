@@ -264,8 +264,8 @@ void Training<T>::start_or_continue() {
     }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning(
-          "train.seed={} differs from the checkpoint's {}: the order of the data changes, and how "
-          "small moments are rounded",
+          "train.seed={} differs from the checkpoint's {}: the order of the data and the rounding "
+          "of small moments change",
           config_.train.seed, meta_.seed);
     }
   } else {
@@ -499,7 +499,7 @@ void Training<T>::find_best() {
     best_ = {};  // it is another run's, or one that this start makes again
   } else if (best_.any() && validates_otherwise(meta_.configuration, config_.settings)) {
     if (leads()) {
-      log::info("validations are of other data than before: the best of them is sought anew");
+      log::info("validation data have changed: the search for the best validation begins again");
     }
     best_ = {};
   }
@@ -787,9 +787,8 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   if (comm.rank() == 0 && settled.optimizer.split_parameter &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
-        "tiers.split-parameters=on: checkpoints hold whole parameters, so what lies on a "
-        "persistent "
-        "tiers.path is copied into them");
+        "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "
+        "tiers.path are copied into them");
   }
   switch (config.numerics.dtype) {
     case DType::bf16:

@@ -40,14 +40,15 @@ void require_node_storage(config::RunConfig const& config, std::string const& ke
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     throw IoError{
-        fmt::format("{}: there is no such directory on {}; it is to be on storage of each node: "
+        fmt::format("{}: there is no such directory on {}; each node needs one on its own storage: "
                     "create it there "
                     "or leave checkpoint.local out",
                     key, cpu::host_name())};
   }
   if (access(directory.c_str(), W_OK | X_OK) != 0) {
-    throw IoError{fmt::format("{}: cannot write: {}; name a directory that you may create files in",
-                              key, std::generic_category().message(errno))};
+    throw IoError{
+        fmt::format("{}: cannot write: {}; name a directory in which you may create files", key,
+                    std::generic_category().message(errno))};
   }
   if (!config.allow_tmpfs && tiers::lies_in_memory(directory)) {
     throw UsageError{fmt::format(
@@ -134,11 +135,10 @@ void LocalLevel::choose(config::RunConfig const& config) {
 void LocalLevel::require_own(config::RunConfig const& config, std::string const& path) const {
   refuse_link(key_ + ": cannot use", path);
   if (auto const owner = foreign_owner(path, ::geteuid()); owner && !config.allow_foreign) {
-    throw IoError{
-        fmt::format("{}: {} belongs to {}, not to you ({}): what lies there decides what this "
-                    "run loads; name "
-                    "a directory of your own, or set run.allow-foreign=true if you trust them",
-                    key_, path, *owner, ::geteuid())};
+    throw IoError{fmt::format(
+        "{}: {} belongs to {}, not to you ({}): its files decide what this run loads; name "
+        "a directory of your own, or set run.allow-foreign=true if you trust them",
+        key_, path, *owner, ::geteuid())};
   }
 }
 
@@ -215,7 +215,7 @@ void LocalLevel::find_near_paths(config::RunConfig& config) const {
       path.nearby = false;  // the path does not exist or cannot be written, which the tiers report
     }
     if (!path.nearby && node_.rank() == 0) {
-      log::info("checkpoint.local: no links from {} to {}; level 1 copies what lies there",
+      log::info("checkpoint.local: no links from {} to {}; level 1 copies the extents there",
                 path.directory, path_);
     }
   }

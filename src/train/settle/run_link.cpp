@@ -179,8 +179,8 @@ LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts) {
     return {.route = facts.host_visible ? state::Route::in_place : state::Route::staged};
   }
   if (asked == config::CommBackend::nccl && !facts.nccl) {
-    throw UsageError{fmt::format("comm.backend=nccl, but {}; mend that, or set comm.backend=auto",
-                                 facts.about_nccl)};
+    throw UsageError{fmt::format(
+        "comm.backend=nccl, but {}; correct that, or set comm.backend=auto", facts.about_nccl)};
   }
   if (asked == config::CommBackend::mpi || !facts.gpus || !facts.nccl) {
     return through_mpi(asked, facts);
