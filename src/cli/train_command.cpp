@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -20,6 +21,11 @@
 
 namespace offstage::cli {
 namespace {
+
+/// A variable of the environment; null if it is not set.
+char const* look_up(char const* name) {
+  return std::getenv(name);
+}
 
 /// Time for which a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
@@ -54,9 +60,19 @@ ReadOptions read_options(Arguments const& arguments) {
   return read;
 }
 
+/// Time within which PMIx of Slurm gives up a node that it does not reach and ends the step: more
+/// than the 127 s of a TCP connection. If ranks end before, its daemon on a node stays until then
+/// with the step's socket. The job's next attempt, whose step has the same number, could then not
+/// start on that node.
+constexpr Seconds pmix_patience{150.0};
+
 /// A limit above that of the run's own watchdog, which therefore reports first; 0: no limit.
 Seconds limit_beside_run(Seconds watchdog) {
-  return watchdog > Seconds{} ? watchdog + squeue_patience : watchdog;
+  if (watchdog <= Seconds{}) {
+    return watchdog;
+  }
+  auto const limit = watchdog + squeue_patience;
+  return slurm::has_slurm_pmix(look_up) ? std::max(limit, pmix_patience) : limit;
 }
 
 void end_stuck_job() {
@@ -84,9 +100,8 @@ void ask_for_end(slurm::Job& job) {
 
 /// Looks for the job's end. Collective: no rank's watchdog runs while rank 0 waits for squeue.
 void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
-  auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
-  config.job = slurm::job_of(environment);
-  config.node = slurm::node_name(environment, cpu::host_name());
+  config.job = slurm::job_of(look_up);
+  config.node = slurm::node_name(look_up, cpu::host_name());
   if (comm.rank() == 0 && config.job && (!config.job->end || is_past(*config.job->end))) {
     ask_for_end(*config.job);
   }
