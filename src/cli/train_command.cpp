@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -21,17 +22,23 @@
 namespace offstage::cli {
 namespace {
 
-/// How long a run waits for squeue before it starts.
+/// A variable of the environment; null if it is not set.
+char const* look_up(char const* name) {
+  return std::getenv(name);
+}
+
+/// Time for which a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
 
 /// The options as this rank reads them, before MPI is up.
 struct ReadOptions {
   config::RunConfig config;
-  std::exception_ptr error;  ///< why there are none; else null
+  std::exception_ptr error;  ///< why there are no options; else null
 };
 
-/// A terminal that knows how to clear a line, unless told otherwise. Open MPI gives its ranks a terminal
-/// of its own, wherever their output goes. Colours: https://no-color.org.
+/// Settles whether a progress line is shown: on a terminal that can clear a line, unless
+/// run.progress says otherwise. Open MPI gives its ranks a terminal of its own, wherever their
+/// output goes. Colours: https://no-color.org.
 void settle_progress(config::RunConfig& config) {
   char const* const terminal = std::getenv("TERM");
   char const* const no_color = std::getenv("NO_COLOR");
@@ -53,22 +60,32 @@ ReadOptions read_options(Arguments const& arguments) {
   return read;
 }
 
-/// Longer than a run's own watchdog waits, which therefore speaks first; 0: never.
+/// Time within which PMIx of Slurm gives up a node that it does not reach and ends the step: more
+/// than the 127 s of a TCP connection. If ranks end before, its daemon on a node stays until then
+/// with the step's socket. The job's next attempt, whose step has the same number, could then not
+/// start on that node.
+constexpr Seconds pmix_patience{150.0};
+
+/// A limit above that of the run's own watchdog, which therefore reports first; 0: no limit.
 Seconds limit_beside_run(Seconds watchdog) {
-  return watchdog > Seconds{} ? watchdog + squeue_patience : watchdog;
+  if (watchdog <= Seconds{}) {
+    return watchdog;
+  }
+  auto const limit = watchdog + squeue_patience;
+  return slurm::has_slurm_pmix(look_up) ? std::max(limit, pmix_patience) : limit;
 }
 
 void end_stuck_job() {
   mpi::abort_stuck_job(static_cast<int>(ExitCode::other));
 }
 
-/// An end that is past says nothing of the time left: the environment is an older job's, the limit
-/// was raised meanwhile, or the site lets jobs run on.
+/// Returns whether the end is past. Such an end says nothing about the time left: the environment
+/// is an older job's, the limit was raised meanwhile, or the site lets jobs run on.
 bool is_past(slurm::TimePoint end) {
   return end <= slurm::TimePoint::clock::now();
 }
 
-/// That nobody knows when the job ends is no reason not to run.
+/// Asks squeue for the job's end. A run starts even if nobody knows that end.
 void ask_for_end(slurm::Job& job) {
   auto answer = slurm::ask_end_time(job.id, squeue_patience);
   if (answer.end && is_past(*answer.end)) {
@@ -81,19 +98,18 @@ void ask_for_end(slurm::Job& job) {
   }
 }
 
-/// Collective: nobody's watchdog runs while rank 0 waits for squeue.
+/// Looks for the job's end. Collective: no rank's watchdog runs while rank 0 waits for squeue.
 void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
-  auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
-  config.job = slurm::job_of(environment);
-  config.node = slurm::node_name(environment, cpu::host_name());
+  config.job = slurm::job_of(look_up);
+  config.node = slurm::node_name(look_up, cpu::host_name());
   if (comm.rank() == 0 && config.job && (!config.job->end || is_past(*config.job->end))) {
     ask_for_end(*config.job);
   }
   comm.barrier();
 }
 
-/// `offstage train` alone where the job has several tasks: one rank works, or each task is a run of
-/// its own.
+/// Warns if `offstage train` has one rank although the job has several tasks: then one rank works,
+/// or each task is a run of its own.
 void look_for_launcher(mpi::Communicator const& comm) {
   constexpr char const* by_mpirun = "OMPI_COMM_WORLD_SIZE";
   char const* const tasks = std::getenv("SLURM_NTASKS");
@@ -106,7 +122,8 @@ void look_for_launcher(mpi::Communicator const& comm) {
   }
 }
 
-/// Every rank has read the options; a mistake is printed once, by rank 0, and all end in good order.
+/// Runs the training. Every rank has read the options. Rank 0 prints a mistake once, and all ranks
+/// end in good order.
 ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
                       train::StopSignals& signals) {
   try {
@@ -136,12 +153,13 @@ ExitCode train_command(Arguments const& arguments) {
     log::write_lines(train_help());
     return ExitCode::done;
   }
-  // A reader of the output that goes away (tee, head) must not end the training.
+  // The end of a reader of the output (tee, head) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
-  // Before MPI is up and until it is down: a signal at any time counts as one to stop.
+  // This object lives from before MPI starts until it has ended, so that a signal at any time asks
+  // for a stop.
   train::StopSignals signals;
   auto read = read_options(arguments);
-  // Where nodes do not reach each other MPI may neither come up nor go down.
+  // If nodes do not reach each other, MPI may neither start nor end.
   train::Watchdog const watchdog{limit_beside_run(read.config.watchdog), std::nullopt,
                                  end_stuck_job};
   mpi::Session const session;
@@ -152,7 +170,7 @@ ExitCode train_command(Arguments const& arguments) {
     if (comm.size() == 1) {
       return report(std::current_exception());
     }
-    // This rank alone knows; the others would wait for it for ever.
+    // This rank alone knows of the error; the others would wait for it for ever.
     auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
     mpi::abort_job(static_cast<int>(code));
   }

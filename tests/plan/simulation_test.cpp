@@ -15,7 +15,7 @@
 namespace offstage::plan {
 namespace {
 
-/// Nothing is merged.
+/// The detail with which nothing is merged.
 constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
                              .rounds_in_layers = std::numeric_limits<std::int64_t>::max(),
                              .subgroups = std::numeric_limits<std::int64_t>::max(),

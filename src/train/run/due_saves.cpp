@@ -46,7 +46,7 @@ void DueSaves<T>::save(Decision const& due, bool a_step_follows, bool is_best) {
   bool global =
       due.save || postponed_ || (due.save_local && saves.saves_global_instead(at_.step()));
   if (local && !a_step_follows) {
-    // It is the sooner complete one.
+    // Level 1 is complete sooner.
     saves.save_local(at_.meta(), parts_.state(), settle_state(), false);
   }
   if (global && finish_earlier_save(a_step_follows, is_best)) {
@@ -56,7 +56,8 @@ void DueSaves<T>::save(Decision const& due, bool a_step_follows, bool is_best) {
     global = false;
   }
   if (global && config_.checkpoint.keep_best && is_best) {
-    saves.store().keep_best(at_.step());  // the best one before stays until this one's save
+    // The best checkpoint before stays until this one is saved.
+    saves.store().keep_best(at_.step());
   }
   bool const local_too = local && a_step_follows;
   if (!local_too && !global) {

@@ -10,24 +10,24 @@
 
 namespace offstage::train {
 
-/// Saves of both levels after a step, as they are due: which are made now, and which waits for the one before. T is
-/// numerics.dtype.
+/// Saves of both levels after a step. Decides which of them are made now, and which one waits for the
+/// one before. T is numerics.dtype.
 template <class T>
 class DueSaves {
  public:
-  /// All outlive it.
+  /// All arguments outlive it.
   DueSaves(config::RunConfig const& config, mpi::Communicator const& comm, RunParts<T>& parts,
            Position& at, Journal& journal)
       : config_{config}, comm_{comm}, parts_{parts}, at_{at}, journal_{journal} {}
 
-  /// Saves what is due after the last step, under the next step if one follows. `is_best`: its validation was the best
-  /// so far. Collective. Errors: those of Saves.
+  /// Makes the saves that are due after the last step, under the next step if one follows. `is_best`
+  /// says that its validation was the best so far. Collective. Errors: those of Saves.
   void save(Decision const& due, bool a_step_follows, bool is_best);
 
  private:
-  /// Finishes what has to be done before a save while another goes on; false if this one waits for a later step.
+  /// Ends an earlier save that goes on, or returns false if this save waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows, bool is_best);
-  /// Brings all to be as a save takes it. Returns how long the update was waited for.
+  /// Waits until the state is as a save needs it. Returns the time of the wait.
   Seconds settle_state();
 
   config::RunConfig const& config_;

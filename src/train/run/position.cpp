@@ -13,7 +13,7 @@
 namespace offstage::train {
 namespace {
 
-/// Types with the range of FP32 need no scale.
+/// The rules of the loss scale. Types with the range of FP32 need none.
 config::LossScaleRules rules_of(config::RunConfig const& config) {
   if (config.numerics.dtype == DType::fp16) {
     return config.numerics.loss_scale;

@@ -35,7 +35,7 @@ std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config,
                                                               .verifies_masks = verifies_masks});
 }
 
-/// Warnings of the shortages; the first that no run can live with ends this one.
+/// Warns of shortages. The first one with which no run is possible ends this one.
 void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
   for (launch::Shortage const& shortage : shortages) {
     if (shortage.ends_with) {
@@ -47,7 +47,7 @@ void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
   }
 }
 
-/// Collective. Each node speaks for itself; memory is not taken yet.
+/// Looks for shortages of each node, before memory is taken. Collective.
 void look_for_shortages(config::RunConfig const& config, mpi::Communicator const& comm,
                         launch::RankPlace const& place, launch::Needs const& needs) {
   auto const node = comm.split_by_node();
@@ -132,7 +132,7 @@ void RunParts<T>::open_files() {
       valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
     }
   });
-  // The locks come first: a second run on a busy directory shall not take memory or space.
+  // The locks come first, so that a second run on a busy directory takes no memory or space.
   mpi::agree(comm_, [&] {
     if (leads) {
       directories_ = std::make_unique<Directories>(config_);

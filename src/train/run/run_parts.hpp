@@ -21,30 +21,30 @@
 
 namespace offstage::train {
 
-/// Parts that a run is made of. T is numerics.dtype.
+/// Parts of which a run is made. T is numerics.dtype.
 ///
-/// Construction opens data, takes the locks, finds device and link, settles what is `auto`, plans memory and takes it,
-/// prints the header and opens the stores of checkpoints. What a user can mend is found there, and then nothing is
-/// left behind. The state is not filled yet.
+/// Construction opens data, takes the locks, finds device and link, settles keys that are `auto`,
+/// plans memory and takes it, prints the header and opens the stores of checkpoints. Errors that a
+/// user can mend are found there, and leave nothing behind. The state is not filled yet.
 ///
 /// Lifetime:   members end in the reverse of their order: each may use those before it.
 /// Collective: construction. Errors there: mpi::AgreedError.
 template <class T>
 class RunParts {
  public:
-  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
-  /// anybody takes memory by it. All outlive it.
+  /// The run is on the rank's GPU if its place has one. Settings that device and ranks decide are
+  /// written to `config` before memory is taken by them. All arguments outlive it.
   RunParts(config::RunConfig& config, mpi::Communicator const& comm, launch::RankPlace const& place,
            PlanChoice<T>& plan_choice, Cadence& cadence, Journal& journal);
   RunParts(RunParts const&) = delete;
   RunParts& operator=(RunParts const&) = delete;
 
-  /// Null without validation.
+  /// Data of validations; null without any.
   [[nodiscard]] data::Dataset* valid_data() const noexcept { return valid_data_.get(); }
   [[nodiscard]] data::Dataset const& train_data() const noexcept { return *train_data_; }
-  /// On rank 0.
+  /// Directories of the run, on rank 0.
   [[nodiscard]] Directories& directories() const noexcept { return *directories_; }
-  /// Null: there is no level 1.
+  /// Level 1 of checkpoints; null without one.
   [[nodiscard]] LocalLevel const* local_level() const noexcept { return local_level_.get(); }
   [[nodiscard]] Header const& header() const noexcept { return header_; }
   /// Versions of libraries on which the bits of device and attention depend.
@@ -60,10 +60,10 @@ class RunParts {
 
  private:
   void open_files();
-  /// Returns how layers get from rank to rank.
+  /// Returns the way of layers from rank to rank, in words.
   [[nodiscard]] std::string make_runner(PlanChoice<T>& plan_choice);
   void print_header(std::string const& link);
-  /// The stores of checkpoints, and what of the runner's work goes on beside saves.
+  /// Opens the stores of checkpoints, and tells the runner which saves go on beside its work.
   void open_saves(Cadence& cadence, Journal& journal);
 
   config::RunConfig& config_;
@@ -71,10 +71,10 @@ class RunParts {
   launch::RankPlace const& place_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
-  std::unique_ptr<Directories> directories_;  ///< the runner's slots lie in them
+  std::unique_ptr<Directories> directories_;  ///< the runner's slots are in them
   std::unique_ptr<LocalLevel> local_level_;
   std::string activations_why_;          ///< for the header
-  std::vector<std::string> chosen_why_;  ///< likewise, on rank 0
+  std::vector<std::string> chosen_why_;  ///< for the header, on rank 0
   Header header_;
   RunAttention attention_;  ///< the runner's model has its plans
   std::unique_ptr<StepRunner<T>> runner_;

@@ -58,7 +58,7 @@ bool keeps(config::RunConfig const& config, BestLoss const& best) {
                            });
 }
 
-/// Of a run that goes on from `checkpoint`.
+/// Logs the keys that have changed since `checkpoint`, from which the run goes on.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config) {
   for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
     log::info("{}", line);
@@ -74,8 +74,8 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
 template <class T>
 class Training {
  public:
-  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
-  /// anybody takes memory by it.
+  /// The training is on the rank's GPU if its place has one. Settings that device and ranks decide
+  /// are written to `config` before memory is taken by them.
   Training(config::RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
@@ -89,32 +89,32 @@ class Training {
         at_{config} {}
 
   ExitCode run();
-  /// Set if run has ended, after a save, for the same run to go on in another configuration: what was
-  /// given, with the rates that were measured.
+  /// The configuration with which the run is to start anew: the given one with the measured rates.
+  /// It is set if run() has ended for that, after a save.
   [[nodiscard]] std::optional<config::RunConfig> const& next() const { return next_; }
 
  private:
   void prepare();
   void begin_records();
-  /// The best validation of earlier starts, if it counts for this one.
+  /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   void start_or_continue();
   void start();
   void one_step();
-  /// A forecast of the steps to come, as soon as the rates that it needs are known.
+  /// Makes a forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
   void validate();
-  /// The last validation was the best so far, and it was of this step.
+  /// Returns whether the last validation was the best so far, and of this step.
   [[nodiscard]] bool is_best() const {
     return best_.any() && best_.since() == 0 && best_.best().step == at_.step();
   }
-  /// Whether train.patience is at its end.
+  /// Returns whether train.patience is at its end.
   [[nodiscard]] bool has_lost_patience() const {
     return config_.train.patience > 0 && best_.since() >= config_.train.patience;
   }
   void run_steps();
-  /// Without peaks. Collective.
+  /// The memory of the run and its limits, without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
   void conclude();
   [[nodiscard]] StepRunner<T>& runner() const { return parts_->runner(); }
@@ -132,7 +132,7 @@ class Training {
   PlanChoice<T> plan_choice_;
   Position at_;
   Stop stop_ = Stop::none;
-  std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
+  std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
   BestLoss best_;              ///< the same on all ranks
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
@@ -158,8 +158,8 @@ void Training<T>::start_or_continue() {
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
-          "train.seed={} differs from the checkpoint's {}: the order of the data changes, and how "
-          "small moments are rounded",
+          "train.seed={} differs from the checkpoint's {}: the order of the data and the rounding "
+          "of small moments change",
           config_.train.seed, at_.meta().seed);
     }
   } else {
@@ -244,12 +244,12 @@ void Training<T>::run_steps() {
     due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
   }
   if (stop_ == Stop::none && !saves().is_saved(at_.step())) {
-    due_saves_->save({.save = true}, false, is_best());  // the last step was in level 1 alone
+    due_saves_->save({.save = true}, false, is_best());  // only level 1 had the last step
   }
 }
 
-/// Everything before the first step. What a user can mend is found here, and then nothing is left
-/// behind.
+/// Does everything before the first step. Errors that a user can mend are found here, and leave
+/// nothing behind.
 template <class T>
 void Training<T>::prepare() {
   parts_.emplace(config_, comm_, place_, plan_choice_, cadence_, journal_);
@@ -263,7 +263,7 @@ void Training<T>::prepare() {
   find_best();
 }
 
-/// The run leaves its first traces in run.dir here.
+/// Writes the run's first records to run.dir.
 template <class T>
 void Training<T>::begin_records() {
   StartRecord const start{.step = at_.step(),
@@ -303,10 +303,10 @@ template <class T>
 void Training<T>::find_best() {
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
   if (at_.step() == 0) {
-    best_ = {};  // another run's, or one that this start makes again
+    best_ = {};  // it is another run's, or one that this start makes again
   } else if (best_.any() && validates_otherwise(at_.meta().configuration, config_.settings)) {
     if (leads()) {
-      log::info("validations are of other data than before: the best of them is sought anew");
+      log::info("validation data have changed: the search for the best validation begins again");
     }
     best_ = {};
   }
@@ -328,7 +328,7 @@ MemoryRecord Training<T>::memory_limits() const {
 template <class T>
 void Training<T>::conclude() {
   if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
-    static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
+    static_cast<void>(take_stop_file(config_));  // the file came too late
   }
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner().host_memory_peak();
@@ -340,7 +340,7 @@ void Training<T>::conclude() {
        .memory = memory,
        .slow_nodes = slow_nodes_.conclude(),
        .advice =
-           leads() && stop_ != Stop::signal  // whoever sent one waits for the end
+           leads() && stop_ != Stop::signal  // the sender of the signal waits for the end
                ? plan_choice_.advice(at_.progress(start_seconds_), runner(), journal_.reached())
                : std::vector<std::string>{},
        .best = best_,
@@ -390,8 +390,8 @@ void Training<T>::one_step() {
   look_ahead();
 }
 
-// Rates of the first update may be known only once the second step has begun. After that nobody knows
-// more.
+// Rates of the first update may be known only once the second step has begun. After that no more
+// rates become known.
 template <class T>
 void Training<T>::look_ahead() {
   constexpr std::int64_t measuring_steps = 2;
@@ -418,7 +418,8 @@ void Training<T>::validate() {
   best_.add({at_.step(), loss});
 }
 
-/// Until the last step, or until something stops it: each time by what was given and is known then.
+/// Trains to the last step, or until something stops the run. Each new start uses the given
+/// configuration and the rates known by then.
 template <class T>
 ExitCode train(config::RunConfig given, mpi::Communicator const& comm, StopSignals& signals,
                launch::RankPlace const& place) {
@@ -447,9 +448,8 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   if (comm.rank() == 0 && settled.optimizer.split_parameter &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
-        "tiers.split-parameters=on: checkpoints hold whole parameters, so what lies on a "
-        "persistent "
-        "tiers.path is copied into them");
+        "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "
+        "tiers.path are copied into them");
   }
   switch (config.numerics.dtype) {
     case DType::bf16:
