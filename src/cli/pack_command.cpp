@@ -310,6 +310,23 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
   writer.keep();
 }
 
+/// Logs the token files that are there: `progress` and `written` at their end.
+void say_what_is_there(pack::Task const& task, Output const& output, std::int64_t vocab,
+                       pack::Progress const& progress, data::Written const& written) {
+  auto const tokens =
+      fmt::format("{}.bin: {} tokens of type {} in {}", output.prefix, written.tokens,
+                  name_of(data::token_type_for(output.format, vocab)), written.documents);
+  if (task.form != nullptr) {
+    log::info("{} conversations; {}.mask: {:.1f} % of them count", tokens, output.prefix,
+              100.0 * static_cast<double>(progress.conversations.counted) /
+                  static_cast<double>(written.tokens));
+    return;
+  }
+  log::info("{} documents from {} bytes, {:.2f} bytes a token{}", tokens, progress.text,
+            static_cast<double>(progress.text) / static_cast<double>(written.tokens),
+            task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
+}
+
 }  // namespace
 
 ExitCode pack_command(Arguments const& arguments) {
@@ -364,18 +381,7 @@ ExitCode pack_command(Arguments const& arguments) {
   }
   auto const [done, written, is_whole] = *file.saved();
   file.remove();
-  auto const tokens = fmt::format(
-      "{}.bin: {} tokens of type {} in {}", output.prefix, written.tokens,
-      name_of(data::token_type_for(output.format, tokenizer->vocab())), written.documents);
-  if (has_template) {
-    log::info("{} conversations; {}.mask: {:.1f} % of them count", tokens, output.prefix,
-              100.0 * static_cast<double>(done.conversations.counted) /
-                  static_cast<double>(written.tokens));
-    return ExitCode::done;
-  }
-  log::info("{} documents from {} bytes, {:.2f} bytes a token{}", tokens, done.text,
-            static_cast<double>(done.text) / static_cast<double>(written.tokens),
-            task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
+  say_what_is_there(task, output, tokenizer->vocab(), done, written);
   return ExitCode::done;
 }
 

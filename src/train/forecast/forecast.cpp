@@ -313,6 +313,26 @@ AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const&
   return choice;
 }
 
+/// Settles plan.choose=on: by the rates, or without them. Returns the choice and its reasons in words;
+/// none without rates. Rates that are not known come to `missing`.
+template <class T>
+std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope const& scope,
+                                       state::ShardMap const& map, std::set<std::string>& missing) {
+  std::vector<std::string> why;
+  auto const unknown_rates = rates_missing(config, host_visible(config.device));
+  missing.insert(unknown_rates.begin(), unknown_rates.end());
+  auto const room = room_of(config, scope);
+  if (missing.empty() && !scope.memory_alone) {
+    auto const choice = choose_configuration<T>(config, map, room);
+    why = describe(choice, config, config.train.global_batch * config.train.sequence);
+    take(config, choice.chosen);
+  } else {
+    take(config, first_that_fits<T>(config, map, room));
+  }
+  config::settle_split_parameters(config);
+  return why;
+}
+
 template <class T>
 Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
@@ -320,17 +340,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   std::vector<std::string> why;
   std::set<std::string> missing;
   if (config.plan.choose) {
-    auto const unknown_rates = rates_missing(config, host_visible(config.device));
-    missing.insert(unknown_rates.begin(), unknown_rates.end());
-    auto const room = room_of(config, scope);
-    if (missing.empty() && !scope.memory_alone) {
-      auto const choice = choose_configuration<T>(config, map, room);
-      why = describe(choice, config, config.train.global_batch * config.train.sequence);
-      take(config, choice.chosen);
-    } else {
-      take(config, first_that_fits<T>(config, map, room));
-    }
-    config::settle_split_parameters(config);
+    why = settle_choice<T>(config, scope, map, missing);
   }
   auto const attention = settle_attention<T>(config, scope, map);
   auto const chosen = settle<T>(config, scope, map);

@@ -98,6 +98,25 @@ int gathering_slots(StepFacts const& facts) {
   return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
+/// Sets the slots through which layers come to the device.
+template <class T>
+void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFacts const& facts) {
+  auto const sizes = facts.map.slot_sizes();
+  schedule.gathers_once = gathers_once(config, facts.map.ranks());
+  int const layers = static_cast<int>(facts.map.layers().size());
+  for (int layer = 0; layer < layers && !schedule.gathers_once; ++layer) {
+    if (sizes.is_large(facts.map.gathered_elements(layer))) {
+      schedule.large_layers.push_back(layer);
+    }
+  }
+  if (schedule.home != plan::ParameterHome::device) {
+    std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
+    schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
+  } else if (facts.map.ranks() > 1) {
+    schedule.parameter_slots = schedule.gathers_once ? layers : gathering_slots<T>(facts);
+  }
+}
+
 /// The tensors of model::VerticalPlan, in bytes.
 template <class T>
 plan::WaitingWork waiting_work(config::RunConfig const& config) {
@@ -240,20 +259,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
-  auto const sizes = facts.map.slot_sizes();
-  schedule.gathers_once = gathers_once(config, facts.map.ranks());
-  int const layers = static_cast<int>(facts.map.layers().size());
-  for (int layer = 0; layer < layers && !schedule.gathers_once; ++layer) {
-    if (sizes.is_large(facts.map.gathered_elements(layer))) {
-      schedule.large_layers.push_back(layer);
-    }
-  }
-  if (schedule.home != plan::ParameterHome::device) {
-    std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
-    schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-  } else if (facts.map.ranks() > 1) {
-    schedule.parameter_slots = schedule.gathers_once ? layers : gathering_slots<T>(facts);
-  }
+  set_slots<T>(schedule, config, facts);
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
       std::clamp(memory.parameter_buffers - 1, 1,

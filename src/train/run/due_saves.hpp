@@ -10,8 +10,8 @@
 
 namespace offstage::train {
 
-/// Saves of both levels after a step. Decides which of them are made now, and which one waits for the
-/// one before. T is numerics.dtype.
+/// Saves of both levels after a step. Decides which of them are made now, and which one waits for
+/// the one before. T is numerics.dtype.
 template <class T>
 class DueSaves {
  public:
@@ -20,8 +20,8 @@ class DueSaves {
            Position& at, Journal& journal)
       : config_{config}, comm_{comm}, parts_{parts}, at_{at}, journal_{journal} {}
 
-  /// Makes the saves that are due after the last step, under the next step if one follows. `is_best`
-  /// says that its validation was the best so far. Collective. Errors: those of Saves.
+  /// Makes the saves that are due after the last step, under the next step if one follows.
+  /// `is_best` says that its validation was the best so far. Collective. Errors: those of Saves.
   void save(Decision const& due, bool a_step_follows, bool is_best);
 
  private:

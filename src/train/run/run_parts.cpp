@@ -77,7 +77,8 @@ ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const&
           .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}))};
 }
 
-/// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies. Collective.
+/// Settles checkpoint.rate and checkpoint.files, and finds the storage path on which checkpoint.dir
+/// lies. Collective.
 template <class T>
 void settle_saves(checkpoint::Store& store, config::RunConfig const& config,
                   mpi::Communicator const& comm, StepRunner<T>& runner) {
