@@ -270,7 +270,7 @@ TEST_F(Options, UnknownSectionsNameTheNearest) {
 TEST_F(Options, AKeyTwiceInOneFileIsAnError) {
   auto const path = file("a.cfg", "[train]\nseed = 1\n[data]\nformat = text\n[train]\nseed = 2\n");
   EXPECT_EQ(error({"--config", path}),
-            "train.seed=2 (" + path + ":6) stands in " + path + ":2 already; keep one");
+            "train.seed=2 (" + path + ":6) is in " + path + ":2 already; keep one");
 }
 
 TEST_F(Options, CommentsEndAValue) {

@@ -238,7 +238,7 @@ class PackResume(OffstageTest):
         self.commands["bytes"][1] = parts[0]
         parts[2].write_bytes(b"another end\n")
         result = self.pack("bytes")
-        self.assertIn(f"came to {place['tokens']} tokens in {place['documents-written']} documents; goes on there", result.out)
+        self.assertIn(f"an earlier pack reached {place['tokens']} tokens in {place['documents-written']} documents; this one goes on there", result.out)
         resumed = self.contents()
         self.clear()
         self.pack("bytes")
