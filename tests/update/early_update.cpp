@@ -74,7 +74,7 @@ void EarlyUpdate::make_update() {
     DeviceLaneSettings lane;
     lane.layout = scene_.layout;
     lane.chunk = chunk_elements;
-    lane.buffers = scene_.buffers;
+    lane.buffers = scene_.chunk_buffers;
     lane.parameter_buffers = scene_.parameter_buffers;
     lane.gradient_bytes = scene_.flush ? 4 : 2;
     lane.parameter_bytes = 2;

@@ -210,16 +210,16 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   bool const lane = needs_lane(config, host_visible);
   auto const shape =
       update_shape<T>(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
-  auto const lane = lane_settings(config, shape);
+  auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
   schedule.transfers = config.share.transfers;
   schedule.order = config.storage.order;
   schedule.goes_on = lane && config.share.transfers == plan::Transfers::overlap;
   schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
-  schedule.chunk = lane.chunk;
-  schedule.chunk_buffers = lane.buffers;
-  schedule.staged_chunks = lane.parameter_buffers;
+  schedule.chunk = chunks.chunk;
+  schedule.chunk_buffers = chunks.buffers;
+  schedule.staged_chunks = chunks.parameter_buffers;
   schedule.workers = update_workers(config, memory, host_visible);
   Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
   schedule.direct = facts.route == state::Route::direct;
