@@ -52,8 +52,8 @@ class Schedule {
         "share {}, {} bytes of gradients, transfers {}",
         seed, scene_.subgroups, scene_.residents, scene_.paths, scene_.workers, scene_.buffers,
         scene_.cached, scene_.spare_slots, scene_.spare_buffers, scene_.gradient_buffers,
-        scene_.gradients_cached, scene_.rounds, scene_.flush, scene_.on_device, scene_.chunk_buffers,
-        scene_.share, scene_.held_room, static_cast<int>(scene_.transfers));
+        scene_.gradients_cached, scene_.rounds, scene_.flush, scene_.on_device,
+        scene_.chunk_buffers, scene_.share, scene_.held_room, static_cast<int>(scene_.transfers));
   }
 
   void run(StallWatch& watch) {

@@ -50,7 +50,8 @@ struct Sharing {
 
   [[nodiscard]] std::string text() const {
     return fmt::format(
-        "share {}, {} residents, chunks of {}, {} workers, {} slots ({} lent), {} parameter slots, "
+        "share {}, {} residents, chunks of {}, {} workers, {} buffers ({} lent), {} parameter "
+        "buffers, "
         "{}",
         share, residents, chunk, workers, buffers, lent_buffers, parameter_buffers,
         transfers == plan::Transfers::overlap ? "overlap" : "blocking");
