@@ -33,7 +33,7 @@ class NotHere(Exception):
     """Why a peer does not run on this machine."""
 
 
-def busy_part(seconds=2.0):
+def busy_share(seconds=2.0):
     """The share of the cores that others keep busy."""
     def read():
         numbers = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -47,9 +47,9 @@ def busy_part(seconds=2.0):
 
 def wait_for_idle(noted):
     end = time.monotonic() + WAIT
-    share = busy_part()
+    share = busy_share()
     while share > 0.05 and time.monotonic() < end:
-        share = busy_part()
+        share = busy_share()
     if share > 0.05:
         noted.append(share)
 
