@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,11 +58,6 @@ struct Detail {
   /// Chunks of the shard that cross the link; beyond them they are merged.
   std::int64_t chunks = 2048;
 };
-/// The detail with which nothing is merged.
-constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
-                             .rounds_in_layers = std::numeric_limits<std::int64_t>::max(),
-                             .subgroups = std::numeric_limits<std::int64_t>::max(),
-                             .chunks = std::numeric_limits<std::int64_t>::max()};
 
 /// Simulates steps of a rank, event by event. Products, copies, transfers, updates and sums queue
 /// at the resources. Buffers, slots and slabs are taken and given back as in the run, and by the

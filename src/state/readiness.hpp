@@ -6,7 +6,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/units.hpp"
 #include "state/shard.hpp"
 
 namespace offstage::state {
@@ -36,16 +35,13 @@ class Readiness {
   /// Blocks until elements [begin, end) of the shard are ready. Errors: rethrows the error that
   /// fail() was given.
   void wait(std::int64_t begin, std::int64_t end);
-  /// Time of all waits so far.
-  [[nodiscard]] Seconds waited() const;
 
  private:
   std::vector<Subgroup> const& subgroups_;
-  mutable std::mutex mutex_;  ///< guards all members below
+  std::mutex mutex_;  ///< guards all members below
   std::condition_variable changed_;
   std::vector<bool> ready_;
   std::exception_ptr error_;
-  Seconds waited_{};
 };
 
 }  // namespace offstage::state

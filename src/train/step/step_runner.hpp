@@ -162,7 +162,6 @@ class StepRunner {
   std::function<bool()> before_update_;
   std::function<void()> before_layer_;
   CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy that the model uses
-  tiers::Traffic traffic_before_;                         ///< at this step's begin
   ReachedRates reached_;  ///< without rates, which other objects know
   bool told_ = false;     ///< before_update_ was called in this step
   /// Traffic at the end of the last step. Fetches of an update between steps count for the next
