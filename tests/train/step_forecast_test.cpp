@@ -154,11 +154,11 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   using Copy = state::WorkingCopy<bfloat16>;
   Scene scene{tiny(), 2};
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::least_slots);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 2);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 2);
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::slots_for_held_blocks);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 3);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 3);
   Scene const alone{tiny()};
-  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).parameter_slots, 0);
+  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
 }
 
 TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {

@@ -68,7 +68,7 @@ UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_ele
 template <class T>
 parameters::DepthDemand depth_demand(config::RunConfig const& config, state::ShardMap const& map,
                                      Bytes free) {
-  auto const sizes = map.slot_sizes();
+  auto const sizes = map.layer_slot_sizes();
   parameters::DepthDemand demand{.free = free,
                                  .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
                                  .large = sizes.large * static_cast<Bytes>(sizeof(T)),
@@ -89,13 +89,13 @@ parameters::DepthDemand depth_demand(config::RunConfig const& config, state::Sha
 }
 
 template <class T>
-int parameter_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
-                    Bytes free) {
+int layer_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
+                Bytes free) {
   using parameters::Home;
   bool const in_place = config.parameter_home == Home::host && host_visible && map.ranks() == 1;
   return config.parameter_home == Home::device || in_place
              ? 0
-             : parameters::device_slots(depth_demand<T>(config, map, free));
+             : parameters::layer_slots(depth_demand<T>(config, map, free));
 }
 
 template <class T>
@@ -152,7 +152,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, parameter_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_slots)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
 
 }  // namespace offstage::train

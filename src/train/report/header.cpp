@@ -147,9 +147,9 @@ void add_parameters(Lines& lines, config::RunConfig const& config, HeaderFacts c
   bool const stored = config.parameter_home == Home::storage;
   lines.add("parameters: {}{}, {}", stored ? "on the storage paths" : "in host memory",
             stored ? fmt::format(" through {} buffers", facts.memory.parameter_buffers) : "",
-            facts.parameter_slots > 0
-                ? fmt::format("{} layers on the device at a time{}", facts.parameter_slots,
-                              facts.large_slot ? ", and a larger one" : "")
+            facts.layer_slots > 0
+                ? fmt::format("{} layers on the device at a time{}", facts.layer_slots,
+                              facts.large_layer_slot ? ", and a larger one" : "")
                 : "used where they lie");
 }
 

@@ -14,7 +14,7 @@
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/save_rate.hpp"
 #include "train/settle/run_device.hpp"
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 #include "train/settle/schedule_choice.hpp"
 #include "train/settle/sharding.hpp"
 
@@ -68,12 +68,11 @@ ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const&
   bool const limited = config.device.memory > 0 || device.kind() == device::Kind::cuda;
   return {.memory = comm.minimum(limited ? device.capacity() : 0),
           .route = link.route(),
-          .link = comm.maximum(link.device_bytes()),
+          .rank_link = comm.maximum(link.device_bytes()),
           .host_memory = config.host_memory > 0
                              ? config.host_memory
-                             : static_cast<Bytes>(
-                                   auto_host_share *
-                                   static_cast<double>(comm.minimum(memory::available_bytes()))),
+                             : static_cast<Bytes>(auto_host_part * static_cast<double>(comm.minimum(
+                                                                       memory::available_bytes()))),
           .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}))};
 }
 
@@ -93,7 +92,7 @@ void settle_saves(checkpoint::Store& store, config::RunConfig const& config,
   if (!holds_versions(config)) {
     return;
   }
-  double const share = config.checkpoint.rate_share;
+  double const share = config.checkpoint.rate_part;
   double const whole = share > 0.0 ? measure_checkpoint_directory(config, comm, node, path) : 0.0;
   store.set_rate(rate_of_rank(config.checkpoint, node.size(), whole));
   if (share > 0.0 && comm.rank() == 0) {
@@ -149,9 +148,10 @@ template <class T>
 std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
   auto device = make_run_device(config_.device, place_.placement, comm_);
   auto const for_link = device->kind() == device::Kind::cuda && comm_.size() > 1
-                            ? link_needs(config_, comm_.size())
-                            : LinkNeeds{};
-  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
+                            ? rank_link_needs(config_, comm_.size())
+                            : RankLinkNeeds{};
+  auto link =
+      make_run_rank_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
   attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const room = room_of(config_, comm_, *device, *link.link);
@@ -191,8 +191,8 @@ void RunParts<T>::print_header(std::string const& link) {
                          .activations = activations_why_,
                          .link = link,
                          .memory = runner_->memory_plan(),
-                         .parameter_slots = runner_->parameter_slots(),
-                         .large_slot = runner_->map().slot_sizes().large > 0,
+                         .layer_slots = runner_->layer_slots(),
+                         .large_layer_slot = runner_->map().layer_slot_sizes().large > 0,
                          .host_memory_limit = runner_->host_memory_limit(),
                          .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                          .paths = runner_->path_facts(),
