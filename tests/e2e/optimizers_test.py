@@ -85,8 +85,8 @@ class Optimizers(OffstageTest):
                 (["optimizer.moments=4bit"], "'4bit' is none of fp32, bf16, 8bit"),
                 (["optimizer.kind=sgd", "optimizer.moments=8bit"], "optimizer.moments=8bit"),
                 (["optimizer.kind=sgd", "optimizer.moments=bf16"], "optimizer.moments=bf16"),
-                (["optimizer.kind=sgd", "optimizer.beta2=0.9"], "optimizer.beta2=0.9 does nothing"),
-                (["optimizer.kind=lion", "optimizer.eps=1e-6"], "optimizer.eps=1e-6 does nothing"),
+                (["optimizer.kind=sgd", "optimizer.beta2=0.9"], "optimizer.beta2=0.9 has no effect"),
+                (["optimizer.kind=lion", "optimizer.eps=1e-6"], "optimizer.eps=1e-6 has no effect"),
                 (["optimizer.momentum=0.9"], "optimizer.momentum=0.9 has no effect with optimizer.kind=adamw"),
                 (["optimizer.kind=rmsprop", "optimizer.momentum=1"], "optimizer.momentum=1 must be")]:
             result = self.train("bad", *keys, expect=64)
