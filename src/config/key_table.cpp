@@ -344,9 +344,11 @@ constexpr std::array keys{
                                                    {"nccl", CommBackend::nccl}});
         }},
 
-    Key{"parameters.home", "device|host|storage|auto", "device",
+    Key{"parameters.home", "device|host|storage|node|auto", "device",
         "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
-        "ahead of use; auto: as plan.choose=on decides",
+        "ahead of use; node: in host memory that a node's ranks share, so that parameters reach a "
+        "node once "
+        "in a step; auto: device, host or storage, as plan.choose=on decides",
         set_parameter_home},
     Key{"parameters.sharding", "auto|zero3|zero2|zero1", "zero3",
         "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "

@@ -11,7 +11,22 @@ enum class Home {
   device,   ///< in device memory; layers are used where they are, or gathered from the ranks
   host,     ///< in host memory, streamed to the device layer by layer
   storage,  ///< on the storage paths, likewise, through a few extents in host memory
+  node,     ///< of all shards, in host memory that the ranks of a node share
 };
+
+[[nodiscard]] constexpr char const* name_of(Home home) {
+  switch (home) {
+    case Home::host:
+      return "host";
+    case Home::storage:
+      return "storage";
+    case Home::node:
+      return "node";
+    case Home::device:
+      break;
+  }
+  return "device";
+}
 
 /// parameters.sharding: how long a layer that ranks have gathered on their devices stays whole
 /// there, by the names of ZeRO's stages. The optimizer state is always sharded.

@@ -38,6 +38,7 @@ struct StreamSettings {
 ///           device has it at once, and nothing is gathered ahead). The model's stream waits for a layer, not
 ///           the thread. Every rank gathers the same layers in the same order, as the slots depend on the
 ///           order of uses alone.
+///           A home that has whole layers gathers them once in a step, and each use copies one from there.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
 /// Memory:   device: device_bytes. Host: host_bytes, pinned, to gather through; the home's.
 /// Waiting:  a slot is free when the use before has ended (where the device has streams of its own, they wait
@@ -67,7 +68,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   void set_readiness(state::Readiness* readiness) override;
   void stop() noexcept override;
 
-  /// Of several ranks: a layer if layers are staged, a rank's part of one if they go from device to device.
+  /// Of several ranks: a layer if layers are staged, a rank's part of one if they go from device to device. Nothing is
+  /// gathered through it where the home has whole layers.
   [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, state::Route route);
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
@@ -96,6 +98,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   void fill_next(std::unique_lock<std::mutex>& lock);
   /// `freed`: until when the slot is in use; null: it is not.
   void bring(plan::SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
+  /// From the home to a slot, in no one's memory between them.
+  void bring_from_home(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   /// What is written to a slot from now on comes after that; null: nothing uses it.
   void wait_for(std::shared_ptr<device::Event> const& freed);

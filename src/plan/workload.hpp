@@ -48,6 +48,7 @@ struct Workload {
   std::int64_t rounds = 1;         ///< micro-batches of the rank, one after the other
   std::int64_t micro_batches = 1;  ///< of all ranks
   int ranks = 1;                   ///< that hold the layers' parts
+  int nodes = 1;                   ///< that these ranks are on
   double state_bytes = 12.0;       ///< per element, on storage and on the link
   Bytes working_bytes = 2;     ///< per element of the working copy, and of a micro-batch's gradient
   Bytes gradient_bytes = 2;    ///< per element of the accumulated gradient
@@ -67,7 +68,7 @@ struct Workload {
 };
 
 /// Where the 16-bit parameters live.
-enum class ParameterHome { device, host, storage };
+enum class ParameterHome { device, host, storage, node };
 
 /// How a run goes about it: the deciders' settings and the buffers that a memory plan gives.
 struct Schedule {
@@ -102,7 +103,7 @@ struct Schedule {
   // Parameters
   ParameterHome home = ParameterHome::device;
   /// Layers on the device at a time, or gathered ones of several ranks; 0: all are there.
-  int parameter_slots{};
+  int parameter_slots{};  ///< of ParameterHome::node where layers are used where they lie: as many as there are
   bool gathers_once = false;        ///< ranks' layers stay in them until the step's end
   std::vector<int> large_layers{};  ///< layers that have one slot together beside those
   int parameter_buffers{};          ///< extents of them in flight

@@ -50,6 +50,8 @@ class Communicator {
   [[nodiscard]] Communicator duplicate() const;
   /// Ranks that share memory with this one: a node.
   [[nodiscard]] Communicator split_by_node() const;
+  /// Ranks that give the same `color`, 0 or more, in the same order.
+  [[nodiscard]] Communicator split(int color) const;
   ~Communicator() { reset(); }
 
   Communicator(Communicator const&) = delete;

@@ -37,8 +37,8 @@ template <class T>
 template <class T>
 [[nodiscard]] parameters::DepthDemand depth_demand(config::RunConfig const& config,
                                                    state::ShardMap const& map, Bytes free);
-/// Layers on the device at a time; 0 where none has to be brought: parameters live there, or one rank's in
-/// host memory that the device uses as its own.
+/// Layers on the device at a time; 0 where none has to be brought: parameters live there, or whole ones, one rank's or a
+/// node's, in host memory that the device uses as its own.
 template <class T>
 [[nodiscard]] int parameter_slots(config::RunConfig const& config, state::ShardMap const& map,
                                   bool host_visible, Bytes free);
