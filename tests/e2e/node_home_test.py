@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One working copy of the parameters per node (parameters.home=node): the same bits on any division of ranks into nodes, and
 nothing left in shared memory, however a run ends."""
+import json
 import os
 import re
 import shutil
@@ -60,6 +61,15 @@ class NodeHome(OffstageTest):
                 (3, [SLOW, "update.device-share=0.5", "update.device-chunk=4096", "update.device-resident=0.3"]),
                 (4, [LINK, "train.schedule=vertical", "train.activations=host"]),
                 (2, [LINK, "update.overlap=on", "update.device-share=1", self.path(), "tiers.host-memory=60MB"])], *options)
+
+    def test_a_layer_crosses_between_ranks_once_in_a_step(self):
+        for number, link in enumerate(([], [LINK])):
+            name = f"traced-{number}"
+            self.train(name, *MODEL, NODE, *link, "run.trace=on", ranks=2)
+            events = json.loads((self.folder / name / "trace-1.json").read_text())["traceEvents"]
+            row, = (e["tid"] for e in events if e.get("name") == "thread_name" and e["args"]["name"] == "parameters from ranks")
+            brought = [e for e in events if e.get("ph") == "X" and e["tid"] == row]
+            self.assertEqual(3 * (2 * 3 + 2), len(brought), "two layers of each block, embedding and head, in each of three steps")
 
     def test_products_that_are_queued_leave_the_bits_as_they_are(self):
         self.train("queued", *MODEL)
