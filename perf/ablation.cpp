@@ -26,6 +26,7 @@
 #include "platform/mpi/session.hpp"
 #include "processor_time.hpp"
 #include "state/rank_link.hpp"
+#include "tests/update/targets_in.hpp"
 #include "train/offload/offload.hpp"
 #include "update/update.hpp"
 
@@ -117,7 +118,7 @@ Phase::Phase(Shape const& shape, config::RunConfig const& config, mpi::Communica
           .state = offload_.state(),
           .gradient =
               [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-          .target = parameters::targets_in(copy_.as<bfloat16>(), subgroups_)},
+          .target = parameters::targets_in(copy_.as<bfloat16>())},
       update::UpdateSettings{.workers = plan.buffers, .trace = trace});
   for (auto const& subgroup : subgroups_) {
     auto lease = offload_.state().create(subgroup.index);

@@ -262,8 +262,8 @@ class AttentionBench {
   template <class By>
   double run(By by) {
     Stopwatch const watch;
-    attention_forward(by, kernels::AttentionForward<bfloat16>{shape_, qkv_, out_, log_sum_exp_});
-    attention_backward(
+    attention_forward_by(by, kernels::AttentionForward<bfloat16>{shape_, qkv_, out_, log_sum_exp_});
+    attention_backward_by(
         by, kernels::AttentionBackward<bfloat16>{shape_, qkv_, out_, d_out_, log_sum_exp_, d_qkv_});
     return watch.elapsed().count();
   }

@@ -32,6 +32,7 @@
 #include "processor_time.hpp"
 #include "state/rank_link.hpp"
 #include "state/working_copy.hpp"
+#include "tests/update/targets_in.hpp"
 #include "train/offload/offload.hpp"
 #include "train/step/make_lane.hpp"
 #include "update/gradients/accumulator.hpp"
@@ -168,7 +169,7 @@ void Steps::make_parts() {
           .state = offload_.state(),
           .gradient =
               [this](state::Subgroup const& subgroup) { return gradients_->fetch(subgroup); },
-          .target = parameters::targets_in(copy_.shard(), subgroups_),
+          .target = parameters::targets_in(copy_.shard()),
           .device = lane_.get()},
       update::UpdateSettings{.workers = shape_.buffers,
                              .host_update_rate = config_.device.emulation.host_update,

@@ -28,6 +28,7 @@
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "processor_time.hpp"
+#include "tests/update/targets_in.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "update/update.hpp"
@@ -98,7 +99,7 @@ class Phase {
             {.subgroups = subgroups_,
              .state = *tiers_,
              .gradient = [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); },
-             .target = parameters::targets_in(copy_.as<bfloat16>(), subgroups_)},
+             .target = parameters::targets_in(copy_.as<bfloat16>())},
             {.workers = buffers_}} {
     std::ranges::fill(gradient_.as<bfloat16>(), to_bf16(0.01F));
     for (state::Subgroup const& subgroup : subgroups_) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/layout.hpp"
 
@@ -125,14 +126,7 @@ void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scr
   }
 }
 
-template void attention_forward(AttentionForward<float> const&, CUstream_st*);
-template void attention_forward(AttentionForward<bfloat16> const&, CUstream_st*);
-template void attention_forward(AttentionForward<float16> const&, CUstream_st*);
-template void attention_backward(AttentionBackward<float> const&, std::span<std::byte>,
-                                 CUstream_st*, AttentionChoices const&);
-template void attention_backward(AttentionBackward<bfloat16> const&, std::span<std::byte>,
-                                 CUstream_st*, AttentionChoices const&);
-template void attention_backward(AttentionBackward<float16> const&, std::span<std::byte>,
-                                 CUstream_st*, AttentionChoices const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_backward)
 
 }  // namespace offstage::kernels::cuda

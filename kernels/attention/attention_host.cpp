@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/simd.hpp"
 #include "kernels/attention/attention_bf16.hpp"
 #include "kernels/attention/attention_simd.hpp"
@@ -166,29 +167,25 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
 }  // namespace
 
 template <class T>
-void attention_forward(Simd simd, AttentionForward<T> const& in) {
+void attention_forward_by(Simd simd, AttentionForward<T> const& in) {
   forward_by(simd, 2, in);
 }
 template <class T>
-void attention_backward(Simd simd, AttentionBackward<T> const& in) {
+void attention_backward_by(Simd simd, AttentionBackward<T> const& in) {
   backward_by(simd, 5, in);
 }
 
-void attention_forward(Bf16Unit unit, AttentionForward<bfloat16> const& in) {
+void attention_forward_by(Bf16Unit unit, AttentionForward<bfloat16> const& in) {
   require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
   forward_by(unit, 1, in);
 }
-void attention_backward(Bf16Unit unit, AttentionBackward<bfloat16> const& in) {
+void attention_backward_by(Bf16Unit unit, AttentionBackward<bfloat16> const& in) {
   require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
   backward_by(unit, 4, in);
 }
 
-template void attention_forward(Simd, AttentionForward<float> const&);
-template void attention_forward(Simd, AttentionForward<bfloat16> const&);
-template void attention_forward(Simd, AttentionForward<float16> const&);
-template void attention_backward(Simd, AttentionBackward<float> const&);
-template void attention_backward(Simd, AttentionBackward<bfloat16> const&);
-template void attention_backward(Simd, AttentionBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward_by)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_backward_by)
 
 namespace host {
 
@@ -196,27 +193,23 @@ template <class T>
 void attention_forward(AttentionForward<T> const& in) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (auto const unit = best_bf16_unit(); unit != Bf16Unit::none) {
-      return kernels::attention_forward(unit, in);
+      return attention_forward_by(unit, in);
     }
   }
-  kernels::attention_forward(best_simd(), in);
+  attention_forward_by(best_simd(), in);
 }
 template <class T>
 void attention_backward(AttentionBackward<T> const& in) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (auto const unit = best_bf16_unit(); unit != Bf16Unit::none) {
-      return kernels::attention_backward(unit, in);
+      return attention_backward_by(unit, in);
     }
   }
-  kernels::attention_backward(best_simd(), in);
+  attention_backward_by(best_simd(), in);
 }
 
-template void attention_forward(AttentionForward<float> const&);
-template void attention_forward(AttentionForward<bfloat16> const&);
-template void attention_forward(AttentionForward<float16> const&);
-template void attention_backward(AttentionBackward<float> const&);
-template void attention_backward(AttentionBackward<bfloat16> const&);
-template void attention_backward(AttentionBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_backward)
 
 }  // namespace host
 
@@ -308,13 +301,7 @@ void attention_backward(device::Stream& stream, AttentionBackward<T> const& in) 
                {.flops = attention_backward_products * attention_product_flops(in.shape)});
 }
 
-template void attention_forward(device::Stream&, AttentionForward<float> const&);
-template void attention_forward(device::Stream&, AttentionForward<double> const&);
-template void attention_forward(device::Stream&, AttentionForward<bfloat16> const&);
-template void attention_forward(device::Stream&, AttentionForward<float16> const&);
-template void attention_backward(device::Stream&, AttentionBackward<float> const&);
-template void attention_backward(device::Stream&, AttentionBackward<double> const&);
-template void attention_backward(device::Stream&, AttentionBackward<bfloat16> const&);
-template void attention_backward(device::Stream&, AttentionBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, attention_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, attention_backward)
 
 }  // namespace offstage::kernels

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/attention/layout.hpp"
 
 namespace offstage::kernels::ref {
@@ -97,13 +98,7 @@ void attention_backward(AttentionBackward<T> const& in) {
   }
 }
 
-template void attention_forward(AttentionForward<float> const&);
-template void attention_forward(AttentionForward<double> const&);
-template void attention_forward(AttentionForward<bfloat16> const&);
-template void attention_forward(AttentionForward<float16> const&);
-template void attention_backward(AttentionBackward<float> const&);
-template void attention_backward(AttentionBackward<double> const&);
-template void attention_backward(AttentionBackward<bfloat16> const&);
-template void attention_backward(AttentionBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, attention_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, attention_backward)
 
 }  // namespace offstage::kernels::ref

@@ -1,6 +1,7 @@
 #include "kernels/attention/attention_simd.hpp"
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/host/simd_exp.hpp"
 #include "kernels/host/simd_product.hpp"
 
@@ -366,11 +367,7 @@ void attention_backward(AttentionBackwardTask<T> const& task) {
   narrow(buffers.d_values, padded, 1, task.d_value, stride, sequence, width);
 }
 
-template void attention_forward(AttentionForwardTask<float> const&);
-template void attention_forward(AttentionForwardTask<bfloat16> const&);
-template void attention_forward(AttentionForwardTask<float16> const&);
-template void attention_backward(AttentionBackwardTask<float> const&);
-template void attention_backward(AttentionBackwardTask<bfloat16> const&);
-template void attention_backward(AttentionBackwardTask<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_backward)
 
 }  // namespace offstage::kernels::OFFSTAGE_SIMD

@@ -58,9 +58,9 @@ struct AttentionBackwardTask {
 
 /// Functions that host::attention_* call with best_simd(); tests try every one that the CPU runs.
 template <class T>
-void attention_forward(Simd simd, AttentionForward<T> const& in);
+void attention_forward_by(Simd simd, AttentionForward<T> const& in);
 template <class T>
-void attention_backward(Simd simd, AttentionBackward<T> const& in);
+void attention_backward_by(Simd simd, AttentionBackward<T> const& in);
 
 namespace baseline {
 template <class T>

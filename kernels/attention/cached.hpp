@@ -22,6 +22,11 @@ struct CachedAttention {
   std::int64_t window = 0;    ///< keys that a row sees, its own the last; 0: all before it
 };
 
+/// The types of a CachedAttention (base/instantiate.hpp).
+#define OFFSTAGE_DECODER_TYPES(INSTANTIATE, ...) \
+  INSTANTIATE(__VA_ARGS__, float)                \
+  INSTANTIATE(__VA_ARGS__, bfloat16)
+
 /// Types:  float, bfloat16; sums in FP32, in a fixed order for each row and head: the bits do not
 ///         depend on the number of threads.
 /// Errors: PreconditionError for spans of other sizes, or heads that are no multiple of kv_heads.

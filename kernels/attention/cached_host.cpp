@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -90,8 +91,7 @@ void cached_attention(CachedAttention<T> const& a) {
   }
 }
 
-template void cached_attention(CachedAttention<float> const&);
-template void cached_attention(CachedAttention<bfloat16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_DECODER_TYPES, cached_attention)
 
 }  // namespace host
 
@@ -101,7 +101,6 @@ void cached_attention(device::Stream& stream, CachedAttention<T> const& a) {
   stream.enqueue([a] { host::cached_attention(a); });
 }
 
-template void cached_attention(device::Stream&, CachedAttention<float> const&);
-template void cached_attention(device::Stream&, CachedAttention<bfloat16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_DECODER_TYPES, cached_attention)
 
 }  // namespace offstage::kernels

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/instantiate.hpp"
 #include "kernels/attention/backward.cuh"
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/tiles.cuh"
@@ -284,7 +285,6 @@ void d_keys_by_tiles(BackwardCall<T> const& call, std::size_t most_shared, CUstr
   }
 }
 
-template void d_keys_by_tiles(BackwardCall<bfloat16> const&, std::size_t, CUstream_st*);
-template void d_keys_by_tiles(BackwardCall<float16> const&, std::size_t, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_HALF_TYPES, d_keys_by_tiles)
 
 }  // namespace offstage::kernels::cuda

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/instantiate.hpp"
 #include "kernels/attention/calls.cuh"
 #include "kernels/attention/tiles.cuh"
 #include "platform/cuda/gpus.hpp"
@@ -237,7 +238,6 @@ void forward_by_tiles(ForwardCall<T> const& call, CUstream_st* stream) {
   with_width(call.at.width, [&](auto width) { launch_forward<T, width>(call, stream); });
 }
 
-template void forward_by_tiles(ForwardCall<bfloat16> const&, CUstream_st*);
-template void forward_by_tiles(ForwardCall<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_HALF_TYPES, forward_by_tiles)
 
 }  // namespace offstage::kernels::cuda

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/instantiate.hpp"
 #include "kernels/attention/calls.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "platform/cuda/gpus.hpp"
@@ -286,11 +287,7 @@ void simple_backward(BackwardCall<T> const& call, CUstream_st* stream) {
          stream, call);
 }
 
-template void simple_forward(ForwardCall<float> const&, CUstream_st*);
-template void simple_forward(ForwardCall<bfloat16> const&, CUstream_st*);
-template void simple_forward(ForwardCall<float16> const&, CUstream_st*);
-template void simple_backward(BackwardCall<float> const&, CUstream_st*);
-template void simple_backward(BackwardCall<bfloat16> const&, CUstream_st*);
-template void simple_backward(BackwardCall<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, simple_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, simple_backward)
 
 }  // namespace offstage::kernels::cuda

@@ -1,5 +1,6 @@
 #include "kernels/linear/bias.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -77,11 +78,7 @@ void bias_backward(BiasBackward<T> const& a, std::span<std::byte> scratch, CUstr
   combine<T>(partial, blocks, a.width, a.d_bias.data(), nullptr, stream);
 }
 
-template void bias_forward(BiasForward<float> const&, CUstream_st*);
-template void bias_forward(BiasForward<bfloat16> const&, CUstream_st*);
-template void bias_forward(BiasForward<float16> const&, CUstream_st*);
-template void bias_backward(BiasBackward<float> const&, std::span<std::byte>, CUstream_st*);
-template void bias_backward(BiasBackward<bfloat16> const&, std::span<std::byte>, CUstream_st*);
-template void bias_backward(BiasBackward<float16> const&, std::span<std::byte>, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, bias_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, bias_backward)
 
 }  // namespace offstage::kernels::cuda

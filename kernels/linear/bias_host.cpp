@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
@@ -34,12 +35,8 @@ void bias_backward(BiasBackward<T> const& a) {
   }
 }
 
-template void bias_forward(BiasForward<float> const&);
-template void bias_forward(BiasForward<bfloat16> const&);
-template void bias_forward(BiasForward<float16> const&);
-template void bias_backward(BiasBackward<float> const&);
-template void bias_backward(BiasBackward<bfloat16> const&);
-template void bias_backward(BiasBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, bias_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, bias_backward)
 
 }  // namespace host
 
@@ -71,13 +68,7 @@ void bias_backward(device::Stream& stream, BiasBackward<T> const& a) {
       [&](auto* native) { cuda::bias_backward(a, stream.scratch(), native); });
 }
 
-template void bias_forward(device::Stream&, BiasForward<double> const&);
-template void bias_forward(device::Stream&, BiasForward<float> const&);
-template void bias_forward(device::Stream&, BiasForward<bfloat16> const&);
-template void bias_forward(device::Stream&, BiasForward<float16> const&);
-template void bias_backward(device::Stream&, BiasBackward<double> const&);
-template void bias_backward(device::Stream&, BiasBackward<float> const&);
-template void bias_backward(device::Stream&, BiasBackward<bfloat16> const&);
-template void bias_backward(device::Stream&, BiasBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, bias_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, bias_backward)
 
 }  // namespace offstage::kernels

@@ -1,5 +1,6 @@
 #include "kernels/linear/bias.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -27,13 +28,7 @@ void bias_backward(BiasBackward<T> const& a) {
   }
 }
 
-template void bias_forward(BiasForward<double> const&);
-template void bias_forward(BiasForward<float> const&);
-template void bias_forward(BiasForward<bfloat16> const&);
-template void bias_forward(BiasForward<float16> const&);
-template void bias_backward(BiasBackward<double> const&);
-template void bias_backward(BiasBackward<float> const&);
-template void bias_backward(BiasBackward<bfloat16> const&);
-template void bias_backward(BiasBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, bias_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, bias_backward)
 
 }  // namespace offstage::kernels::ref

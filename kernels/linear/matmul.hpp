@@ -35,6 +35,17 @@ struct Matmul {
   [[nodiscard]] std::int64_t c_stride() const { return c_pitch == 0 ? n : c_pitch; }
 };
 
+/// The types of a Matmul: the operands', then Out (base/instantiate.hpp). Double is for ref alone.
+#define OFFSTAGE_PRODUCT_TYPES(INSTANTIATE, ...) \
+  INSTANTIATE(__VA_ARGS__, float, float)         \
+  INSTANTIATE(__VA_ARGS__, bfloat16, bfloat16)   \
+  INSTANTIATE(__VA_ARGS__, bfloat16, float)      \
+  INSTANTIATE(__VA_ARGS__, float16, float16)     \
+  INSTANTIATE(__VA_ARGS__, float16, float)
+#define OFFSTAGE_ALL_PRODUCT_TYPES(INSTANTIATE, ...) \
+  OFFSTAGE_PRODUCT_TYPES(INSTANTIATE, __VA_ARGS__)   \
+  INSTANTIATE(__VA_ARGS__, double, double)
+
 template <class T, class Out>
 void require_sizes(Matmul<T, Out> const& product) {
   require(product.m >= 0 && product.n >= 0 && product.k >= 0, "matmul: negative size");

@@ -12,6 +12,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/host/bf16_unit.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "platform/memory/room.hpp"
@@ -243,11 +244,7 @@ void matmul(Matmul<T, Out> const& product) {
   }
 }
 
-template void matmul(Matmul<float> const&);
-template void matmul(Matmul<bfloat16> const&);
-template void matmul(Matmul<float16> const&);
-template void matmul(Matmul<bfloat16, float> const&);
-template void matmul(Matmul<float16, float> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, matmul)
 
 }  // namespace host
 

@@ -1,6 +1,7 @@
 #include "kernels/linear/matmul.hpp"
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 
 namespace offstage::kernels::ref {
 
@@ -27,11 +28,6 @@ void matmul(Matmul<T, Out> const& product) {
   }
 }
 
-template void matmul(Matmul<float> const&);
-template void matmul(Matmul<double> const&);
-template void matmul(Matmul<bfloat16> const&);
-template void matmul(Matmul<float16> const&);
-template void matmul(Matmul<bfloat16, float> const&);
-template void matmul(Matmul<float16, float> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_PRODUCT_TYPES, matmul)
 
 }  // namespace offstage::kernels::ref

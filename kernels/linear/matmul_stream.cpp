@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/linear/matmul.hpp"
 #include "platform/cuda/blas_lt.hpp"
@@ -61,11 +62,7 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
   }
 }
 
-template void matmul(device::Stream&, Matmul<float> const&);
-template void matmul(device::Stream&, Matmul<bfloat16> const&);
-template void matmul(device::Stream&, Matmul<float16> const&);
-template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
-template void matmul(device::Stream&, Matmul<float16, float> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, matmul)
 
 }  // namespace cuda
 
@@ -84,11 +81,6 @@ void matmul(device::Stream& stream, Matmul<T, Out> const& product) {
       [&](auto* /*native*/) { cuda::matmul(stream, product); }, {.flops = flops_of(product)});
 }
 
-template void matmul(device::Stream&, Matmul<float> const&);
-template void matmul(device::Stream&, Matmul<double> const&);
-template void matmul(device::Stream&, Matmul<bfloat16> const&);
-template void matmul(device::Stream&, Matmul<float16> const&);
-template void matmul(device::Stream&, Matmul<bfloat16, float> const&);
-template void matmul(device::Stream&, Matmul<float16, float> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_PRODUCT_TYPES, matmul)
 
 }  // namespace offstage::kernels

@@ -1,5 +1,6 @@
 #include "kernels/norms/layernorm.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/norms/norm_rows.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -120,14 +121,7 @@ void layernorm_backward(LayernormBackward<T> const& a, std::span<std::byte> scra
                         [](auto shape) { return layernorm_backward_kernel<T, decltype(shape)>; });
 }
 
-template void layernorm_forward(LayernormForward<float> const&, CUstream_st*);
-template void layernorm_forward(LayernormForward<bfloat16> const&, CUstream_st*);
-template void layernorm_forward(LayernormForward<float16> const&, CUstream_st*);
-template void layernorm_backward(LayernormBackward<float> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void layernorm_backward(LayernormBackward<bfloat16> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void layernorm_backward(LayernormBackward<float16> const&, std::span<std::byte>,
-                                 CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layernorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layernorm_backward)
 
 }  // namespace offstage::kernels::cuda

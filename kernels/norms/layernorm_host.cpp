@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
@@ -44,12 +45,8 @@ void layernorm_backward(LayernormBackward<T> const& a) {
   }
 }
 
-template void layernorm_forward(LayernormForward<float> const&);
-template void layernorm_forward(LayernormForward<bfloat16> const&);
-template void layernorm_forward(LayernormForward<float16> const&);
-template void layernorm_backward(LayernormBackward<float> const&);
-template void layernorm_backward(LayernormBackward<bfloat16> const&);
-template void layernorm_backward(LayernormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layernorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layernorm_backward)
 
 }  // namespace host
 
@@ -81,13 +78,7 @@ void layernorm_backward(device::Stream& stream, LayernormBackward<T> const& a) {
       [&](auto* native) { cuda::layernorm_backward(a, stream.scratch(), native); });
 }
 
-template void layernorm_forward(device::Stream&, LayernormForward<double> const&);
-template void layernorm_forward(device::Stream&, LayernormForward<float> const&);
-template void layernorm_forward(device::Stream&, LayernormForward<bfloat16> const&);
-template void layernorm_forward(device::Stream&, LayernormForward<float16> const&);
-template void layernorm_backward(device::Stream&, LayernormBackward<double> const&);
-template void layernorm_backward(device::Stream&, LayernormBackward<float> const&);
-template void layernorm_backward(device::Stream&, LayernormBackward<bfloat16> const&);
-template void layernorm_backward(device::Stream&, LayernormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, layernorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, layernorm_backward)
 
 }  // namespace offstage::kernels

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -68,13 +69,7 @@ void layernorm_backward(LayernormBackward<T> const& a) {
   }
 }
 
-template void layernorm_forward(LayernormForward<double> const&);
-template void layernorm_forward(LayernormForward<float> const&);
-template void layernorm_forward(LayernormForward<bfloat16> const&);
-template void layernorm_forward(LayernormForward<float16> const&);
-template void layernorm_backward(LayernormBackward<double> const&);
-template void layernorm_backward(LayernormBackward<float> const&);
-template void layernorm_backward(LayernormBackward<bfloat16> const&);
-template void layernorm_backward(LayernormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, layernorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, layernorm_backward)
 
 }  // namespace offstage::kernels::ref

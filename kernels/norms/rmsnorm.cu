@@ -1,5 +1,6 @@
 #include "kernels/norms/rmsnorm.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/norms/norm_rows.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -107,12 +108,7 @@ void rmsnorm_backward(RmsnormBackward<T> const& a, std::span<std::byte> scratch,
                         [](auto shape) { return rmsnorm_backward_kernel<T, decltype(shape)>; });
 }
 
-template void rmsnorm_forward(RmsnormForward<float> const&, CUstream_st*);
-template void rmsnorm_forward(RmsnormForward<bfloat16> const&, CUstream_st*);
-template void rmsnorm_forward(RmsnormForward<float16> const&, CUstream_st*);
-template void rmsnorm_backward(RmsnormBackward<float> const&, std::span<std::byte>, CUstream_st*);
-template void rmsnorm_backward(RmsnormBackward<bfloat16> const&, std::span<std::byte>,
-                               CUstream_st*);
-template void rmsnorm_backward(RmsnormBackward<float16> const&, std::span<std::byte>, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rmsnorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rmsnorm_backward)
 
 }  // namespace offstage::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/row_sums.hpp"
@@ -39,12 +40,8 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
   }
 }
 
-template void rmsnorm_forward(RmsnormForward<float> const&);
-template void rmsnorm_forward(RmsnormForward<bfloat16> const&);
-template void rmsnorm_forward(RmsnormForward<float16> const&);
-template void rmsnorm_backward(RmsnormBackward<float> const&);
-template void rmsnorm_backward(RmsnormBackward<bfloat16> const&);
-template void rmsnorm_backward(RmsnormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rmsnorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rmsnorm_backward)
 
 }  // namespace host
 
@@ -76,13 +73,7 @@ void rmsnorm_backward(device::Stream& stream, RmsnormBackward<T> const& a) {
       [&](auto* native) { cuda::rmsnorm_backward(a, stream.scratch(), native); });
 }
 
-template void rmsnorm_forward(device::Stream&, RmsnormForward<double> const&);
-template void rmsnorm_forward(device::Stream&, RmsnormForward<float> const&);
-template void rmsnorm_forward(device::Stream&, RmsnormForward<bfloat16> const&);
-template void rmsnorm_forward(device::Stream&, RmsnormForward<float16> const&);
-template void rmsnorm_backward(device::Stream&, RmsnormBackward<double> const&);
-template void rmsnorm_backward(device::Stream&, RmsnormBackward<float> const&);
-template void rmsnorm_backward(device::Stream&, RmsnormBackward<bfloat16> const&);
-template void rmsnorm_backward(device::Stream&, RmsnormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rmsnorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rmsnorm_backward)
 
 }  // namespace offstage::kernels

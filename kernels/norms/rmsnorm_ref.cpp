@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -56,13 +57,7 @@ void rmsnorm_backward(RmsnormBackward<T> const& a) {
   }
 }
 
-template void rmsnorm_forward(RmsnormForward<double> const&);
-template void rmsnorm_forward(RmsnormForward<float> const&);
-template void rmsnorm_forward(RmsnormForward<bfloat16> const&);
-template void rmsnorm_forward(RmsnormForward<float16> const&);
-template void rmsnorm_backward(RmsnormBackward<double> const&);
-template void rmsnorm_backward(RmsnormBackward<float> const&);
-template void rmsnorm_backward(RmsnormBackward<bfloat16> const&);
-template void rmsnorm_backward(RmsnormBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rmsnorm_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rmsnorm_backward)
 
 }  // namespace offstage::kernels::ref

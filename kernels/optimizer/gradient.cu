@@ -1,6 +1,8 @@
 #include "kernels/optimizer/gradient.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
+#include "kernels/optimizer/gradient_types.hpp"
 
 namespace offstage::kernels::cuda {
 namespace {
@@ -103,15 +105,7 @@ void convert(std::span<float const> in, std::span<float16> out, CUstream_st* str
   accumulate<float16, float>({.accumulator = out, .gradient = in, .first = true}, stream);
 }
 
-template void accumulate(Accumulate<float, float> const&, CUstream_st*);
-template void accumulate(Accumulate<float, bfloat16> const&, CUstream_st*);
-template void accumulate(Accumulate<float, float16> const&, CUstream_st*);
-template void accumulate(Accumulate<bfloat16, float> const&, CUstream_st*);
-template void accumulate(Accumulate<float16, float> const&, CUstream_st*);
-template void accumulate(Accumulate<bfloat16, bfloat16> const&, CUstream_st*);
-template void accumulate(Accumulate<float16, float16> const&, CUstream_st*);
-template void chunk_norms(ChunkNorms<float> const&, CUstream_st*);
-template void chunk_norms(ChunkNorms<bfloat16> const&, CUstream_st*);
-template void chunk_norms(ChunkNorms<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, accumulate)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, chunk_norms)
 
 }  // namespace offstage::kernels::cuda

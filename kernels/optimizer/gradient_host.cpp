@@ -1,7 +1,9 @@
 #include "kernels/optimizer/gradient.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/host/simd_dispatch.hpp"
 #include "kernels/optimizer/gradient_simd.hpp"
+#include "kernels/optimizer/gradient_types.hpp"
 
 namespace offstage::kernels::host {
 
@@ -43,15 +45,7 @@ void convert(std::span<float const> in, std::span<float16> out, Simd simd) {
   accumulate<float16, float>({.accumulator = out, .gradient = in, .first = true}, simd);
 }
 
-template void accumulate(Accumulate<float, float> const&, Simd);
-template void accumulate(Accumulate<float, bfloat16> const&, Simd);
-template void accumulate(Accumulate<float, float16> const&, Simd);
-template void accumulate(Accumulate<bfloat16, float> const&, Simd);
-template void accumulate(Accumulate<float16, float> const&, Simd);
-template void accumulate(Accumulate<bfloat16, bfloat16> const&, Simd);
-template void accumulate(Accumulate<float16, float16> const&, Simd);
-template void chunk_norms(ChunkNorms<float> const&, Simd);
-template void chunk_norms(ChunkNorms<bfloat16> const&, Simd);
-template void chunk_norms(ChunkNorms<float16> const&, Simd);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, accumulate)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, chunk_norms)
 
 }  // namespace offstage::kernels::host

@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/optimizer/canonical.hpp"
+#include "kernels/optimizer/gradient_types.hpp"
 
 namespace offstage::kernels {
 
@@ -72,25 +74,9 @@ void convert(std::span<float const> in, std::span<float16> out) {
 
 }  // namespace ref
 
-template void require_equal_lengths(Accumulate<float, float> const&);
-template void require_equal_lengths(Accumulate<float, bfloat16> const&);
-template void require_equal_lengths(Accumulate<float, float16> const&);
-template void require_equal_lengths(Accumulate<bfloat16, float> const&);
-template void require_equal_lengths(Accumulate<float16, float> const&);
-template void require_equal_lengths(Accumulate<bfloat16, bfloat16> const&);
-template void require_equal_lengths(Accumulate<float16, float16> const&);
-template void require_one_sum_per_chunk(ChunkNorms<float> const&);
-template void require_one_sum_per_chunk(ChunkNorms<bfloat16> const&);
-template void require_one_sum_per_chunk(ChunkNorms<float16> const&);
-template void ref::accumulate(Accumulate<float, float> const&);
-template void ref::accumulate(Accumulate<float, bfloat16> const&);
-template void ref::accumulate(Accumulate<float, float16> const&);
-template void ref::accumulate(Accumulate<bfloat16, float> const&);
-template void ref::accumulate(Accumulate<float16, float> const&);
-template void ref::accumulate(Accumulate<bfloat16, bfloat16> const&);
-template void ref::accumulate(Accumulate<float16, float16> const&);
-template void ref::chunk_norms(ChunkNorms<float> const&);
-template void ref::chunk_norms(ChunkNorms<bfloat16> const&);
-template void ref::chunk_norms(ChunkNorms<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, require_equal_lengths)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, require_one_sum_per_chunk)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, ref::accumulate)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, ref::chunk_norms)
 
 }  // namespace offstage::kernels

@@ -1,7 +1,9 @@
 #include "kernels/optimizer/gradient_simd.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/host/simd_half.hpp"
 #include "kernels/optimizer/canonical.hpp"
+#include "kernels/optimizer/gradient_types.hpp"
 
 namespace offstage::kernels {
 
@@ -119,22 +121,8 @@ double chunk_norm(G const* x, std::size_t count) {
   return sum == sum ? sum : __builtin_nan("");
 }
 
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, float const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, bfloat16 const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(float*, float16 const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(bfloat16*, float const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(float16*, float const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(bfloat16*, bfloat16 const*, std::size_t);
-template void accumulate_range<Simd::OFFSTAGE_SIMD>(float16*, float16 const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(float*, float const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(float*, bfloat16 const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(float*, float16 const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(bfloat16*, float const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(float16*, float const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(bfloat16*, bfloat16 const*, std::size_t);
-template void convert_range<Simd::OFFSTAGE_SIMD>(float16*, float16 const*, std::size_t);
-template double chunk_norm<Simd::OFFSTAGE_SIMD>(float const*, std::size_t);
-template double chunk_norm<Simd::OFFSTAGE_SIMD>(bfloat16 const*, std::size_t);
-template double chunk_norm<Simd::OFFSTAGE_SIMD>(float16 const*, std::size_t);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, accumulate_range, Simd::OFFSTAGE_SIMD)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, convert_range, Simd::OFFSTAGE_SIMD)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, chunk_norm, Simd::OFFSTAGE_SIMD)
 
 }  // namespace offstage::kernels

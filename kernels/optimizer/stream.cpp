@@ -1,5 +1,7 @@
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/optimizer/gradient.hpp"
+#include "kernels/optimizer/gradient_types.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "kernels/optimizer/optimizer_call.hpp"
 #include "kernels/optimizer/working_copy.hpp"
@@ -57,15 +59,7 @@ void convert(device::Stream& stream, std::span<float const> in, std::span<float1
   accumulate<float16, float>(stream, {.accumulator = out, .gradient = in, .first = true});
 }
 
-template void accumulate(device::Stream&, Accumulate<float, float> const&);
-template void accumulate(device::Stream&, Accumulate<float, bfloat16> const&);
-template void accumulate(device::Stream&, Accumulate<float, float16> const&);
-template void accumulate(device::Stream&, Accumulate<bfloat16, float> const&);
-template void accumulate(device::Stream&, Accumulate<float16, float> const&);
-template void accumulate(device::Stream&, Accumulate<bfloat16, bfloat16> const&);
-template void accumulate(device::Stream&, Accumulate<float16, float16> const&);
-template void chunk_norms(device::Stream&, ChunkNorms<float> const&);
-template void chunk_norms(device::Stream&, ChunkNorms<bfloat16> const&);
-template void chunk_norms(device::Stream&, ChunkNorms<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, accumulate)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, chunk_norms)
 
 }  // namespace offstage::kernels

@@ -1,5 +1,6 @@
 #include "kernels/pointwise/add.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -37,8 +38,6 @@ void add(Add<T> const& a, CUstream_st* stream) {
   });
 }
 
-template void add(Add<float> const&, CUstream_st*);
-template void add(Add<bfloat16> const&, CUstream_st*);
-template void add(Add<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, add)
 
 }  // namespace offstage::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -21,9 +22,7 @@ void add(Add<T> const& a) {
   }
 }
 
-template void add(Add<float> const&);
-template void add(Add<bfloat16> const&);
-template void add(Add<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, add)
 
 }  // namespace host
 
@@ -41,9 +40,6 @@ void add(device::Stream& stream, Add<T> const& a) {
       [&](auto* native) { cuda::add(a, native); });
 }
 
-template void add(device::Stream&, Add<double> const&);
-template void add(device::Stream&, Add<float> const&);
-template void add(device::Stream&, Add<bfloat16> const&);
-template void add(device::Stream&, Add<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, add)
 
 }  // namespace offstage::kernels

@@ -1,3 +1,4 @@
+#include "base/instantiate.hpp"
 #include "kernels/pointwise/add.hpp"
 #include "kernels/pointwise_checks.hpp"
 
@@ -11,9 +12,6 @@ void add(Add<T> const& a) {
   }
 }
 
-template void add(Add<double> const&);
-template void add(Add<float> const&);
-template void add(Add<bfloat16> const&);
-template void add(Add<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, add)
 
 }  // namespace offstage::kernels::ref

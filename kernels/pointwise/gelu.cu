@@ -1,5 +1,6 @@
 #include "kernels/pointwise/gelu.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -72,11 +73,7 @@ void gelu_backward(GeluBackward<T> const& a, CUstream_st* stream) {
   });
 }
 
-template void gelu_forward(GeluForward<float> const&, CUstream_st*);
-template void gelu_forward(GeluForward<bfloat16> const&, CUstream_st*);
-template void gelu_forward(GeluForward<float16> const&, CUstream_st*);
-template void gelu_backward(GeluBackward<float> const&, CUstream_st*);
-template void gelu_backward(GeluBackward<bfloat16> const&, CUstream_st*);
-template void gelu_backward(GeluBackward<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gelu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gelu_backward)
 
 }  // namespace offstage::kernels::cuda

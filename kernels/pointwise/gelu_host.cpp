@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -32,12 +33,8 @@ void gelu_backward(GeluBackward<T> const& a) {
   }
 }
 
-template void gelu_forward(GeluForward<float> const&);
-template void gelu_forward(GeluForward<bfloat16> const&);
-template void gelu_forward(GeluForward<float16> const&);
-template void gelu_backward(GeluBackward<float> const&);
-template void gelu_backward(GeluBackward<bfloat16> const&);
-template void gelu_backward(GeluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gelu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gelu_backward)
 
 }  // namespace host
 
@@ -69,13 +66,7 @@ void gelu_backward(device::Stream& stream, GeluBackward<T> const& a) {
       [&](auto* native) { cuda::gelu_backward(a, native); });
 }
 
-template void gelu_forward(device::Stream&, GeluForward<double> const&);
-template void gelu_forward(device::Stream&, GeluForward<float> const&);
-template void gelu_forward(device::Stream&, GeluForward<bfloat16> const&);
-template void gelu_forward(device::Stream&, GeluForward<float16> const&);
-template void gelu_backward(device::Stream&, GeluBackward<double> const&);
-template void gelu_backward(device::Stream&, GeluBackward<float> const&);
-template void gelu_backward(device::Stream&, GeluBackward<bfloat16> const&);
-template void gelu_backward(device::Stream&, GeluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, gelu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, gelu_backward)
 
 }  // namespace offstage::kernels

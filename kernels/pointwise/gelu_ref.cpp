@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -34,13 +35,7 @@ void gelu_backward(GeluBackward<T> const& a) {
   }
 }
 
-template void gelu_forward(GeluForward<double> const&);
-template void gelu_forward(GeluForward<float> const&);
-template void gelu_forward(GeluForward<bfloat16> const&);
-template void gelu_forward(GeluForward<float16> const&);
-template void gelu_backward(GeluBackward<double> const&);
-template void gelu_backward(GeluBackward<float> const&);
-template void gelu_backward(GeluBackward<bfloat16> const&);
-template void gelu_backward(GeluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, gelu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, gelu_backward)
 
 }  // namespace offstage::kernels::ref

@@ -1,5 +1,6 @@
 #include "kernels/pointwise/rope.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -72,8 +73,6 @@ void rope(Rope<T> const& a, CUstream_st* stream) {
   });
 }
 
-template void rope(Rope<float> const&, CUstream_st*);
-template void rope(Rope<bfloat16> const&, CUstream_st*);
-template void rope(Rope<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rope)
 
 }  // namespace offstage::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -25,9 +26,7 @@ void rope(Rope<T> const& a) {
   }
 }
 
-template void rope(Rope<float> const&);
-template void rope(Rope<bfloat16> const&);
-template void rope(Rope<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, rope)
 
 }  // namespace host
 
@@ -45,9 +44,6 @@ void rope(device::Stream& stream, Rope<T> const& a) {
       [&](auto* native) { cuda::rope(a, native); });
 }
 
-template void rope(device::Stream&, Rope<double> const&);
-template void rope(device::Stream&, Rope<float> const&);
-template void rope(device::Stream&, Rope<bfloat16> const&);
-template void rope(device::Stream&, Rope<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rope)
 
 }  // namespace offstage::kernels

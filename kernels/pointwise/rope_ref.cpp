@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels {
@@ -111,10 +112,7 @@ void rope(Rope<T> const& a) {
   }
 }
 
-template void rope(Rope<double> const&);
-template void rope(Rope<float> const&);
-template void rope(Rope<bfloat16> const&);
-template void rope(Rope<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, rope)
 
 }  // namespace ref
 }  // namespace offstage::kernels

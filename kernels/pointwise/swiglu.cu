@@ -1,5 +1,6 @@
 #include "kernels/pointwise/swiglu.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -78,11 +79,7 @@ void swiglu_backward(SwigluBackward<T> const& a, CUstream_st* stream) {
   });
 }
 
-template void swiglu_forward(SwigluForward<float> const&, CUstream_st*);
-template void swiglu_forward(SwigluForward<bfloat16> const&, CUstream_st*);
-template void swiglu_forward(SwigluForward<float16> const&, CUstream_st*);
-template void swiglu_backward(SwigluBackward<float> const&, CUstream_st*);
-template void swiglu_backward(SwigluBackward<bfloat16> const&, CUstream_st*);
-template void swiglu_backward(SwigluBackward<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, swiglu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, swiglu_backward)
 
 }  // namespace offstage::kernels::cuda

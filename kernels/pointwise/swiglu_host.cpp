@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -34,12 +35,8 @@ void swiglu_backward(SwigluBackward<T> const& a) {
   }
 }
 
-template void swiglu_forward(SwigluForward<float> const&);
-template void swiglu_forward(SwigluForward<bfloat16> const&);
-template void swiglu_forward(SwigluForward<float16> const&);
-template void swiglu_backward(SwigluBackward<float> const&);
-template void swiglu_backward(SwigluBackward<bfloat16> const&);
-template void swiglu_backward(SwigluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, swiglu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, swiglu_backward)
 
 }  // namespace host
 
@@ -71,13 +68,7 @@ void swiglu_backward(device::Stream& stream, SwigluBackward<T> const& a) {
       [&](auto* native) { cuda::swiglu_backward(a, native); });
 }
 
-template void swiglu_forward(device::Stream&, SwigluForward<double> const&);
-template void swiglu_forward(device::Stream&, SwigluForward<float> const&);
-template void swiglu_forward(device::Stream&, SwigluForward<bfloat16> const&);
-template void swiglu_forward(device::Stream&, SwigluForward<float16> const&);
-template void swiglu_backward(device::Stream&, SwigluBackward<double> const&);
-template void swiglu_backward(device::Stream&, SwigluBackward<float> const&);
-template void swiglu_backward(device::Stream&, SwigluBackward<bfloat16> const&);
-template void swiglu_backward(device::Stream&, SwigluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, swiglu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, swiglu_backward)
 
 }  // namespace offstage::kernels

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -36,13 +37,7 @@ void swiglu_backward(SwigluBackward<T> const& a) {
   }
 }
 
-template void swiglu_forward(SwigluForward<double> const&);
-template void swiglu_forward(SwigluForward<float> const&);
-template void swiglu_forward(SwigluForward<bfloat16> const&);
-template void swiglu_forward(SwigluForward<float16> const&);
-template void swiglu_backward(SwigluBackward<double> const&);
-template void swiglu_backward(SwigluBackward<float> const&);
-template void swiglu_backward(SwigluBackward<bfloat16> const&);
-template void swiglu_backward(SwigluBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, swiglu_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, swiglu_backward)
 
 }  // namespace offstage::kernels::ref

@@ -1,5 +1,6 @@
 #include "kernels/tokens/cross_entropy.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/pointwise_checks.hpp"
 
@@ -168,8 +169,6 @@ void cross_entropy(CrossEntropy<T> const& a, CUstream_st* stream) {
   with_packs<float>(are_wide(a.stride(), a.logits.data(), a.d_logits.data()), launch_with);
 }
 
-template void cross_entropy(CrossEntropy<float> const&, CUstream_st*);
-template void cross_entropy(CrossEntropy<bfloat16> const&, CUstream_st*);
-template void cross_entropy(CrossEntropy<float16> const&, CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, cross_entropy)
 
 }  // namespace offstage::kernels::cuda

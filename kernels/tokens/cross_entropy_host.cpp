@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -41,9 +42,7 @@ void cross_entropy(CrossEntropy<T> const& a) {
   }
 }
 
-template void cross_entropy(CrossEntropy<float> const&);
-template void cross_entropy(CrossEntropy<bfloat16> const&);
-template void cross_entropy(CrossEntropy<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, cross_entropy)
 
 }  // namespace host
 
@@ -61,9 +60,6 @@ void cross_entropy(device::Stream& stream, CrossEntropy<T> const& a) {
       [&](auto* native) { cuda::cross_entropy(a, native); });
 }
 
-template void cross_entropy(device::Stream&, CrossEntropy<double> const&);
-template void cross_entropy(device::Stream&, CrossEntropy<float> const&);
-template void cross_entropy(device::Stream&, CrossEntropy<bfloat16> const&);
-template void cross_entropy(device::Stream&, CrossEntropy<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, cross_entropy)
 
 }  // namespace offstage::kernels

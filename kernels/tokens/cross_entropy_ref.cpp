@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -36,9 +37,6 @@ void cross_entropy(CrossEntropy<T> const& a) {
   }
 }
 
-template void cross_entropy(CrossEntropy<double> const&);
-template void cross_entropy(CrossEntropy<float> const&);
-template void cross_entropy(CrossEntropy<bfloat16> const&);
-template void cross_entropy(CrossEntropy<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, cross_entropy)
 
 }  // namespace offstage::kernels::ref

@@ -1,5 +1,6 @@
 #include "kernels/tokens/embedding.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
 #include "kernels/tokens/sort_tokens.hpp"
@@ -254,14 +255,7 @@ void embedding_backward(EmbeddingBackward<T> const& a, std::span<std::byte> scra
   });
 }
 
-template void embedding_forward(EmbeddingForward<float> const&, CUstream_st*);
-template void embedding_forward(EmbeddingForward<bfloat16> const&, CUstream_st*);
-template void embedding_forward(EmbeddingForward<float16> const&, CUstream_st*);
-template void embedding_backward(EmbeddingBackward<float> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void embedding_backward(EmbeddingBackward<bfloat16> const&, std::span<std::byte>,
-                                 CUstream_st*);
-template void embedding_backward(EmbeddingBackward<float16> const&, std::span<std::byte>,
-                                 CUstream_st*);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, embedding_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, embedding_backward)
 
 }  // namespace offstage::kernels::cuda

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -76,12 +77,8 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
   }
 }
 
-template void embedding_forward(EmbeddingForward<float> const&);
-template void embedding_forward(EmbeddingForward<bfloat16> const&);
-template void embedding_forward(EmbeddingForward<float16> const&);
-template void embedding_backward(EmbeddingBackward<float> const&);
-template void embedding_backward(EmbeddingBackward<bfloat16> const&);
-template void embedding_backward(EmbeddingBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, embedding_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, embedding_backward)
 
 }  // namespace host
 
@@ -113,13 +110,7 @@ void embedding_backward(device::Stream& stream, EmbeddingBackward<T> const& a) {
       [&](auto* native) { cuda::embedding_backward(a, stream.scratch(), native); });
 }
 
-template void embedding_forward(device::Stream&, EmbeddingForward<double> const&);
-template void embedding_forward(device::Stream&, EmbeddingForward<float> const&);
-template void embedding_forward(device::Stream&, EmbeddingForward<bfloat16> const&);
-template void embedding_forward(device::Stream&, EmbeddingForward<float16> const&);
-template void embedding_backward(device::Stream&, EmbeddingBackward<double> const&);
-template void embedding_backward(device::Stream&, EmbeddingBackward<float> const&);
-template void embedding_backward(device::Stream&, EmbeddingBackward<bfloat16> const&);
-template void embedding_backward(device::Stream&, EmbeddingBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, embedding_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, embedding_backward)
 
 }  // namespace offstage::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::ref {
@@ -51,13 +52,7 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
   }
 }
 
-template void embedding_forward(EmbeddingForward<double> const&);
-template void embedding_forward(EmbeddingForward<float> const&);
-template void embedding_forward(EmbeddingForward<bfloat16> const&);
-template void embedding_forward(EmbeddingForward<float16> const&);
-template void embedding_backward(EmbeddingBackward<double> const&);
-template void embedding_backward(EmbeddingBackward<float> const&);
-template void embedding_backward(EmbeddingBackward<bfloat16> const&);
-template void embedding_backward(EmbeddingBackward<float16> const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, embedding_forward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, embedding_backward)
 
 }  // namespace offstage::kernels::ref

@@ -9,6 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "model/block.hpp"
 
 namespace offstage::activations {
@@ -132,14 +133,8 @@ Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
   return plan::swap_times(demand_of(rates, company, dims, blocks.all), 0, recomputed).total();
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                    \
-  template std::vector<model::BlockFates> block_fates<T>(Policy const&, model::Dims const&, int);  \
-  template PaperChoice paper_choice<T>(Rates const&, plan::SwapCompany const&, model::Dims const&, \
-                                       BlockCount, int);                                           \
-  template double share_of_parts<T>(model::Dims const&, int);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, block_fates)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, paper_choice)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, share_of_parts)
 
 }  // namespace offstage::activations

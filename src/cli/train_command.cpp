@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -20,6 +21,11 @@
 
 namespace offstage::cli {
 namespace {
+
+/// A variable of the environment; null if it is not set.
+char const* look_up(char const* name) {
+  return std::getenv(name);
+}
 
 /// How long a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
@@ -53,9 +59,18 @@ ReadOptions read_options(Arguments const& arguments) {
   return read;
 }
 
+/// Longer than PMIx of Slurm takes to give up a node that it does not reach: the 127 s of a TCP connection, then it ends the step. If ranks
+/// end before, its daemon on a node stays until then with the step's socket, and the job's next attempt, whose step has the same
+/// number, cannot start on that node.
+constexpr Seconds pmix_patience{150.0};
+
 /// Longer than a run's own watchdog waits, which therefore speaks first; 0: never.
 Seconds limit_beside_run(Seconds watchdog) {
-  return watchdog > Seconds{} ? watchdog + squeue_patience : watchdog;
+  if (watchdog <= Seconds{}) {
+    return watchdog;
+  }
+  auto const limit = watchdog + squeue_patience;
+  return slurm::has_slurm_pmix(look_up) ? std::max(limit, pmix_patience) : limit;
 }
 
 void end_stuck_job() {
@@ -83,9 +98,8 @@ void ask_for_end(slurm::Job& job) {
 
 /// Collective: nobody's watchdog runs while rank 0 waits for squeue.
 void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
-  auto const environment = [](char const* name) -> char const* { return std::getenv(name); };
-  config.job = slurm::job_of(environment);
-  config.node = slurm::node_name(environment, cpu::host_name());
+  config.job = slurm::job_of(look_up);
+  config.node = slurm::node_name(look_up, cpu::host_name());
   if (comm.rank() == 0 && config.job && (!config.job->end || is_past(*config.job->end))) {
     ask_for_end(*config.job);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cached.hpp"
 #include "kernels/pointwise/rope.hpp"
@@ -269,7 +270,6 @@ void CachedDecoder<T>::append(std::span<std::int32_t const> tokens, std::span<fl
   size_ += rows;
 }
 
-template class CachedDecoder<float>;
-template class CachedDecoder<bfloat16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_DECODER_TYPES, CachedDecoder)
 
 }  // namespace offstage::generate

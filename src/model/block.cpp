@@ -1,5 +1,6 @@
 #include "model/block.hpp"
 
+#include "base/instantiate.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/pointwise/rope.hpp"
 
@@ -271,26 +272,9 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
   backward_input(a.x, w.norm, a.attn_norm, dx, dw.norm);
 }
 
-template class Block<float>;
-template class Block<bfloat16>;
-template class Block<float16>;
-template class Block<double>;
-
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float>&,
-                                           std::optional<std::span<float>>);
-template Bytes part_bytes<float>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<bfloat16>&,
-                                           std::optional<std::span<bfloat16>>);
-template Bytes part_bytes<bfloat16>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<float16>&,
-                                           std::optional<std::span<float16>>);
-template Bytes part_bytes<float16>(Dims const&, Part);
-template std::span<std::byte> lay_out_part(Dims const&, Part, Slab&, BlockActivations<double>&,
-                                           std::optional<std::span<double>>);
-template Bytes part_bytes<double>(Dims const&, Part);
-template BlockScratch<float> lay_out_scratch(Dims const&, Slab&);
-template BlockScratch<bfloat16> lay_out_scratch(Dims const&, Slab&);
-template BlockScratch<float16> lay_out_scratch(Dims const&, Slab&);
-template BlockScratch<double> lay_out_scratch(Dims const&, Slab&);
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Block)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_part)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, part_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_scratch)
 
 }  // namespace offstage::model

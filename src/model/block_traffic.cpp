@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 
 namespace offstage::model {
 namespace {
@@ -97,7 +98,7 @@ void BlockTraffic::after_backward(int block, BlockLayer layer) {
 }
 
 template <class T>
-std::vector<state::LeavingPart> leaving_parts(Dims const& dims, BlockRing const& ring) {
+std::vector<state::LeavingPart> leaving_parts_of(Dims const& dims, BlockRing const& ring) {
   std::vector<state::LeavingPart> parts;
   for (int block = 0; block < ring.blocks(); ++block) {
     for (Part const part : all_parts) {
@@ -109,9 +110,6 @@ std::vector<state::LeavingPart> leaving_parts(Dims const& dims, BlockRing const&
   return parts;
 }
 
-template std::vector<state::LeavingPart> leaving_parts<float>(Dims const&, BlockRing const&);
-template std::vector<state::LeavingPart> leaving_parts<bfloat16>(Dims const&, BlockRing const&);
-template std::vector<state::LeavingPart> leaving_parts<float16>(Dims const&, BlockRing const&);
-template std::vector<state::LeavingPart> leaving_parts<double>(Dims const&, BlockRing const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, leaving_parts_of)
 
 }  // namespace offstage::model

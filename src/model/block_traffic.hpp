@@ -55,7 +55,7 @@ class BlockTraffic {
 
 /// What leaves in a forward, type T.
 template <class T>
-[[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Dims const& dims,
-                                                            BlockRing const& ring);
+[[nodiscard]] std::vector<state::LeavingPart> leaving_parts_of(Dims const& dims,
+                                                               BlockRing const& ring);
 
 }  // namespace offstage::model

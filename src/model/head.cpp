@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "kernels/tokens/cross_entropy.hpp"
 #include "model/linear.hpp"
@@ -159,17 +160,8 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
   }
 }
 
-template class Head<float>;
-template class Head<bfloat16>;
-template class Head<float16>;
-template class Head<double>;
-template std::int64_t head_sum_elements<float>(Dims const&);
-template std::int64_t head_sum_elements<bfloat16>(Dims const&);
-template std::int64_t head_sum_elements<float16>(Dims const&);
-template std::int64_t head_sum_elements<double>(Dims const&);
-template HeadActivations<float> lay_out_head(Dims const&, Slab&);
-template HeadActivations<bfloat16> lay_out_head(Dims const&, Slab&);
-template HeadActivations<float16> lay_out_head(Dims const&, Slab&);
-template HeadActivations<double> lay_out_head(Dims const&, Slab&);
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Head)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, head_sum_elements)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_head)
 
 }  // namespace offstage::model

@@ -2,6 +2,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 
 namespace offstage::model {
 
@@ -74,13 +75,10 @@ HeadTensors<Element> LayerView<Element>::head(std::span<Element> table) const {
   return {.norm = {at("norm.weight"), {}}, .matrix = matrix};
 }
 
-template class LayerView<float>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, LayerView)
 template class LayerView<float const>;
-template class LayerView<bfloat16>;
-template class LayerView<float16>;
 template class LayerView<bfloat16 const>;
 template class LayerView<float16 const>;
-template class LayerView<double>;
 template class LayerView<double const>;
 
 }  // namespace offstage::model

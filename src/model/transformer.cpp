@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/tokens/cross_entropy.hpp"
 #include "kernels/tokens/embedding.hpp"
 #include "model/block.hpp"
@@ -614,22 +615,11 @@ std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape, Ru
         .leaving_parts(dims.rows() * dims.C * static_cast<Bytes>(sizeof(T)),
                        dims.V * dims.C * static_cast<Bytes>(sizeof(T)));
   }
-  return leaving_parts<T>(dims_of(shape, run),
-                          BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});
+  return leaving_parts_of<T>(dims_of(shape, run),
+                             BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});
 }
 
-template std::vector<state::LeavingPart> leaving_parts<float>(state::ModelShape const&,
-                                                              RunShape const&);
-template std::vector<state::LeavingPart> leaving_parts<bfloat16>(state::ModelShape const&,
-                                                                 RunShape const&);
-template std::vector<state::LeavingPart> leaving_parts<float16>(state::ModelShape const&,
-                                                                RunShape const&);
-template std::vector<state::LeavingPart> leaving_parts<double>(state::ModelShape const&,
-                                                               RunShape const&);
-
-template class Transformer<float>;
-template class Transformer<bfloat16>;
-template class Transformer<float16>;
-template class Transformer<double>;
+OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, leaving_parts)
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Transformer)
 
 }  // namespace offstage::model

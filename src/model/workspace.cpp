@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/instantiate.hpp"
 #include "kernels/pointwise/rope.hpp"
 #include "model/rope_scaling.hpp"
 #include "model/slab.hpp"
@@ -152,9 +153,6 @@ void Workspace<T>::fill_rope_tables(state::ModelShape const& shape, device::Stre
   upload(sine, rope.sine);
 }
 
-template class Workspace<float>;
-template class Workspace<bfloat16>;
-template class Workspace<float16>;
-template class Workspace<double>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Workspace)
 
 }  // namespace offstage::model

@@ -2,6 +2,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "parameters/read_plan.hpp"
 
 namespace offstage::parameters {
@@ -41,8 +42,6 @@ Target HostHome<T>::target(state::Subgroup const& subgroup) {
           device_writes_};
 }
 
-template class HostHome<float>;
-template class HostHome<bfloat16>;
-template class HostHome<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, HostHome)
 
 }  // namespace offstage::parameters

@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 #include "parameters/read_plan.hpp"
 
@@ -62,12 +63,7 @@ Target NodeHome<T>::target(state::Subgroup const& subgroup) {
           device_writes_};
 }
 
-#define OFFSTAGE_INSTANTIATE(T) \
-  template class NodeHome<T>;   \
-  template class NodeParameters<T>;
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, NodeHome)
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, NodeParameters)
 
 }  // namespace offstage::parameters

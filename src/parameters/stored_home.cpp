@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 
 namespace offstage::parameters {
 
@@ -89,8 +90,6 @@ Target StoredHome<T>::target(state::Subgroup const& subgroup) {
   return {elements, device_writes_, std::move(lease)};
 }
 
-template class StoredHome<float>;
-template class StoredHome<bfloat16>;
-template class StoredHome<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StoredHome)
 
 }  // namespace offstage::parameters

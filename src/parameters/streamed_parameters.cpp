@@ -6,6 +6,7 @@
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::parameters {
@@ -308,8 +309,6 @@ void StreamedParameters<T>::stop() noexcept {
   thread_.reset();
 }
 
-template class StreamedParameters<float>;
-template class StreamedParameters<bfloat16>;
-template class StreamedParameters<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StreamedParameters)
 
 }  // namespace offstage::parameters

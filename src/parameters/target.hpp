@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 
 #include "kernels/optimizer/optimizer.hpp"
 #include "state/shard.hpp"
@@ -23,10 +22,5 @@ struct Target {
 /// Gives a subgroup's target to the thread that updates it, which has its gradient and its state then, and
 /// lacks nothing else. Threads: any.
 using Targets = std::function<Target(state::Subgroup const&)>;
-
-/// Targets inside the working copy of a whole shard, in device memory.
-/// Errors: PreconditionError: the copy is shorter than the shard.
-[[nodiscard]] Targets targets_in(kernels::WorkingCopyView const& shard,
-                                 std::span<state::Subgroup const> subgroups);
 
 }  // namespace offstage::parameters

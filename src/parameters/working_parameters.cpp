@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/optimizer/working_copy.hpp"
 
 namespace offstage::parameters {
@@ -53,13 +54,8 @@ void DeviceParameters<T>::fill(state::Subgroup const& subgroup, std::span<float 
   }
 }
 
-#define OFFSTAGE_INSTANTIATE(T)        \
-  template class WorkingParameters<T>; \
-  template class DeviceParameters<T>;  \
-  template class HostParameters<T>;
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, WorkingParameters)
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, DeviceParameters)
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, HostParameters)
 
 }  // namespace offstage::parameters

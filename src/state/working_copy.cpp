@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::state {
@@ -196,8 +197,6 @@ void WorkingCopy<T>::write(std::int64_t begin, std::span<T const> values) {
   }
 }
 
-template class WorkingCopy<float>;
-template class WorkingCopy<bfloat16>;
-template class WorkingCopy<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, WorkingCopy)
 
 }  // namespace offstage::state

@@ -37,8 +37,8 @@ class AttentionBf16 : public testing::TestWithParam<Bf16Unit> {
   }
 
   static void solve(Problem<bfloat16>& problem) {
-    attention_forward(GetParam(), problem.forward());
-    attention_backward(GetParam(), problem.backward());
+    attention_forward_by(GetParam(), problem.forward());
+    attention_backward_by(GetParam(), problem.backward());
   }
   static Problem<bfloat16> solved(AttentionShape const& shape) {
     Problem<bfloat16> problem{shape};
@@ -176,8 +176,8 @@ TEST_P(AttentionBf16, LaterPositionsDoNotReachEarlierOnes) {
   auto after = before;
   constexpr std::size_t changed = 70;
   std::fill(after.qkv.begin() + changed * 4 * 64, after.qkv.end(), to_bf16(1e6F));
-  attention_forward(GetParam(), before.forward());
-  attention_forward(GetParam(), after.forward());
+  attention_forward_by(GetParam(), before.forward());
+  attention_forward_by(GetParam(), after.forward());
   EXPECT_TRUE(
       std::equal(before.out.begin(), before.out.begin() + changed * 2 * 64, after.out.begin()));
 }
@@ -204,19 +204,19 @@ TEST(AttentionBf16Unit, GoesWithWhatOneDnnMayUse) {
   host::attention_forward(by_host.forward());
   host::attention_backward(by_host.backward());
   if (auto const best = best_bf16_unit(); best != Bf16Unit::none) {
-    attention_forward(best, by_unit.forward());
-    attention_backward(best, by_unit.backward());
+    attention_forward_by(best, by_unit.forward());
+    attention_backward_by(best, by_unit.backward());
   } else {
-    attention_forward(best_simd(), by_unit.forward());
-    attention_backward(best_simd(), by_unit.backward());
+    attention_forward_by(best_simd(), by_unit.forward());
+    attention_backward_by(best_simd(), by_unit.backward());
   }
   expect_same_bits(by_host, by_unit);
 }
 
 TEST(AttentionBf16Unit, NoneIsRefused) {
   Problem<bfloat16> problem{{1, 4, 1, 1, 4}};
-  EXPECT_THROW(attention_forward(Bf16Unit::none, problem.forward()), PreconditionError);
-  EXPECT_THROW(attention_backward(Bf16Unit::none, problem.backward()), PreconditionError);
+  EXPECT_THROW(attention_forward_by(Bf16Unit::none, problem.forward()), PreconditionError);
+  EXPECT_THROW(attention_backward_by(Bf16Unit::none, problem.backward()), PreconditionError);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ namespace {
 template <class T>
 Problem<T> solved_by_host(AttentionShape const& shape, Simd simd) {
   Problem<T> problem{shape};
-  attention_forward(simd, problem.forward());
-  attention_backward(simd, problem.backward());
+  attention_forward_by(simd, problem.forward());
+  attention_backward_by(simd, problem.backward());
   return problem;
 }
 

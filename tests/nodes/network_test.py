@@ -71,7 +71,7 @@ class Network(NodesTest):
     def test_a_slow_node_is_named(self):
         # Steps that compute for more than a moment, and wait for no storage.
         self.set_keys({"model.hidden": 128, "model.ffn-hidden": 512, "train.sequence": 64, "train.steps": 80,
-                       "train.global-batch": 12}, places=["tiers.cache = auto"])
+                       "train.global-batch": 12, "tiers.cache": "auto"}, places=[])
         job = self.submit("train.sbatch")
         self.wait_for_job_step(job, 2)
         slow = self.nodes_of(job)[1]

@@ -67,7 +67,8 @@ class NodesTest(SlurmTest):
         no `places`: lines of the first one alone, what is where."""
         run = self.pfs if self.PFS else self.folder
         keys = {**TINY, **KEYS, "data.train": self.text, "run.watchdog": "60s", **keys}
-        places = places or [f"tiers.path = {self.local},emulate-latency={self.LATENCY}"] + ([f"tiers.path = {self.pfs}"] if self.PFS else [])
+        if places is None:
+            places = [f"tiers.path = {self.local},emulate-latency={self.LATENCY}"] + ([f"tiers.path = {self.pfs}"] if self.PFS else [])
         text = "".join(f"{key} = {value}\n" for key, value in keys.items())
         self.config = self.write("run.cfg", text + f"run.dir = {run}/run\n" + "\n".join(places) + "\n")
         self.straight_config = self.write("straight.cfg", text)

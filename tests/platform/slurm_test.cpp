@@ -49,6 +49,13 @@ TEST(SlurmJob, HasWhatTheEnvironmentTells) {
   EXPECT_EQ(describe(*job), "4711 (train), restart 2, task 3 of array 4709");
 }
 
+TEST(SlurmJob, KnowsRanksThatSlurmsPmixBringsTogether) {
+  EXPECT_TRUE(has_slurm_pmix(table({{"PMIX_NAMESPACE", "slurm.pmix.4711.0"}})));
+  EXPECT_FALSE(has_slurm_pmix(
+      table({{"PMIX_NAMESPACE", "2063466497"}, {"SLURM_STEP_ID", "0"}})));  // mpirun's in a job
+  EXPECT_FALSE(has_slurm_pmix(table({})));
+}
+
 TEST(SlurmJob, TakesWhatMakesNoSenseAsMissing) {
   auto const job = job_of(table({{"SLURM_JOB_ID", "7"},
                                  {"SLURM_JOB_NAME", "a\nb\x7f"},

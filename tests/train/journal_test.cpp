@@ -166,10 +166,10 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   EXPECT_EQ(advice_on_clipping(times, config), "");
 }
 
-TEST_F(JournalOf, StepsAboveTheLimitAreCounted) {
+TEST_F(JournalOf, ClippedStepsAreCounted) {
   config_.overlap = config::Overlap::on;
   config_.optimizer.clip = 1.0;
-  StepResult const result{.loss = 2.0, .grad_norm = 1.5};
+  StepResult const result{.loss = 2.0, .grad_norm = 1.5, .clipped = true};
   checkpoint::Meta meta;
   ::testing::internal::CaptureStdout();
   Journal journal{config_, true};

@@ -17,6 +17,7 @@
 #include "device/wrapped_device.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "train/offload/offload.hpp"
+#include "update/targets_in.hpp"
 #include "update/update.hpp"
 
 namespace offstage::train {
@@ -87,7 +88,7 @@ class LentSlots : public ::testing::Test {
                                      static_cast<std::size_t>(subgroup.size)};
                                  return update::GradientLease{std::move(lease), view};
                                },
-                           .target = parameters::targets_in(copy.as<bfloat16>(), subgroups),
+                           .target = parameters::targets_in(copy.as<bfloat16>()),
                            .device = &lane},
                           {}};
     update.plan({{.subgroup = 0, .on_device = true}, {.subgroup = 1, .on_device = true}});

@@ -9,6 +9,7 @@
 #include "device/device.hpp"
 #include "overlap_scene.hpp"
 #include "platform/faulty_kernel.hpp"
+#include "targets_in.hpp"
 #include "tiers/device_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 #include "update/device_lane.hpp"
@@ -72,7 +73,7 @@ class EarlyUpdate : private tiers::VirtualFixture {
     return [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); };
   }
   [[nodiscard]] parameters::Targets targets() {
-    return parameters::targets_in(copy_.as<bfloat16>(), shard_.subgroups);
+    return parameters::targets_in(copy_.as<bfloat16>());
   }
   void put(std::int64_t begin, Values const& values);
 

@@ -11,6 +11,7 @@
 #include "kernels/optimizer/gradient.hpp"
 #include "plan/order.hpp"
 #include "shard_support.hpp"
+#include "targets_in.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "update/gradients/flusher.hpp"
@@ -64,12 +65,11 @@ class Traffic {
       flushed_ = tiers::make_virtual_tiers(shard.extents(sizeof(float)), settings.gradients);
     }
     copy_.resize(static_cast<std::size_t>(shard.size));
-    update_.emplace(
-        UpdateParts{.subgroups = shard.subgroups,
-                    .state = *state_,
-                    .gradient = source(),
-                    .target = parameters::targets_in(std::span{copy_}, shard.subgroups)},
-        UpdateSettings{.workers = settings.workers});
+    update_.emplace(UpdateParts{.subgroups = shard.subgroups,
+                                .state = *state_,
+                                .gradient = source(),
+                                .target = parameters::targets_in(std::span{copy_})},
+                    UpdateSettings{.workers = settings.workers});
     flusher_.emplace(flushed_.get());
     flusher_->set_receiver(&*update_);
   }

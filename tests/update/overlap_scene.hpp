@@ -14,6 +14,7 @@
 #include "memory_tiers.hpp"
 #include "plan/share.hpp"
 #include "shard_support.hpp"
+#include "targets_in.hpp"
 #include "tiers/virtual_tiers.hpp"
 #include "update/update.hpp"
 #include "update_support.hpp"
@@ -70,7 +71,7 @@ class Plain {
     Update update{{.subgroups = shard_.subgroups,
                    .state = tiers_,
                    .gradient = gradients.source(),
-                   .target = parameters::targets_in(std::span{copy_}, shard_.subgroups)},
+                   .target = parameters::targets_in(std::span{copy_})},
                   {.layout = shard_.layout, .workers = 1}};
     make_update(update, on_cpu(shard_.ascending()), step);
   }

@@ -19,6 +19,7 @@
 #include "early_update.hpp"
 #include "shared_update.hpp"
 #include "stall_watch.hpp"
+#include "targets_in.hpp"
 
 namespace offstage::update {
 namespace {
@@ -316,7 +317,7 @@ TEST(Overlap, LeavesNothingOnTrialThatItKeepsHoweverLateItBegan) {
   Update update{{.subgroups = shard.subgroups,
                  .state = tiers,
                  .gradient = gradients.source(),
-                 .target = parameters::targets_in(std::span{copy}, shard.subgroups)},
+                 .target = parameters::targets_in(std::span{copy})},
                 {.workers = 1}};
   update.plan(on_cpu({0}));
   update.begin_early(step_of(1), no_clipping);

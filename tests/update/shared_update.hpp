@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "targets_in.hpp"
 #include "tiers/device_tiers.hpp"
 #include "update_support.hpp"
 
@@ -102,7 +103,7 @@ class SharedUpdate {
                           }
                           return gradients_.source()(subgroup);
                         },
-                    .target = parameters::targets_in(copy_.as<W>(), shard_.subgroups),
+                    .target = parameters::targets_in(copy_.as<W>()),
                     .device = lane_.get(),
                     .resident = [this](std::int64_t index) { return tiers_->resident(index); }},
         UpdateSettings{.layout = shard_.layout,

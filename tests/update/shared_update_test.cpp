@@ -14,6 +14,7 @@
 #include "deadline.hpp"
 #include "device/shuffled_device.hpp"
 #include "shared_update.hpp"
+#include "targets_in.hpp"
 #include "tries.hpp"
 
 namespace offstage::update {
@@ -297,7 +298,7 @@ TEST(SharedUpdate, WithoutADeviceTheCpuUpdatesAll) {
   UpdateParts parts{.subgroups = shard.subgroups,
                     .state = tiers,
                     .gradient = gradients.source(),
-                    .target = parameters::targets_in(std::span{copy}, shard.subgroups)};
+                    .target = parameters::targets_in(std::span{copy})};
   Update update{parts, {}};
   auto const stats = make_update(update, {{0, true}, {1, false}, {2, true}}, first_step);
   EXPECT_EQ(stats.cpu_elements, shard.size);

@@ -95,6 +95,11 @@ std::string node_name(Environment const& environment, std::string const& host) {
   return name != nullptr && *name != '\0' ? printable_name(name) : host;
 }
 
+bool has_slurm_pmix(Environment const& environment) {
+  char const* const space = environment("PMIX_NAMESPACE");
+  return space != nullptr && std::string_view{space}.starts_with("slurm.pmix.");
+}
+
 std::string describe(Job const& job) {
   std::string text = job.id;
   if (!job.name.empty()) {

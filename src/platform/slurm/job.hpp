@@ -33,6 +33,10 @@ struct Job {
 /// This node as Slurm names it (SLURMD_NODENAME), else `host`.
 [[nodiscard]] std::string node_name(Environment const& environment, std::string const& host);
 
+/// Returns true if srun started this process and its PMIx plugin brings the ranks together (PMIX_NAMESPACE is
+/// "slurm.pmix.JOB.STEP").
+[[nodiscard]] bool has_slurm_pmix(Environment const& environment);
+
 /// Reads seconds since 1970 ("1763745600") or a time in UTC ("2025-11-21T17:20:00"); empty for
 /// "Unknown", "NONE", "UNLIMITED" and all else.
 [[nodiscard]] std::optional<TimePoint> parse_time(std::string_view text);

@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -514,14 +515,7 @@ Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& m
   return Search<T>{config, map, room, false}.first();
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                             \
-  template Choice choose_configuration<T>(config::RunConfig const&, state::ShardMap const&, \
-                                          ActivationRoom const&);                           \
-  template Chosen first_that_fits<T>(config::RunConfig const&, state::ShardMap const&,      \
-                                     ActivationRoom const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, choose_configuration)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, first_that_fits)
 
 }  // namespace offstage::train

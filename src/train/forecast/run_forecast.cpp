@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "train/forecast/step_forecast.hpp"
 
 namespace offstage::train {
@@ -133,13 +134,6 @@ void draw(std::vector<plan::SimulatedEvent> const& events, trace::Trace& trace) 
   }
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                  \
-  template std::optional<RunForecast> foresee_run<T>(config::RunConfig const&, StepFacts const&, \
-                                                     ReachedRates const*,                        \
-                                                     std::vector<plan::SimulatedEvent>*);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, foresee_run)
 
 }  // namespace offstage::train

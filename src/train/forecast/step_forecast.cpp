@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "model/block.hpp"
 #include "model/block_traffic.hpp"
 #include "model/dims.hpp"
@@ -178,7 +179,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   if (vertical) {
     work.vertical = waiting_work<T>(config);
   } else {
-    for (state::LeavingPart const& part : model::leaving_parts<T>(dims, ring)) {
+    for (state::LeavingPart const& part : model::leaving_parts_of<T>(dims, ring)) {
       work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
     }
   }
@@ -310,15 +311,9 @@ plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts) 
                           schedule_of<T>(config, facts));
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                         \
-  template plan::Workload workload_of<T>(config::RunConfig const&, StepFacts const&);   \
-  template plan::Schedule schedule_of<T>(config::RunConfig const&, StepFacts const&);   \
-  template plan::Prediction foresee_step<T>(config::RunConfig const&, StepFacts const&, \
-                                            StepSimulation const&);                     \
-  template plan::Bound least_step<T>(config::RunConfig const&, StepFacts const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, workload_of)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_of)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, foresee_step)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, least_step)
 
 }  // namespace offstage::train

@@ -6,6 +6,7 @@
 #include "activations/choice.hpp"
 #include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "device/device.hpp"
 
 namespace offstage::train {
@@ -65,14 +66,9 @@ activations::StoredSettings activation_workers(int buffers) {
   return {.writers = std::max(1, buffers - readers), .readers = readers};
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                            \
-  template model::RunShape run_shape<T>(config::RunConfig const&);                         \
-  template std::vector<Bytes> activation_extents<T>(config::RunConfig const&);             \
-  template Bytes stored_activations<T>(config::RunConfig const&, plan::MemoryPlan const&); \
-  template Bytes activation_bytes<T>(config::RunConfig const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, run_shape)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, activation_extents)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, stored_activations)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, activation_bytes)
 
 }  // namespace offstage::train

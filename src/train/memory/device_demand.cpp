@@ -9,6 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "device/device.hpp"
 #include "model/block.hpp"
 #include "model/vertical_plan.hpp"
@@ -164,14 +165,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   return demand;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template int gathering_slots<T>(config::RunConfig const&, state::ShardMap const&, state::Route, \
-                                  Bytes);                                                         \
-  template DeviceDemand device_demand<T>(config::RunConfig const&, state::ShardMap const&, int,   \
-                                         state::Route, std::int64_t, Bytes);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, device_demand)
 
 }  // namespace offstage::train

@@ -5,6 +5,7 @@
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "plan/split.hpp"
@@ -162,16 +163,9 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .host_memory = node.host_memory};
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template UpdateShape update_shape<T>(config::RunConfig const&, std::int64_t, std::int64_t);     \
-  template parameters::DepthDemand depth_demand<T>(config::RunConfig const&,                      \
-                                                   state::ShardMap const&, Bytes);                \
-  template int parameter_slots<T>(config::RunConfig const&, state::ShardMap const&, bool, Bytes); \
-  template plan::MemoryDemand memory_demand<T>(config::RunConfig const&, state::ShardMap const&,  \
-                                               NodeShape const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, parameter_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
 
 }  // namespace offstage::train

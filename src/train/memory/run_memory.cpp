@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/working_copy.hpp"
@@ -118,8 +119,6 @@ std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
       rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});
 }
 
-template class RunMemory<float>;
-template class RunMemory<bfloat16>;
-template class RunMemory<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, RunMemory)
 
 }  // namespace offstage::train

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "update/gradients/accumulator.hpp"
 #include "update/gradients/block_gradients.hpp"
 #include "update/gradients/sum_blocks.hpp"
@@ -95,19 +96,12 @@ std::string describe_sums(config::RunConfig const& config) {
       sums_whole_blocks(config) ? ", each by one rank, whole (parameters.sharding=zero1)" : "");
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                  \
-  template bool accumulates_fp32<T>(config::RunConfig const&);                                   \
-  template Bytes accumulated_bytes<T>(config::RunConfig const&);                                 \
-  template Bytes gradient_bytes<T>(config::RunConfig const&);                                    \
-  template Bytes extent_sum_bytes<T>(config::RunConfig const&);                                  \
-  template Bytes layer_sum_bytes<T>(config::RunConfig const&);                                   \
-  template Bytes gradient_host_bytes<T>(config::RunConfig const&, state::ShardMap const&, int,   \
-                                        state::Route);                                           \
-  template Bytes gradient_device_bytes<T>(config::RunConfig const&, state::ShardMap const&, int, \
-                                          state::Route);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulates_fp32)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulated_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, extent_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_host_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_device_bytes)
 
 }  // namespace offstage::train

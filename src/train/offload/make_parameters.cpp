@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "parameters/host_home.hpp"
 #include "parameters/node_home.hpp"
 #include "parameters/stored_home.hpp"
@@ -48,12 +49,6 @@ std::unique_ptr<parameters::WorkingParameters<T>> make_parameters(config::RunCon
       parameters::StreamSettings{.slots = parts.slots, .trace = parts.trace});
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                               \
-  template std::unique_ptr<parameters::WorkingParameters<T>> make_parameters( \
-      config::RunConfig const&, ParameterParts const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, make_parameters)
 
 }  // namespace offstage::train

@@ -76,8 +76,7 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
     times_.redone += result.share.redone ? 1 : 0;
     times_.redoing += result.share.redone ? result.update : Seconds{};
   }
-  bool const clipped = !result.skipped && clip_factor(config_.optimizer, result.grad_norm) < 1.0;
-  times_.clipped += clipped ? 1 : 0;
+  times_.clipped += result.clipped ? 1 : 0;
   times_.tokens += config_.train.global_batch * config_.train.sequence;
   ++times_.steps;
   times_.activations.out += result.activations.out;

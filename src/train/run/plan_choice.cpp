@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/configuration_choice.hpp"
@@ -141,8 +142,6 @@ std::vector<std::string> PlanChoice<T>::advice(RunProgress const& progress,
   return {};
 }
 
-template class PlanChoice<float>;
-template class PlanChoice<bfloat16>;
-template class PlanChoice<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, PlanChoice)
 
 }  // namespace offstage::train

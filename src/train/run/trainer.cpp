@@ -606,8 +606,7 @@ void Training<T>::one_step() {
   StepResult const result = runner_->step(*train_data_, meta_.samples, rate,
                                           meta_.optimizer_step + 1, loss_scale_.value());
   ++meta_.step;
-  double const clip = config_.optimizer.clip;
-  clipped_ += result.skipped || (clip > 0.0 && result.grad_norm > clip) ? 1 : 0;
+  clipped_ += result.skipped || result.clipped ? 1 : 0;
   meta_.samples += config_.train.global_batch;
   tokens_ += config_.train.global_batch * config_.train.sequence;
   meta_.learning_rate = rate;

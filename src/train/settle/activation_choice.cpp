@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
@@ -231,17 +232,8 @@ ActivationChoice settle_activations(config::RunConfig const& config, state::Shar
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                               \
-  template bool has_room<T>(config::RunConfig const&, state::ShardMap const&, int,            \
-                            ActivationRoom const&);                                           \
-  template WantedRates wanted_rates<T>(config::RunConfig const&, state::ShardMap const&, int, \
-                                       ActivationRoom const&, ActivationRates const&);        \
-  template ActivationChoice settle_activations<T>(config::RunConfig const&,                   \
-                                                  state::ShardMap const&, int,                \
-                                                  ActivationRoom const&, ActivationRates const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, has_room)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, wanted_rates)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_activations)
 
 }  // namespace offstage::train

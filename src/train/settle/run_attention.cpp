@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "state/shard.hpp"
 #include "train/memory/device_demand.hpp"
@@ -169,14 +170,7 @@ RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicat
   return attention;
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                                   \
-  template bool has_attention_room<T>(config::RunConfig, state::ShardMap const&, int,             \
-                                      ActivationRoom const&, Bytes);                              \
-  template RunAttention make_run_attention<T>(config::RunConfig const&, mpi::Communicator const&, \
-                                              device::Device const&, state::RankLink const&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, has_attention_room)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, make_run_attention)
 
 }  // namespace offstage::train

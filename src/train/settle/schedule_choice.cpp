@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -129,16 +130,8 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
   return comm.broadcast(std::move(choice.why), 0);
 }
 
-#define OFFSTAGE_INSTANTIATE(T)                                                               \
-  template ScheduleBytes schedule_bytes<T>(config::RunConfig const&, state::ShardMap const&); \
-  template void settle_schedule<T>(config::RunConfig&, state::ShardMap const&, int,           \
-                                   ActivationRoom const&);                                    \
-  template std::string settle_for_all<T>(config::RunConfig&, state::ShardMap const&,          \
-                                         mpi::Communicator const&, ActivationRoom const&,     \
-                                         device::Device&);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_schedule)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_for_all)
 
 }  // namespace offstage::train

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/transformer.hpp"
 #include "train/memory/sums.hpp"
@@ -100,11 +101,6 @@ void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
   }
 }
 
-template void settle_sharding<float>(config::RunConfig&, state::ShardMap const&,
-                                     ActivationRoom const&);
-template void settle_sharding<bfloat16>(config::RunConfig&, state::ShardMap const&,
-                                        ActivationRoom const&);
-template void settle_sharding<float16>(config::RunConfig&, state::ShardMap const&,
-                                       ActivationRoom const&);
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_sharding)
 
 }  // namespace offstage::train

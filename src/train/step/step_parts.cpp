@@ -7,6 +7,7 @@
 #include "activations/host_activations.hpp"
 #include "activations/stored_activations.hpp"
 #include "base/dtype.hpp"
+#include "base/instantiate.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -211,8 +212,6 @@ int StepParts<T>::workers() const {
   return update_workers(config, memory, device->host_visible());
 }
 
-template struct StepParts<float>;
-template struct StepParts<bfloat16>;
-template struct StepParts<float16>;
+OFFSTAGE_INSTANTIATE_STRUCT(OFFSTAGE_RUN_TYPES, StepParts)
 
 }  // namespace offstage::train

@@ -14,6 +14,7 @@ struct StepResult {
   double loss{};
   double grad_norm{};              ///< norm of the mean gradient, before clipping
   bool skipped{};                  ///< loss or norm was not finite: nothing was changed
+  bool clipped{};                  ///< the gradient was scaled down; false if skipped
   std::int64_t counted_targets{};  ///< targets of all ranks that are not ignored
   Seconds forward{}, backward{}, update{};
   Seconds stood_still{};              ///< in what set_before_update named; part of none of these

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -152,6 +153,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                      divisor;
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   double const clip = clip_factor(config_.optimizer, result.grad_norm);
+  result.clipped = !result.skipped && clip < 1.0;
   result.share = parts_.update->make(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
   tiers::Traffic const after = parts_.offload->state().traffic();
@@ -167,12 +169,12 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   reached_.forward = result.forward;
   reached_.backward = result.backward;
   ++reached_.steps;
-  reached_.clipped += clip < 1.0 ? 1 : 0;
+  reached_.clipped += result.clipped ? 1 : 0;
   if (result.disturbed) {
     parts_.update->disturbed();
   } else {
     parts_.update->ended({.overlapped = result.share.overlapped,
-                          .redone = result.skipped || clip < 1.0,
+                          .redone = result.skipped || result.clipped,
                           .seconds = now.step.elapsed() - result.stood_still});
   }
   return result;
@@ -331,8 +333,6 @@ double StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows) 
   return mean_loss(comm_, data, windows, config_.train.micro_batch, calls).loss;
 }
 
-template class StepRunner<float>;
-template class StepRunner<bfloat16>;
-template class StepRunner<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StepRunner)
 
 }  // namespace offstage::train

@@ -5,6 +5,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "train/memory/update_demand.hpp"
 #include "train/step/step_numbers.hpp"
 
@@ -196,8 +197,6 @@ kernels::OptimizerStep StepUpdate<T>::step_of(UpdateNumbers const& numbers, doub
                         clip * numbers.gradient_scale, config_.train.seed);
 }
 
-template class StepUpdate<float>;
-template class StepUpdate<bfloat16>;
-template class StepUpdate<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StepUpdate)
 
 }  // namespace offstage::train

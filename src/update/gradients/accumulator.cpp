@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 #include "update/gradients/norm_tree.hpp"
 
@@ -345,8 +346,6 @@ double GradientAccumulator<T>::norm() const {
   return std::sqrt(link_.comm().broadcast_value(sum, 0));
 }
 
-template class GradientAccumulator<float>;
-template class GradientAccumulator<bfloat16>;
-template class GradientAccumulator<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, GradientAccumulator)
 
 }  // namespace offstage::update

@@ -30,7 +30,7 @@ namespace offstage::update {
 /// who adds the slices in the order that SumBlocks gives global micro-batches.
 /// The bits depend neither on the number of ranks nor on where the gradients lie.
 ///
-/// A device that is not host_visible: a layer leaves it while the backward of the next ones runs (gradient_transfer.hpp),
+/// A device that is not host_visible: a layer leaves it while the backward of the next ones runs (transfer.hpp),
 /// and a thread of its own adds it (summing_thread.hpp), so that the calling thread only launches; of several ranks that
 /// thread sends a layer's slices in the add of the next layer but one, when it has left the device meanwhile. Or the ranks
 /// pass slices from device to device, and those leave it (slice_transfer.hpp). Where the device is host_visible, and its

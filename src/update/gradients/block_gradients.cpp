@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "base/watch.hpp"
 #include "kernels/optimizer/gradient.hpp"
 
@@ -165,13 +166,6 @@ template class BlockGradients<bfloat16, bfloat16>;
 template class BlockGradients<float16, float>;
 template class BlockGradients<float16, float16>;
 
-#define OFFSTAGE_INSTANTIATE(T)                                                   \
-  template std::unique_ptr<StepGradients<T>> make_block_gradients(                \
-      state::ShardMap const&, state::RankLink&, device::Device&, device::Stream&, \
-      std::vector<state::Subgroup> const&, GradientSettings, std::int64_t);
-OFFSTAGE_INSTANTIATE(float)
-OFFSTAGE_INSTANTIATE(bfloat16)
-OFFSTAGE_INSTANTIATE(float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, make_block_gradients)
 
 }  // namespace offstage::update

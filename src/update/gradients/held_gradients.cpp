@@ -173,14 +173,14 @@ std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count
                                      static_cast<std::size_t>(count / chunk_elements));
 }
 
-#define OFFSTAGE_INSTANTIATE(A, T)                                                    \
+#define OFFSTAGE_INSTANTIATE_ADD(A, T)                                                \
   template std::vector<Range> HeldGradients::add<A, T>(device::Stream&, std::int64_t, \
                                                        std::span<T const>, Addition const&);
-OFFSTAGE_INSTANTIATE(float, float)
-OFFSTAGE_INSTANTIATE(float, bfloat16)
-OFFSTAGE_INSTANTIATE(float, float16)
-OFFSTAGE_INSTANTIATE(bfloat16, bfloat16)
-OFFSTAGE_INSTANTIATE(float16, float16)
-#undef OFFSTAGE_INSTANTIATE
+OFFSTAGE_INSTANTIATE_ADD(float, float)
+OFFSTAGE_INSTANTIATE_ADD(float, bfloat16)
+OFFSTAGE_INSTANTIATE_ADD(float, float16)
+OFFSTAGE_INSTANTIATE_ADD(bfloat16, bfloat16)
+OFFSTAGE_INSTANTIATE_ADD(float16, float16)
+#undef OFFSTAGE_INSTANTIATE_ADD
 
 }  // namespace offstage::update

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/instantiate.hpp"
 #include "kernels/optimizer/gradient.hpp"
 
 namespace offstage::update {
@@ -264,8 +265,6 @@ kernels::GradientView GradientSums<T>::view_of(std::span<std::byte const> bytes,
   return std::span{reinterpret_cast<T const*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-template class GradientSums<float>;
-template class GradientSums<bfloat16>;
-template class GradientSums<float16>;
+OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, GradientSums)
 
 }  // namespace offstage::update
