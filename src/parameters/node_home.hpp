@@ -55,7 +55,7 @@ class NodeHome final : public ShardHome<T> {
   state::Readiness* readiness_{};
 };
 
-/// The same for a device that uses host memory as its own: layers are used where they lie (Home::node).
+/// Parameters that a node shares (Home::node), for a device that uses host memory as its own: layers are used where they lie.
 template <class T>
 class NodeParameters final : public WorkingParameters<T> {
  public:

@@ -98,7 +98,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   void fill_next(std::unique_lock<std::mutex>& lock);
   /// `freed`: until when the slot is in use; null: it is not.
   void bring(plan::SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
-  /// From the home to a slot, in no one's memory between them.
+  /// Brings a layer from the home to a slot, without memory between them.
   void bring_from_home(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   /// What is written to a slot from now on comes after that; null: nothing uses it.

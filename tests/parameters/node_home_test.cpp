@@ -98,7 +98,7 @@ TYPED_TEST(NodeHomeOf, LetsCoresUseLayersWhereTheyLie) {
         layers_with({5 * 4096, 10, 7 * 4096 - 3, 4 * 4096, 9 * 4096, 2 * 4096}), comm.size()};
     auto const subgroups = state::subgroups_of(map, comm.rank(), 3 * chunk_elements);
     auto const device = device::make_host_device(0);
-    NodeMemory memory{map, comm, comm.split(node(comm.rank())),
+    NodeMemory memory{map, comm, on_node(comm, node(comm.rank())),
                       static_cast<Bytes>(sizeof(TypeParam))};
     NodeParameters<TypeParam> parameters{map, comm.rank(), memory, *device};
     EXPECT_EQ(device->used(), 0);
@@ -158,7 +158,7 @@ TEST(NodeHome, TellsWhatAnUpdateFailedWith) {
 TEST(NodeMemory, CountsOnceOnANode) {
   auto const comm = mpi::Communicator::world();
   state::ShardMap const map{layers_with({9 * 4096, 2 * 4096}), comm.size()};
-  NodeMemory const memory{map, comm, comm.split(0), 2};
+  NodeMemory const memory{map, comm, on_node(comm, 0), 2};
   Bytes const all = 11 * 4096 * 2;
   EXPECT_EQ(std::ssize(memory.whole()), all);
   EXPECT_EQ(comm.sum(memory.counted_again()), comm.size() * all + all - all);

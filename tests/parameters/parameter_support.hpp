@@ -43,6 +43,13 @@ inline mpi::Communicator all_ranks() {
   return up != 0 ? mpi::Communicator::world() : mpi::Communicator{};
 }
 
+/// Ranks of the same node, as a test numbers nodes.
+inline mpi::Communicator on_node(mpi::Communicator const& comm, int node) {
+  MPI_Comm part{};
+  MPI_Comm_split(comm.get(), node, comm.rank(), &part);
+  return mpi::Communicator{part};
+}
+
 /// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one, and
 /// subgroups that begin in the middle of layers. The first and the last one are much larger on
 /// request.
@@ -76,8 +83,8 @@ class Parameters {
     bool const visible = device.host_visible();
     std::unique_ptr<ShardHome<T>> home;
     if (settings.home == Home::node) {
-      node_memory_ = std::make_unique<NodeMemory>(map, comm, comm.split(settings.node(comm.rank())),
-                                                  static_cast<Bytes>(sizeof(T)));
+      node_memory_ = std::make_unique<NodeMemory>(
+          map, comm, on_node(comm, settings.node(comm.rank())), static_cast<Bytes>(sizeof(T)));
       home = std::make_unique<NodeHome<T>>(map, comm.rank(), *node_memory_, device);
     } else if (settings.home == Home::host) {
       home = std::make_unique<HostHome<T>>(map, comm.rank(), device);

@@ -152,14 +152,6 @@ TEST(Communicator, RanksOfOneMachineShareANode) {
   EXPECT_EQ(moved.broadcast_value(7, 0), 7);
 }
 
-TEST(Communicator, IsSplitByColorInTheSameOrder) {
-  auto const comm = Communicator::world();
-  auto const part = comm.split(comm.rank() % 2);
-  EXPECT_EQ(part.size(), (comm.size() + 1 - comm.rank() % 2) / 2);
-  EXPECT_EQ(part.rank(), comm.rank() / 2);
-  EXPECT_EQ(part.broadcast_value(comm.rank(), 0), comm.rank() % 2);
-}
-
 TEST(Agree, SilenceMeansThatNobodyFailed) {
   EXPECT_NO_THROW(agree(Communicator::world(), [] {}));
 }

@@ -150,13 +150,6 @@ Communicator Communicator::split_by_node() const {
   return Communicator{node};
 }
 
-Communicator Communicator::split(int color) const {
-  WaitingForRanks const waiting{"the split of ranks"};
-  MPI_Comm part{};
-  check(MPI_Comm_split(handle_, color, rank_, &part), "MPI_Comm_split");
-  return Communicator{part};
-}
-
 void Communicator::reset() noexcept {
   if (handle_ != MPI_COMM_NULL) {
     int finalized{};
