@@ -30,16 +30,34 @@ class Runs:
         self.text = folder / "train.txt"
         self.text.write_bytes(b"a few words of text for a model, again and again; " * 4000)
 
-    def train(self, ranks, keys, program=None, **environment):
-        """The run's directory."""
+    def command(self, ranks, keys, program=None):
+        """A run's command and directory."""
         self.number += 1
         directory = self.folder / f"run{self.number}"
         arguments = [f"--{key}={value}" for key, value in {**keys, "run.dir": directory, "data.train": self.text}.items()]
-        done = subprocess.run([MPI, str(ranks), "--quiet", program or self.program, "train", *arguments], text=True, capture_output=True,
-                              env=dict(os.environ, **environment), check=False)
+        return [MPI, str(ranks), "--quiet", program or self.program, "train", *arguments], directory
+
+    def train(self, ranks, keys, **environment):
+        """The run's directory."""
+        command, directory = self.command(ranks, keys)
+        done = subprocess.run(command, text=True, capture_output=True, env=dict(os.environ, **environment), check=False)
         if done.returncode:
             fail(done)
         return directory
+
+    def start(self, ranks, keys, program):
+        """Seconds to when rank 0 begins the first step, and to the end of the run."""
+        command, directory = self.command(ranks, keys, program)
+        before = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            metrics, began = directory / "metrics.jsonl", None
+            while began is None and process.poll() is None:
+                time.sleep(0.005)
+                if metrics.exists() and '"start":0' in metrics.read_text():
+                    began = time.monotonic() - before
+        if began is None or process.returncode:
+            sys.exit(f"{command} ended with {process.returncode}")
+        return began, time.monotonic() - before
 
     def plan(self, *arguments):
         done = subprocess.run([self.program, "plan", *map(str, arguments)], capture_output=True, text=True, check=False)
@@ -54,56 +72,73 @@ def layers_of(blocks):
     return 2 * blocks + 2  # attention and MLP of each, embedding and head
 
 
-def messages(runs, ranks, blocks):
+def messages(runs, ranks, blocks, more=()):
     """That a rank sends in a step, the most of any: Open MPI counts them, those of its collectives too."""
     found = []
     for steps in 1, 5:
         prefix = runs.folder / f"messages{runs.number}"
-        runs.train(ranks, {**TINY, "model.layers": blocks, "train.steps": steps, "train.global-batch": ranks}, OMPI_MCA_pml="ob1,monitoring",
-                   OMPI_MCA_pml_monitoring_enable="1", OMPI_MCA_pml_monitoring_enable_output="3",
+        runs.train(ranks, {**TINY, "model.layers": blocks, "train.steps": steps, "train.global-batch": ranks, **dict(more)},
+                   OMPI_MCA_pml="ob1,monitoring", OMPI_MCA_pml_monitoring_enable="1", OMPI_MCA_pml_monitoring_enable_output="3",
                    OMPI_MCA_pml_monitoring_filename=str(prefix))
         found.append([sum(map(int, re.findall(r"^[EI]\t.*?(\d+) msgs sent", prefix.with_name(f"{prefix.name}.{rank}.prof").read_text(),
                                               re.MULTILINE))) for rank in range(ranks)])
     return max((b - a) / 4 for a, b in zip(*found))
 
 
+LARGE = {"model.hidden": 512, "model.ffn-hidden": 2048}  # slices of a layer for 32 ranks have 64 KiB and more
+
+
+def by_layers(runs, ranks, more=()):
+    """Messages of a rank in a step: for each layer of a block, and beside them in a model of one block."""
+    small, large = (messages(runs, ranks, blocks, more) for blocks in (1, 3))
+    layer = (large - small) / (layers_of(3) - layers_of(1))
+    return layer, small - layer * layers_of(1)
+
+
 def count(runs):
-    """A step's messages are those of its collectives, so many for each layer and some more, each O(log R): with two ranks one."""
-    small, large = (messages(runs, 2, blocks) for blocks in (1, 3))
-    each = (large - small) / (layers_of(3) - layers_of(1))
-    more = small - each * layers_of(1)
+    """A step's messages are those of its collectives, so many for each layer and some more, each O(log R)."""
+    each = more = 0.0
+    for ranks in 2, 4, 8, 16, 32:
+        layer, rest = by_layers(runs, ranks)
+        steps = math.log2(ranks)
+        print(f"  {ranks:3} ranks: {layer:5.2f} messages of a rank for each layer and {rest:6.2f} more in a step: "
+              f"{layer / steps:.2f} and {rest / steps:5.2f} times log2 of the ranks", flush=True)
+        each, more = max(each, layer / steps), max(more, rest / steps)
 
     def reckoned(ranks, layers):
-        return (each * layers + more) * math.ceil(math.log2(ranks))
+        return (each * layers + more) * math.log2(ranks)
 
-    print(f"messages of a rank in a step: {each:g} for each layer and {more:g} more, times log2 of the ranks")
-    worst = 0.0
-    for ranks in 2, 4, 8, 16:
-        counted = messages(runs, ranks, 2)
-        expected = reckoned(ranks, layers_of(2))
-        worst = max(worst, counted / expected - 1)
-        print(f"  {ranks:3} ranks, {layers_of(2)} layers: {counted:6g} counted, {expected:6g} reckoned")
+    layers = layers_of(2)
+    counted, expected = messages(runs, 64, 2), reckoned(64, layers)
+    print(f"   64 ranks, {layers} layers: {counted:g} counted, {expected:g} reckoned from the most of those above")
+    print(f"RESULT scale_messages_counted_vs_reckoned_64 {counted / expected:.3f}")
     layers = layers_of(48)
-    bound = (3 * layers + 20) * 8
-    print(f"RESULT scale_messages_counted_vs_reckoned {1 + worst:.3f}")
-    print(f"RESULT scale_messages_per_rank_256 {reckoned(256, layers):.0f} bound {bound}")
+    print(f"RESULT scale_messages_per_rank_256 {reckoned(256, layers):.0f} bound {(3 * layers + 20) * 8}")
+
     # Slices beyond 16 KiB go from rank to rank, so that they cross the network once.
-    pairwise = reckoned(256, layers) + layers * (255 - 8)
-    print(f"RESULT scale_messages_per_rank_256_large_slices {pairwise:.0f}")
+    def more_of_large(ranks):
+        return ranks - 1 - math.log2(ranks)
+
+    counted, expected = by_layers(runs, 32, LARGE)[0], each * 5 + more_of_large(32)
+    print(f"   32 ranks, slices of 64 KiB and more: {counted:g} for each layer counted, {expected:g} reckoned")
+    print(f"RESULT scale_messages_large_counted_vs_reckoned_32 {counted / expected:.3f}")
+    print(f"RESULT scale_messages_per_rank_256_large_slices {reckoned(256, layers) + layers * more_of_large(256):.0f}")
 
 
 # ---- Start
 
 def start(runs):
-    programs = {"this": runs.program, **({"older": os.environ["OLDER"]} if "OLDER" in os.environ else {})}
-    for name, program in programs.items():
-        seconds = []
-        for _ in range(3):
-            before = time.monotonic()
-            runs.train(64, {**TINY, "model.layers": 2, "train.steps": 1, "train.global-batch": 4}, program)
-            seconds.append(time.monotonic() - before)
-        print(f"RESULT scale_start_64_seconds{'' if name == 'this' else '_older'} {statistics.median(seconds):.1f} "
-              f"(load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
+    """Of 64 ranks; the programs take turns, as the load changes."""
+    programs = {"": runs.program, **({"_older": os.environ["OLDER"]} if "OLDER" in os.environ else {})}
+    keys = {**TINY, "model.layers": 2, "train.steps": 1, "train.global-batch": 64}
+    found = {name: [] for name in programs}
+    for _ in range(9):
+        for name, program in programs.items():
+            found[name].append(runs.start(64, keys, program))
+    for name, seconds in found.items():
+        began, ended = zip(*seconds)
+        print(f"RESULT scale_start_64_seconds{name} {statistics.median(began):.2f} ({min(began):.2f} to {max(began):.2f}; with a step "
+              f"and the end {statistics.median(ended):.2f}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
 
 
 # ---- Figures of the papers
@@ -146,52 +181,53 @@ TESTBEDS = {
 WEAK = [("mlp-40b", 1), ("mlp-70b", 2), ("mlp-100b", 3), ("mlp-130b", 4), ("mlp-280b", 8)]
 
 
-def step_of(runs, model, testbed, nodes, policy, more=(), storage=True):
-    """Seconds of a step, and parameters that a node updates in a second of it."""
+def step_of(runs, model, testbed, ranks, policy, more=(), storage=True, layer=None):
+    """Seconds of a step, and parameters that a rank updates in a second of it. `layer`: bytes of the largest, if not the model's."""
     platform, products, nvme, pfs = TESTBEDS[testbed]
-    share = min(1.0, PFS_NODES / nodes)
-    ranks = 4 * nodes
-    link = rank_link(block_bytes(model), ranks, 4)
+    per_node = min(4, ranks)
+    share = min(1.0, PFS_NODES / (ranks // per_node))
+    link = rank_link(layer or block_bytes(model), ranks, per_node)
     out = runs.plan("--config", CONFIGS / "models" / f"{model}.cfg", "--config", CONFIGS / "platforms" / f"{platform}.cfg",
-                    "--config", CONFIGS / "policies" / f"{policy}.cfg", "--ranks", ranks, "--ranks-per-node", 4,
+                    "--config", CONFIGS / "policies" / f"{policy}.cfg", "--ranks", ranks, "--ranks-per-node", per_node,
                     *([f"--tiers.path=/nvme,read={nvme[0]}GB/s,write={nvme[1]}GB/s",
                        f"--tiers.path=/pfs,read={pfs[0] * share}GB/s,write={pfs[1] * share}GB/s"] if storage else ["--tiers.path="]),
                     f"--platform.products={products}",
                     f"--platform.rank-link={link / 1e9:.3f}GB/s", "--platform.cpu-update=2G", "--platform.device-update=10G",
-                    "--platform.host-sum=40GB/s", f"--train.global-batch={ranks}", "--train.micro-batch=1", "--train.sequence=2048",
+                    "--platform.host-sum=40GB/s", f"--train.global-batch={max(2, ranks)}", "--train.micro-batch=1", "--train.sequence=2048",
                     "--train.activations=recompute", *(["--parameters.home=host"] if storage else []), *more)
     row = re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split()
     parameters = float(re.search(r"^model +([\d.]+) B", out, re.MULTILINE).group(1)) * 1e9
     update = float(row[4])
-    return float(row[5]), parameters / nodes / update if update else 0
+    return float(row[5]), parameters / ranks / update if update else 0
 
 
 def figures(runs):
     least = math.inf
     for testbed in TESTBEDS:
-        rates = []
         for model, nodes in WEAK:
-            zero3, _ = step_of(runs, model, testbed, nodes, "zero3")
-            mlp, rate = step_of(runs, model, testbed, nodes, "mlp")
-            rates.append(rate)
+            zero3, _ = step_of(runs, model, testbed, 4 * nodes, "zero3")
+            mlp, rate = step_of(runs, model, testbed, 4 * nodes, "mlp")
             least = min(least, zero3 / mlp)
             print(f"{testbed} {model:9} {nodes} nodes: zero3 {zero3:7.1f} s, mlp {mlp:7.1f} s, {zero3 / mlp:.2f} times; "
-                  f"{rate / 1e6:.0f} M parameters updated per node and second", flush=True)
+                  f"{4 * rate / 1e6:.0f} M parameters updated per node and second", flush=True)
     print(f"RESULT scale_mlp_speedup_least {least:.2f}")
 
     # Deep Optimizer States' Figure 17: the whole state in host memory, more and more nodes.
     for model in "dos-7b", "dos-13b", "dos-20b":
         speedups = []
         for nodes in 1, 2, 4, 8, 16, 32, 64, 128:
-            zero3, dos = (step_of(runs, model, "Testbed-1", nodes, policy, storage=False)[0] for policy in ("zero3", "dos"))
+            zero3, dos = (step_of(runs, model, "Testbed-1", 4 * nodes, policy, storage=False)[0] for policy in ("zero3", "dos"))
             speedups.append(zero3 / dos)
         print(f"{model}: dos over zero3 on 4 to 512 ranks " + ", ".join(f"{each:.2f}" for each in speedups), flush=True)
-    # As much of a model for each rank, however many there are: 4, 16, 64 and 256 ranks, layers of 1 to 64 times the size.
-    rates = [step_of(runs, "dos-20b", "Testbed-1", wider * wider, "dos",
-                     [f"--model.hidden={6144 * wider}", f"--model.heads={64 * wider}", f"--model.ffn-hidden={13824 * wider}", "--device.memory=0",
-                      "--tiers.host-memory=1TiB"],  # a gradient of the largest layer is 31 GiB
-                     storage=False)[1] for wider in (1, 2, 4, 8)]
-    print("parameters updated per node and second on 4, 16, 64 and 256 ranks: " + ", ".join(f"{rate / 1e6:.0f} M" for rate in rates))
+    # As much of a model for each rank, however many there are: layers of a quarter to 128 times the size. Gradients of several
+    # micro-batches are sums in FP32, on one rank too, which has two.
+    rates = []
+    for ranks, wider in (1, 0.5), (4, 1), (16, 2), (64, 4), (256, 8), (512, 11.3125):
+        keys = {"model.hidden": 6144 * wider, "model.heads": 64 * wider, "model.ffn-hidden": 13824 * wider, "device.memory": 0,
+                "tiers.host-memory": "1TiB"}  # a gradient of the largest layer has up to 61 GiB
+        rates.append(step_of(runs, "dos-20b", "Testbed-1", ranks, "dos", [f"--{key}={value:g}" if isinstance(value, float) else f"--{key}={value}"
+                             for key, value in keys.items()], storage=False, layer=block_bytes("dos-20b") * wider ** 2)[1])
+        print(f"{ranks:3} ranks: {rates[-1] / 1e6:.0f} M parameters updated per rank and second", flush=True)
     print(f"RESULT scale_update_throughput_least_vs_most {min(rates) / max(rates):.3f}")
 
 

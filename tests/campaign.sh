@@ -55,12 +55,12 @@ run_asan-ubsan() {
       ctest --test-dir build/asan-ubsan -L unit -E house --output-on-failure --parallel "$jobs"
 }
 
-# Without OpenMP and MPI, whose own synchronisation TSan does not see.
+# Without OpenMP and MPI, whose own synchronisation TSan does not see; so oneDNN, which brings OpenMP, has one thread.
 run_tsan() {
   local tests=(base_test aio_test device_test tiers_test model_transformer_test summing_test update_test
     shared_update_test overlap_test fault_test parameters_test checkpoint_files_test activations_test)
   jobs/build.sh tsan "${tests[@]}" &&
-    TSAN_OPTIONS=halt_on_error=1 ctest --test-dir build/tsan --output-on-failure --parallel "$jobs" \
+    OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 ctest --test-dir build/tsan --output-on-failure --parallel "$jobs" \
       --no-tests=error -R "^($(IFS='|'; echo "${tests[*]}"))$"
 }
 

@@ -62,10 +62,6 @@ void bias_forward(BiasForward<T> const& a, CUstream_st* stream) {
   });
 }
 
-std::size_t bias_backward_scratch(std::int64_t rows, std::int64_t width) {
-  return row_blocks(rows, width).scratch_bytes(width);
-}
-
 template <class T>
 void bias_backward(BiasBackward<T> const& a, std::span<std::byte> scratch, CUstream_st* stream) {
   check(a);

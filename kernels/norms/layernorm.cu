@@ -108,10 +108,6 @@ void layernorm_forward(LayernormForward<T> const& a, CUstream_st* stream) {
   });
 }
 
-std::size_t layernorm_backward_scratch(std::int64_t rows, std::int64_t width) {
-  return row_blocks(rows, 2 * width).scratch_bytes(2 * width);
-}
-
 template <class T>
 void layernorm_backward(LayernormBackward<T> const& a, std::span<std::byte> scratch,
                         CUstream_st* stream) {

@@ -59,8 +59,7 @@ void layernorm_backward(LayernormBackward<T> const&);
 namespace cuda {
 template <class T>
 void layernorm_forward(LayernormForward<T> const&, CUstream_st* stream);
-/// Bytes that the call needs of scratch memory.
-[[nodiscard]] std::size_t layernorm_backward_scratch(std::int64_t rows, std::int64_t width);
+/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for them.
 template <class T>
 void layernorm_backward(LayernormBackward<T> const&, std::span<std::byte> scratch,
                         CUstream_st* stream);

@@ -96,10 +96,6 @@ void rmsnorm_forward(RmsnormForward<T> const& a, CUstream_st* stream) {
   });
 }
 
-std::size_t rmsnorm_backward_scratch(std::int64_t rows, std::int64_t width) {
-  return row_blocks(rows, width).scratch_bytes(width);
-}
-
 template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const& a, std::span<std::byte> scratch,
                       CUstream_st* stream) {

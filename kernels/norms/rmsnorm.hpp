@@ -83,8 +83,7 @@ void rmsnorm_backward(RmsnormBackward<T> const&);
 namespace cuda {
 template <class T>
 void rmsnorm_forward(RmsnormForward<T> const&, CUstream_st* stream);
-/// Bytes that the call needs of scratch memory.
-[[nodiscard]] std::size_t rmsnorm_backward_scratch(std::int64_t rows, std::int64_t width);
+/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for them.
 template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const&, std::span<std::byte> scratch, CUstream_st* stream);
 }  // namespace cuda

@@ -4,7 +4,6 @@
 #include "kernels/optimizer/gradient_types.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "kernels/optimizer/optimizer_call.hpp"
-#include "kernels/optimizer/working_copy.hpp"
 
 namespace offstage::kernels {
 
@@ -15,24 +14,6 @@ void optimize(device::Stream& stream, StateLayout const& layout, OptimizerPart c
       stream, [layout, part, step] { host::optimize(layout, part, step); },
       [&](auto* native) { cuda::optimize(layout, part, step, native); },
       {.updates = part.elements});
-}
-
-void split_parameters(device::Stream& stream, std::span<float const> parameters,
-                      std::span<std::uint16_t> low, std::span<bfloat16> copy) {
-  require(parameters.size() == low.size() && parameters.size() == copy.size(),
-          "working copy: views differ in length");
-  launch_on<float>(
-      stream, [=] { host::split_parameters(parameters, low, copy); },
-      [&](auto* native) { cuda::split_parameters(parameters, low, copy, native); });
-}
-
-void join_parameters(device::Stream& stream, std::span<bfloat16 const> copy,
-                     std::span<std::uint16_t const> low, std::span<float> parameters) {
-  require(parameters.size() == low.size() && parameters.size() == copy.size(),
-          "working copy: views differ in length");
-  launch_on<float>(
-      stream, [=] { host::join_parameters(copy, low, parameters); },
-      [&](auto* native) { cuda::join_parameters(copy, low, parameters, native); });
 }
 
 template <class A, class G>

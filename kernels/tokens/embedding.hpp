@@ -24,7 +24,7 @@ struct EmbeddingForward {
 
 /// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
 /// double) together with what d_table holds already (zero, or the tied head's gradient), rounded once.
-/// Likewise d_positions[t] += sum of d_out[r] over the rows r of position t. The bits do not depend on
+/// The same for d_positions[t] += sum of d_out[r] over the rows r of position t. Bits do not depend on
 /// the number of threads.
 template <class T>
 struct EmbeddingBackward {

@@ -8,23 +8,23 @@
 
 namespace offstage::checkpoint {
 
-/// Spreads the work of a save over time: each piece is worth a while, and whoever did it sooner
-/// pauses.
+/// Spreads the work of a save over time: each piece is worth some seconds, and the thread that did
+/// it sooner pauses.
 ///
-/// Order:   a piece that took longer than it is worth is made up for by the next ones, up to
-///          `credit`: so the mean rate holds where storage is busy at times.
+/// Order:   the next pieces make up for one that took longer than it is worth, up to `credit`. So
+///          the mean rate holds where storage is busy at times.
 /// Threads: one.
 class Allowance {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A piece that is done was worth so long.
+  /// Counts a piece that is done and was worth so many seconds.
   void add(Seconds worth) noexcept {
     due_ = std::max(due_, Clock::now() - credit) +
            std::chrono::duration_cast<Clock::duration>(std::min(worth, longest));
   }
 
-  /// Returns when all that is done is due, or soon after `hurries()` is true.
+  /// Returns when every piece that is done is due, or soon after `hurries()` is true.
   template <class Hurries>
   void pause(Hurries&& hurries) {
     for (auto now = Clock::now(); now < due_ && !hurries();) {
@@ -35,19 +35,20 @@ class Allowance {
     }
   }
 
-  /// True until a piece that is worth so long, the next one, should be done.
+  /// Returns true until the next piece, which is worth so many seconds, should be done.
   [[nodiscard]] bool has_time(Seconds worth) const noexcept {
     return Clock::now() <
            due_ + std::chrono::duration_cast<Clock::duration>(std::min(worth, longest));
   }
-  /// The time in pause() so far.
+  /// Returns the time spent in pause() so far.
   [[nodiscard]] Seconds paused() const noexcept { return paused_; }
 
  private:
   static constexpr Clock::duration credit = std::chrono::seconds{1};
   static constexpr Clock::duration look =
-      std::chrono::milliseconds{20};      ///< how often it asks who hurries
-  static constexpr Seconds longest{1e7};  ///< of one piece: sums of such do not overflow
+      std::chrono::milliseconds{20};  ///< how often pause() asks `hurries()`
+  /// A piece is worth no more, so that sums do not overflow.
+  static constexpr Seconds longest{1e7};
   Clock::time_point due_ = Clock::now();
   Clock::duration paused_{};
 };

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t batch_chunks = 1024;
 
-/// How one plane of one tensor differs so far.
+/// The difference found so far in one plane of one tensor.
 struct Difference {
   std::int64_t count{};
   std::int64_t first{};
@@ -34,10 +34,10 @@ struct Difference {
   }
 };
 
-/// Of each plane that both checkpoints have alike.
+/// One for each plane that both checkpoints have alike.
 using Differences = std::vector<Difference>;
 
-/// The value's number; of a code, the code.
+/// The number that a value stands for; the code itself if it is a code.
 double number_of(PlaneType type, std::byte const* value) {
   if (type == PlaneType::fp32) {
     float number{};
@@ -60,7 +60,8 @@ Reader reader_of(Listed const& checkpoint) {
   return {checkpoint.path, std::move(found.master)};
 }
 
-/// Two checkpoints, room for a batch of each, and the planes that both have alike: numbers in the layouts of both.
+/// Two checkpoints, room for a batch of each, and the planes that both have alike: numbers in the
+/// layouts of both.
 struct Pair {
   Pair(Listed const& one, Listed const& other) : a(reader_of(one)), b(reader_of(other)) {
     for (std::size_t i = 0; i < a.layout().size(); ++i) {
@@ -78,13 +79,14 @@ struct Pair {
   std::vector<std::pair<std::size_t, std::size_t>> planes;
 };
 
-/// A batch of chunks, and where it stands in its layer.
+/// A batch of chunks, and its place in its layer.
 struct Batch {
   std::int64_t begin{};
   std::int64_t elements{};
 };
 
-/// A value of several elements belongs to every tensor that has one of them.
+/// Adds the differences of one tensor. A value of several elements belongs to every tensor that has
+/// one of them.
 void add_differences(Pair const& pair, state::TensorLayout const& tensor, Batch const& batch,
                      Differences& differences) {
   std::int64_t const begin = std::max(tensor.offset, batch.begin) - batch.begin;
@@ -148,7 +150,7 @@ std::vector<std::string> compare_layer(Pair& pair, int index) {
   return lines;
 }
 
-/// A line for each plane of `a` that `b` does not have alike.
+/// Appends a line for each plane of `a` that `b` does not have alike.
 void append_planes(Listed const& a, Listed const& b, std::vector<std::string>& lines) {
   auto const& others = b.meta.state.layout.planes();
   for (Plane const& plane : a.meta.state.layout.planes()) {

@@ -14,8 +14,9 @@ namespace {
 
 using Block = std::array<float, static_cast<std::size_t>(scale_block)>;
 
-/// Random words of stochastic rounding with which it is rounding to nearest: half of the highest number in the bits that it
-/// takes, the upper ones for the momentum and 16 or 20 lower ones for the variance (kernels/optimizer/rounding.hpp).
+/// Random words with which stochastic rounding is rounding to nearest: half of the highest number
+/// in the bits that it uses. It uses the upper bits for the momentum, and 16 or 20 lower ones for
+/// the variance (kernels/optimizer/rounding.hpp).
 constexpr std::uint32_t half_momentum = 0x80000000U;
 constexpr std::uint32_t half_variance16 = 0x00008000U;
 constexpr std::uint32_t half_variance8 = 0x00080000U;

@@ -43,7 +43,7 @@ void sync(aio::Descriptor const& file) {
   }
 }
 
-/// Errors: IoError if the system could not tell what kind of file `path` is.
+/// Returns `status`. Errors: IoError if the system could not tell what kind of file `path` is.
 fs::file_status known(fs::file_status status, fs::path const& path, std::error_code const& error) {
   if (!fs::status_known(status)) {
     throw IoError{"cannot look at", path.string(), error.value()};
@@ -66,7 +66,7 @@ std::optional<std::string_view> between(std::string_view prefix, std::string_vie
   return name.substr(prefix.size(), name.size() - prefix.size() - ending.size());
 }
 
-/// True for names that this program gives to the files of a checkpoint.
+/// Returns true for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
   if (name == master_name || name == unfinished_master_name || name == passed_over_name ||
       is_extent_file_name(name)) {
@@ -168,7 +168,7 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
   }
   for (fs::path const& path : entries_of(directory)) {
     auto const step = step_of(path.filename().string());
-    // A link could lead to files of somebody else, which are not for this program to replace or remove.
+    // A link could lead to somebody else's files, which this program must not replace or remove.
     if (step && fs::is_directory(known(fs::symlink_status(path, error), path, error))) {
       found.push_back({*step, path.string()});
     }
@@ -222,7 +222,7 @@ std::optional<Bytes> size_of_file(std::string const& path) {
 }
 
 std::string read_part(std::string const& path, Bytes offset, Bytes most) {
-  // A pipe in its place must not block the open, a link must not lead elsewhere.
+  // A pipe in the file's place must not block open(), and a link must not lead elsewhere.
   aio::Descriptor const file{path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0};
   std::string text(static_cast<std::size_t>(std::clamp<Bytes>(file.size() - offset, 0, most)), 0);
   std::size_t done = 0;
@@ -302,7 +302,8 @@ void remove_checkpoint(std::string const& step_directory) {
   fs::path const directory{step_directory};
   if (size_of(directory / master_name)) {
     remove_file(directory / master_name);
-    aio::sync_directory(step_directory);  // the files that it names go after it, on the disk too
+    // On disk, too, the master goes before the files that it names.
+    aio::sync_directory(step_directory);
   }
   for (fs::path const& path : entries_of(step_directory)) {
     if (is_ours(path.filename().string())) {

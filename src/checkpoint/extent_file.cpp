@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view slot_prefix = "slot-";
 
-// All bookkeeping of a few planes; planes are larger, and begin at the first aligned byte behind it.
+// HDF5's bookkeeping of a few planes fits below this. Planes are larger, and begin at the first
+// aligned byte behind it.
 constexpr h5::File::Alignment extent_alignment{plane_alignment, aio::direct_alignment, 3 * KiB};
 
 std::vector<std::byte> bytes_in(std::string const& path, Bytes offset, Bytes bytes) {
@@ -54,8 +55,8 @@ void require_planes(h5::File const& file, std::string const& path, std::string c
                     {dataset_values(layout, i, elements)}) !=
         offset + layout.plane_offset(i, elements)) {
       throw DataError{
-          fmt::format("{}: {}{} does not stand where the manifest says; the file is damaged", path,
-                      place, plane.name)};
+          fmt::format("{}: {}{} is not at the place that the manifest names; the file is damaged",
+                      path, place, plane.name)};
     }
   }
 }
@@ -114,7 +115,7 @@ void remove_old_slots(std::string const& checkpoints) {
       ++removed;
     }
   }
-  rmdir(directory.c_str());  // what is not ours stays
+  rmdir(directory.c_str());  // a directory with files of others stays
   if (removed > 0) {
     log::warning("{}: removed {} slots of a run that was killed", checkpoints, removed);
   }

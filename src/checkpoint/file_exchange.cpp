@@ -31,8 +31,9 @@ struct Head {
   std::array<char, 64> name;
   Bytes offset;
   Bytes bytes;
-  Bytes whole;          ///< of the file
-  std::int64_t failed;  ///< 1: there is no piece, the file could not be read or was given up
+  Bytes whole;  ///< bytes of the whole file
+  /// 1: there is no piece, because the file could not be read or was given up.
+  std::int64_t failed;
 };
 static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) <= aio::direct_alignment);
 
@@ -57,7 +58,7 @@ void read_at(aio::File const& file, std::span<std::byte> pages, Bytes offset, By
   }
 }
 
-/// Whole pages alone.
+/// Writes whole pages.
 void write_at(aio::File const& file, std::span<std::byte const> pages, Bytes offset) {
   while (!pages.empty()) {
     ssize_t const count = ::pwrite(file.descriptor(), pages.data(), pages.size(), offset);
@@ -69,7 +70,7 @@ void write_at(aio::File const& file, std::span<std::byte const> pages, Bytes off
   }
 }
 
-/// The name in a head. Errors: DataError if it is none of a file in a directory.
+/// The name in a head. Errors: DataError if it is no plain file name.
 std::string name_in(Head const& head) {
   std::string const name{head.name.data(), strnlen(head.name.data(), head.name.size())};
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
@@ -160,7 +161,7 @@ FileExchange::~FileExchange() {
   keep(in_);
 }
 
-/// How much comes to whom.
+/// Counts the messages and bytes that each rank sends and receives.
 void FileExchange::count() {
   struct Count {
     std::int64_t messages;
@@ -189,7 +190,7 @@ void FileExchange::count() {
   space = node_.sum(space);
   mpi::agree(comm_, [&] {
     if (Bytes const free = aio::free_bytes(directory_); space > free) {
-      throw IoError{fmt::format("{}: what other nodes send takes {}, but {} is free there",
+      throw IoError{fmt::format("{}: files from other nodes need {}, but {} is free there",
                                 directory_, format_bytes(space), format_bytes(free))};
     }
   });
@@ -263,7 +264,7 @@ void FileExchange::finish() {
   });
 }
 
-/// A rank that only waits makes progress as long as any rank does.
+/// Waits for all ranks. A rank that only waits makes progress as long as any rank does.
 void FileExchange::wait_for_all() {
   Waiting const waiting{"files to and from other nodes"};
   std::int64_t moved = 0;
@@ -282,7 +283,7 @@ void FileExchange::wait_for_all() {
   }
 }
 
-/// Sends as many messages as were announced, whatever happens.
+/// Sends as many messages as were announced, also after errors.
 void FileExchange::read_all() {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     read_file(files_[i], sizes_[i]);
@@ -313,7 +314,7 @@ void FileExchange::read_file(SentFile const& file, Bytes bytes) {
   }
 }
 
-/// `from` null: the piece failed.
+/// Fills a buffer with a piece of a file. `from` null: the piece failed.
 void FileExchange::fill(Slot& slot, SentFile const& file, Bytes offset, Bytes bytes, Bytes whole,
                         aio::File const* from) const {
   auto const memory = slot.buffer.bytes();
@@ -329,7 +330,7 @@ void FileExchange::fill(Slot& slot, SentFile const& file, Bytes offset, Bytes by
   slot.to = file.to;
 }
 
-/// Takes as many messages as were announced, whatever happens.
+/// Takes as many messages as were announced, also after errors.
 void FileExchange::write_all() {
   for (std::int64_t done = 0; done < to_receive_; ++done) {
     Slot* const slot = to_write_.pop();

@@ -22,47 +22,47 @@
 
 namespace offstage::checkpoint {
 
-/// A file that a rank sends to a rank, itself perhaps.
+/// A file that a rank sends to a rank, perhaps to itself.
 struct SentFile {
   std::string path;
-  std::string name;  ///< in the directory of the one that gets it
+  std::string name;  ///< file name in the receiver's directory
   int to{};
 };
 
-/// Files that ranks send each other, piece by piece, while their main threads do something else:
-/// those look in from time to time and never wait. A thread reads what is sent, another writes what
-/// comes.
+/// Sends files between ranks, piece by piece, while their main threads do something else. The main
+/// thread calls look_in() from time to time and never waits. One thread reads the files that are
+/// sent, another writes those that come.
 ///
 /// Memory:     host_bytes().
-/// Threads:    one calls, the one that calls MPI.
+/// Threads:    one calls the members, the one that calls MPI.
 /// Collective: construction and finish().
-/// Errors:     construction: IoError where a file is not there, or a node has no room for what it
-///             is sent. finish(): IoError, DataError.
+/// Errors:     construction: IoError if a file is not there, or if a node has no room for the files
+///             that it is sent. finish(): IoError, DataError.
 class FileExchange {
  public:
-  /// Files come into `directory`, which is there on every node, and replace others of their names.
-  /// `comm` is of nobody else meanwhile; `node`: the ranks that see `directory`.
+  /// Received files go to `directory`, which exists on every node, and replace files of the same
+  /// names. Nobody else uses `comm` meanwhile. `node`: the ranks that see `directory`.
   FileExchange(std::vector<SentFile> files, std::string directory, mpi::Communicator const& comm,
                mpi::Communicator const& node);
-  /// Where messages are still under way, as finish() did not come, their memory stays until the
+  /// If messages are still under way, because finish() was not called, their memory stays until the
   /// process ends.
   ~FileExchange();
   FileExchange(FileExchange const&) = delete;
   FileExchange& operator=(FileExchange const&) = delete;
 
-  /// Hands on what has been read, or has come. Does not wait.
+  /// Sends pieces that have been read, and hands received pieces to the writer. Does not wait.
   void look_in();
-  /// All of this rank's is sent, and durable what it was sent.
+  /// Returns true once this rank has sent all its files, and those that it was sent are durable.
   [[nodiscard]] bool is_done() const noexcept;
-  /// Nothing more is read nor written: finish() soon returns, and throws.
+  /// Stops reading and writing. finish() then soon returns, and throws.
   void give_up() noexcept { given_up_ = true; }
-  /// Waits until all is done on all ranks. What is read or written on any of them is progress of
+  /// Waits until all ranks are done. A piece that any rank reads or writes counts as progress of
   /// each (base/watch.hpp).
   void finish();
   /// Bytes that all ranks send.
   [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
 
-  /// Host memory that it takes on a rank.
+  /// Host memory that an exchange takes on a rank.
   [[nodiscard]] static Bytes host_bytes() noexcept;
 
  private:
@@ -72,18 +72,18 @@ class FileExchange {
     Bytes length{};
     int to{};
   };
-  /// Slots from one thread to another.
+  /// Buffers on their way from one thread to another.
   class Queue {
    public:
     void push(Slot* slot);
-    /// Waits for one; null once the queue is closed.
+    /// Waits for a buffer; null once the queue is closed.
     [[nodiscard]] Slot* pop();
-    /// Null: there is none.
+    /// Returns null if the queue is empty.
     [[nodiscard]] Slot* try_pop();
     void close();
 
    private:
-    std::mutex mutex_;  ///< guards all below
+    std::mutex mutex_;  ///< guards all members below
     std::condition_variable filled_;
     std::deque<Slot*> slots_;
     bool closed_ = false;
@@ -108,27 +108,27 @@ class FileExchange {
   mpi::Communicator const& comm_;
   mpi::Communicator const& node_;
   std::vector<SentFile> files_;
-  std::vector<Bytes> sizes_;  ///< of files_
+  std::vector<Bytes> sizes_;  ///< bytes of each of files_
   std::string directory_;
   Bytes bytes_ = 0;
-  std::int64_t to_send_ = 0;     ///< messages
-  std::int64_t to_receive_ = 0;  ///< likewise
-  std::int64_t sent_ = 0;        ///< have ended
+  std::int64_t to_send_ = 0;     ///< messages that this rank sends
+  std::int64_t to_receive_ = 0;  ///< messages that this rank receives
+  std::int64_t sent_ = 0;        ///< messages whose send has ended
   std::int64_t asked_ = 0;       ///< receives that have begun
   std::atomic<bool> given_up_{false};
   std::atomic<bool> written_{false};          ///< the writer has ended
-  std::atomic<std::int64_t> moved_{0};        ///< pieces that were read here, and written
-  std::exception_ptr read_error_;             ///< of the reader, whose end it is read after
-  std::exception_ptr write_error_;            ///< of the writer, likewise
-  std::map<std::string, Incoming> incoming_;  ///< the writer's
+  std::atomic<std::int64_t> moved_{0};        ///< pieces that were read or written here
+  std::exception_ptr read_error_;             ///< the reader's; looked at after its end
+  std::exception_ptr write_error_;            ///< the writer's; looked at after its end
+  std::map<std::string, Incoming> incoming_;  ///< files that the writer has open
   std::array<Slot, slots_each_way> out_;
   std::array<Slot, slots_each_way> in_;
-  Queue to_read_;   ///< free ones, to the reader
-  Queue to_hand_;   ///< full ones, to the caller
-  Queue to_write_;  ///< full ones, to the writer
-  Queue to_ask_;    ///< free ones, to the caller
+  Queue to_read_;   ///< free buffers for the reader
+  Queue to_hand_;   ///< full buffers for the caller, which sends them
+  Queue to_write_;  ///< full buffers for the writer
+  Queue to_ask_;    ///< free buffers for the caller, which receives into them
   std::optional<NamedThread> reader_;
-  std::optional<NamedThread> writer_;  ///< last, with reader_: they use all above
+  std::optional<NamedThread> writer_;  ///< last, with reader_: both use all members above
 };
 
 }  // namespace offstage::checkpoint

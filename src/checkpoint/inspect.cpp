@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 // One batch of the state while verifying: 48 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 1024;
 
-/// Level 1 has on a node what ranks of that node wrote, level 3 what those of another did: of the
-/// others neither of the files.
+/// Returns for each rank whether this node has its files. Level 1 has the files of this node's
+/// ranks, level 3 those of another node's. Of other ranks there is neither file.
 std::vector<bool> ranks_here(std::string const& directory, Master const& master) {
   std::vector<bool> here(master.ranks.size(), true);
   if (level_of(directory) == 2) {
@@ -37,7 +37,7 @@ std::vector<bool> ranks_here(std::string const& directory, Master const& master)
     here[rank] = size_of_file(directory + "/" + entry.file).has_value() ||
                  size_of_file(directory + "/" + entry.manifest).has_value();
   }
-  // With none at all they are missing, not elsewhere.
+  // If no rank has files here, they are missing, not elsewhere.
   return std::ranges::find(here, true) != here.end() ? here : std::vector<bool>(here.size(), true);
 }
 
@@ -62,7 +62,7 @@ Inspection look_at(std::string const& directory) {
                     std::ssize(result.here) - elsewhere, result.here.size());
   }
   try {
-    std::set<std::string_view> files;  // that of a node is named by each of its ranks
+    std::set<std::string_view> files;  // each rank of a node names the node's file
     for (std::size_t rank = 0; rank < result.here.size(); ++rank) {
       if (result.here[rank]) {
         RankEntry const& entry = result.master.ranks[rank];
@@ -98,9 +98,9 @@ Listed listed(std::string const& path) {
           .bytes = found.bytes};
 }
 
-/// The checkpoints in `path`, oldest first, with those of levels 1 and 3 that this node has: of the
-/// run whose directory `path` is, or of all runs if it is a checkpoint.local. Of one step those of
-/// level 1 come first.
+/// The checkpoints in `path`, oldest first, with those of levels 1 and 3 that this node has. They
+/// belong to the run whose directory `path` is, or to any run if `path` is a checkpoint.local. Of
+/// one step those of level 1 come first.
 std::vector<StepDirectory> all_levels(std::string const& path) {
   std::vector<std::string> places;
   try {
@@ -157,7 +157,7 @@ std::vector<std::string> verify_rank(Reader& reader, int rank, std::span<std::by
   auto const layers = static_cast<int>(reader.map().layers().size());
   for (int layer = 0; layer < layers; ++layer) {
     std::string problem = problem_in(reader, layer, reader.map().chunks(layer, rank), buffer);
-    // A file that does not open says so once, not for each layer.
+    // A file that does not open is reported once, not for each layer.
     if (!problem.empty() && (problems.empty() || problems.back() != problem)) {
       problems.push_back(std::move(problem));
     }

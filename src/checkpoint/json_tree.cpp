@@ -56,8 +56,8 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     throw DataError{path_ + ": not JSON as a manifest is; the file is damaged"};
   }
 
-  /// The node that stands where the text is. Only the innermost array or object grows, so that pointers to those
-  /// around it stay good.
+  /// Puts a node at the text's place. Only the innermost array or object grows, so that pointers to
+  /// those around it stay valid.
   JsonNode& place(JsonNode node) {
     if (open_.empty()) {
       return root_ = std::move(node);

@@ -28,7 +28,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// False if it is missing, no file or of another size.
+/// Returns false if the file is missing, no regular file or of another size.
 template <class Check>
 bool is_sound(Check&& check) {
   try {
@@ -39,7 +39,7 @@ bool is_sound(Check&& check) {
   }
 }
 
-/// For each rank '1' if all its files are there, each in its size, else '0'.
+/// One character for each rank: '1' if all its files are there, each in its size, else '0'.
 std::string parts_in(std::string const& directory, Master const& master) {
   std::string here(master.ranks.size(), '0');
   for (std::size_t rank = 0; rank < here.size(); ++rank) {
@@ -57,7 +57,7 @@ std::string parts_in(std::string const& directory, Master const& master) {
   return here;
 }
 
-/// A line for LevelParts::parse; empty: its save did not finish.
+/// The line of a step directory for LevelParts::parse; empty if its save did not finish.
 std::string line_of(std::string const& directory, std::string const& name, bool is_copy) {
   std::string const path = directory + "/" + name;
   if (!size_of(path + "/" + master_name)) {
@@ -82,8 +82,8 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   return fmt::format("{} {} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), format, here);
 }
 
-/// Ranks of a checkpoint, dealt as `stored` has it, whose state these ranks of a run read: see
-/// Reader::locate. Level 1 has never had a format with other layers than today's.
+/// Returns for each rank of a checkpoint, dealt as in `stored`, whether these ranks of a run read
+/// its state: see Reader::locate. Level 1 has never had a format with other layers than today's.
 std::vector<bool> read_by(std::vector<int> const& ranks, state::ShardMap const& map,
                           state::ShardMap const& stored) {
   std::vector<bool> needed(static_cast<std::size_t>(stored.ranks()), false);
@@ -175,8 +175,10 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
     }
     found.lost.push_back(name);
     if (comm_.rank() == 0) {
-      log::warning("checkpoint {}/{} passed over: not every node has its part, nor another a copy",
-                   places_.own, name);
+      log::warning(
+          "checkpoint {}/{} passed over: the part of some node is missing, and no other node has a "
+          "copy",
+          places_.own, name);
     }
   }
   return found;
@@ -190,7 +192,7 @@ bool LevelParts::is_on_every_node(std::string const& name) const {
 
 std::optional<std::int64_t> LevelParts::newest_on_two_nodes(std::int64_t last) const {
   using Save = std::pair<std::int64_t, std::uint64_t>;            // step, checksum of its master
-  std::map<Save, std::vector<std::set<std::size_t>>> nodes_with;  // by rank that wrote it
+  std::map<Save, std::vector<std::set<std::size_t>>> nodes_with;  // by the rank that wrote the part
   for (Holding const& holding : holdings_) {
     auto& nodes = nodes_with[{*step_of(holding.name), holding.save}];
     nodes.resize(std::max(nodes.size(), holding.here.size()));
@@ -227,7 +229,7 @@ LevelParts::Plan LevelParts::plan(std::string const& name, std::uint64_t save) c
     if (own == same.end()) {
       plan.without_master.push_back(node);
     }
-    // Where one node has all ranks they read all files.
+    // If one node has all ranks, they read all files.
     auto const needed = ring_.size() > 1 ? read_by(ring_.ranks(node), *map_, stored)
                                          : std::vector<bool>(ranks, true);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -302,7 +304,7 @@ void LevelParts::bring(std::string const& name) {
     files = files_for(plan);
     if (makes_master) {
       if (size_of(directory)) {
-        remove_checkpoint(directory);  // of another save, or of one that did not finish
+        remove_checkpoint(directory);  // its save is another, or did not finish
       }
       make_directory(directory);
     }
@@ -322,7 +324,7 @@ void LevelParts::bring(std::string const& name) {
     aio::sync_directory(places_.own);
   });
   if (comm_.rank() == 0) {
-    log::info("checkpoint {}: what nodes lacked came from others, {} in {}", directory,
+    log::info("checkpoint {}: parts that nodes lacked came from other nodes, {} in {}", directory,
               format_bytes(exchange.bytes()), format_duration(watch.elapsed()));
   }
 }

@@ -13,37 +13,37 @@
 
 namespace offstage::checkpoint {
 
-/// Where levels 1 and 3 of a run lie, the same path on each node.
+/// Directories of a run's levels 1 and 3, of the same path on each node.
 struct LevelPlaces {
   std::string own;     ///< level 1
-  std::string copies;  ///< level 3; need not be there
+  std::string copies;  ///< level 3; the directory need not exist
 };
 
-/// Parts of checkpoints of level 1 that lie on the nodes of a run, its own and copies of others',
-/// and what it takes to give every node those that its ranks read. Parts of one step belong
+/// Finds the parts of checkpoints of level 1 that lie on the nodes of a run, each node's own and
+/// copies of others', and gives every node those that its ranks read. Parts of one step belong
 /// together if the masters beside them say the same.
 ///
 /// Collective: all members. Errors: mpi::AgreedError.
 class LevelParts {
  public:
-  /// `comm` is of nobody else; both outlive it.
+  /// Nobody else uses `comm`. `comm` and `node` must outlive this object.
   LevelParts(LevelPlaces places, mpi::Communicator const& comm, mpi::Communicator const& node);
 
   struct Found {
-    /// Step names, newest first. Every node can be given what it needs, or has a master at least:
-    /// then loading tells.
+    /// Step names, newest first. Every node can be given the parts that it needs, or has a master
+    /// at least. In the second case loading finds out.
     std::vector<std::string> whole;
-    std::vector<std::string> lost;  ///< all others; said so (log)
+    std::vector<std::string> lost;  ///< all other step names; the log names them
   };
-  /// Looks at all nodes, for ranks that have their shards by `map`. What is damaged as far as
-  /// names, sizes and masters tell counts as absent. Errors: IoError; DataError where a format is
-  /// newer than this program's.
+  /// Looks at all nodes, for ranks that have their shards by `map`. A part that names, sizes and
+  /// masters show to be damaged counts as absent.
+  /// Errors: IoError; DataError if a format is newer than this program's.
   [[nodiscard]] Found find(state::ShardMap const& map);
-  /// The newest step up to `last` of which every part lies on two nodes, as of find(); none if there
-  /// is none.
+  /// The newest step up to `last` of which every part lay on two nodes at the last find(); none if
+  /// there is no such step.
   [[nodiscard]] std::optional<std::int64_t> newest_on_two_nodes(std::int64_t last) const;
-  /// Copies to each node's level 1 what it lacks of a step, as far as find() has just found that,
-  /// durably, and says so (log). Errors: IoError, also where there is no room.
+  /// Copies to each node's level 1 the parts of a step that it lacks, durably, and logs it. find()
+  /// has just found them. Errors: IoError, also if there is no room.
   void bring(std::string const& name);
 
  private:
@@ -52,9 +52,9 @@ class LevelParts {
     std::size_t node{};
     bool is_copy{};
     std::string name;
-    std::uint64_t save{};    ///< checksum of its master
-    std::int64_t format{};   ///< as its master says
-    std::vector<bool> here;  ///< by rank that wrote it
+    std::uint64_t save{};    ///< checksum of its master's contents
+    std::int64_t format{};   ///< the master's format
+    std::vector<bool> here;  ///< by the rank that wrote it: whether its part lies here
   };
   /// The parts of one save that move to one node.
   struct Move {
@@ -64,8 +64,8 @@ class LevelParts {
   };
   struct Plan {
     std::vector<Move> moves;
-    std::vector<std::size_t> without_master;  ///< nodes that have nothing of it in level 1
-    Holding const* master{};                  ///< one that has a master
+    std::vector<std::size_t> without_master;  ///< nodes whose level 1 has nothing of this save
+    Holding const* master{};                  ///< a holding that has a master
     bool whole = false;
   };
 
@@ -84,8 +84,8 @@ class LevelParts {
   mpi::Communicator const& comm_;
   mpi::Communicator const& node_;
   NodeRing ring_;
-  std::vector<Holding> holdings_;       ///< of all nodes, as of find(); own ones first
-  std::optional<state::ShardMap> map_;  ///< of find()
+  std::vector<Holding> holdings_;  ///< holdings of all nodes at the last find(); this node's first
+  std::optional<state::ShardMap> map_;  ///< the map that find() was given
 };
 
 }  // namespace offstage::checkpoint

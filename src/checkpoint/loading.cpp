@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is converted at a time, in chunks: 12 MiB of p, m and v in FP32.
+// Chunks that are converted at a time: 12 MiB of p, m and v in FP32.
 constexpr std::int64_t batch_chunks = 256;
 
 /// Reads a subgroup in the checkpoint's layout batch by batch.
@@ -60,7 +60,7 @@ tiers::Lease take(state::Subgroup const& subgroup, Destination const& to) {
   return lease;
 }
 
-/// The parameters are whole and verified.
+/// Hands the parameters, whole and verified, to OnSubgroup.
 void hand_on(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
   if (to.split == nullptr) {
     to.on_subgroup(subgroup, {reinterpret_cast<float const*>(lease.mutable_bytes().data()),
@@ -68,13 +68,13 @@ void hand_on(state::Subgroup const& subgroup, Destination const& to, tiers::Leas
   }
 }
 
-/// Makes an extent current that was read whole and verified.
+/// Makes an extent current that was read as a whole and verified.
 void take_over(state::Subgroup const& subgroup, Destination const& to, tiers::Lease& lease) {
   layout_of(to).clear_padding(lease.mutable_bytes(), subgroup.size);
   lease.commit();
 }
 
-/// Another layout: a subgroup is read and converted, then the next one.
+/// Loads a checkpoint of another layout: reads and converts one subgroup after another.
 void load_converted(Reader& reader, Destination const& to) {
   for (state::Subgroup const& subgroup : to.subgroups) {
     tiers::Lease lease = take(subgroup, to);
@@ -85,7 +85,8 @@ void load_converted(Reader& reader, Destination const& to) {
   }
 }
 
-/// The same layout: while a subgroup is verified, copied and written to its tier, the next one is read.
+/// Loads a checkpoint of the same layout: while a subgroup is verified, copied and written to its
+/// tier, the next one is read.
 void load_ahead(Reader& reader, Destination const& to) {
   auto const& subgroups = to.subgroups;
   std::deque<tiers::Lease> leases;
@@ -108,7 +109,7 @@ void load_ahead(Reader& reader, Destination const& to) {
         to.tiers.fits_beside(subgroups[i].index, subgroups[i + 1].index)) {
       begin(subgroups[i + 1]);
     }
-    // They go to the working copy while what follows them is read.
+    // The parameters go to the working copy while the planes after them are read.
     read_patiently([&] { reader.await_parameters(); });
     hand_on(subgroups[i], to, leases.front());
     read_patiently([&] { reader.finish(); });
@@ -123,15 +124,15 @@ struct Loaded {
   std::shared_ptr<ReadAhead> ending;
 };
 
-/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one should be tried either,
-/// IoError if it could not be read.
+/// Loads a rank's part. Errors: DataError if the checkpoint is damaged, Refused if no older one
+/// should be tried either, IoError if it could not be read.
 Loaded load(std::string const& path, Master master, Destination const& to,
             mpi::Communicator const& comm) {
   std::uint64_t const checksum = checksum_of_contents(master);
   require_same_model(path, master.meta.model, to.run.model);
   require_same_optimizer(path, master.meta.state, to.run.state);
   Reader reader{path, std::move(master)};
-  // Every file belongs to the checkpoint, also one of a rank that owned nothing.
+  // Every file belongs to the checkpoint, also that of a rank that owned nothing.
   for (int rank = comm.rank(); !to.has_parts && rank < reader.map().ranks(); rank += comm.size()) {
     read_patiently([&] { (void)reader.manifest(rank); });
   }
@@ -161,7 +162,7 @@ Outcome try_load(std::string const& path, Destination const& to, mpi::Communicat
       }
     });
   };
-  // Rank 0 reads the master for all, but nodes that have files of their own may have different ones.
+  // Rank 0 reads the master for all ranks, unless nodes have files of their own, which may differ.
   auto const read = [&] { return read_patiently([&] { return read_master(path); }); };
   std::string bytes;
   attempt([&] {

@@ -25,8 +25,8 @@ constexpr std::string_view name_prefix = "level-1-";
 constexpr std::string_view copies_prefix = "level-3-";
 constexpr std::size_t digits = 16;
 
-/// Name, parent and owner, a line each, and the same again: damage shows, and anybody can write
-/// such a file.
+/// Name, parent and owner, a line each, and the same three lines again. So damage shows, and a user
+/// can write such a file by hand.
 std::string text_of(LocalDirectory const& directory) {
   std::string const text =
       fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
@@ -81,7 +81,7 @@ std::optional<LocalDirectory> read_local_directory(std::string const& checkpoint
   std::getline(lines, found.parent);
   std::getline(lines, found.owner);
   if (!is_local_name(found.name) || text != text_of(found)) {
-    throw DataError{path + ": does not say the same directory twice; the file is damaged"};
+    throw DataError{path + ": its two records of the directory differ; the file is damaged"};
   }
   return found;
 }

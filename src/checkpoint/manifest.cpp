@@ -17,10 +17,11 @@
 namespace offstage::checkpoint {
 namespace {
 
-constexpr Bytes most_bytes = Bytes{1} << 60;  // of a file: sums of a few planes do not overflow
+// A file has no more, so that sums of a few planes do not overflow.
+constexpr Bytes most_bytes = Bytes{1} << 60;
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
 
-/// A JSON object and how messages call it.
+/// A JSON object and its name in messages.
 class Object {
  public:
   Object(JsonNode const& node, std::string path, std::string prefix)
@@ -50,7 +51,8 @@ class Object {
 
   [[nodiscard]] bool has(char const* key) const { return find(key) != nullptr; }
 
-  /// Other names could lead out of the directory, or twice to one file.
+  /// Accepts the expected name alone. Other names could lead out of the directory, or twice to one
+  /// file.
   [[nodiscard]] std::string file_name(char const* key, std::string const& expected) const {
     if (text(key) != expected) {
       fail(key, "must be a file name, " + expected);
@@ -109,7 +111,7 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
   return pieces;
 }
 
-/// Of a subgroup that has a file of its own.
+/// Reads the entry of a subgroup that has a file of its own.
 ExtentFile parse_extent_file(Object const& object, std::string const& name, std::int64_t format) {
   ExtentFile file;
   file.name = object.file_name("file", name);
@@ -120,7 +122,7 @@ ExtentFile parse_extent_file(Object const& object, std::string const& name, std:
   return file;
 }
 
-/// "/rank/R/" in the file of a node.
+/// The group of the rank: "/rank/R/" in the file of a node.
 std::string top_group(Manifest const& manifest) {
   return has_node_files(manifest.format) ? fmt::format("/rank/{}/", manifest.rank) : "/";
 }
@@ -132,7 +134,7 @@ std::string place_of(Manifest const& manifest, StoredSubgroup const& subgroup, s
   return subgroup.own_file ? "/" : fmt::format("{}subgroup/{}/", top_group(manifest), k);
 }
 
-/// The file that is not an extent's.
+/// Reads the name of the rank's file, or its node's.
 std::string parse_file(Object const& object, Manifest const& manifest) {
   if (!has_node_files(manifest.format)) {
     return object.file_name("file", rank_file_name(manifest.rank));
@@ -144,7 +146,7 @@ std::string parse_file(Object const& object, Manifest const& manifest) {
   return name;
 }
 
-/// The next one of a manifest.
+/// Reads the next subgroup of a manifest.
 StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest,
                               StateLayout const& layout) {
   std::size_t const index = manifest.subgroups.size();
@@ -187,7 +189,7 @@ StoredSubgroup parse_subgroup(Object const& object, Manifest const& manifest,
   return subgroup;
 }
 
-/// Subgroups that share bytes would make a small file hold a large state.
+/// Returns whether no two subgroups overlap. With overlaps a small file could claim a large state.
 bool have_places_of_their_own(std::vector<StoredSubgroup> const& subgroups,
                               StateLayout const& layout) {
   std::vector<std::pair<Bytes, Bytes>> places;

@@ -16,14 +16,14 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Format 1 knew one family without variants, and no loss scale.
+/// The first format with variants of families and a loss scale. Format 1 knew one family.
 constexpr std::int64_t format_of_variants = 2;
-/// Format 2 knew no extent files.
+/// The first format with extent files.
 constexpr std::int64_t format_of_extents = 3;
 
-constexpr std::size_t widest_name = 64;  // of the files of a checkpoint
+constexpr std::size_t widest_name = 64;  // the longest name of a file of a checkpoint
 
-/// Calls visit(key, value) for all that defines a model but its family, with its configuration key.
+/// Calls visit(key, value) for each property of a model but its family, with its configuration key.
 template <class Model, class Visit>
 void visit_model(Model& model, std::int64_t format, Visit&& visit) {
   visit("model.layers", model.layers);
@@ -46,8 +46,8 @@ void visit_model(Model& model, std::int64_t format, Visit&& visit) {
   }
 }
 
-/// Calls visit(key, value, default) for what models of later programs have: a file has those keys
-/// that are not at their defaults. A program that knows none of them finds another checksum.
+/// Calls visit(key, value, default) for properties that later programs added. A file has those keys
+/// that are not at their defaults. A program that does not know them finds another checksum.
 template <class Model, class Visit>
 void visit_later_model(Model& model, Visit&& visit) {
   state::ModelShape const plain;
@@ -84,7 +84,7 @@ void visit_meta(AnyMeta& meta, std::int64_t format, Visit&& visit) {
 
 constexpr char const* family_key = "model.family";
 
-/// The enumerator that is written so. Errors: Refused.
+/// The enumerator with this name. Errors: Refused.
 template <class Enum>
 Enum named(std::initializer_list<Enum> known, std::string const& name, char const* key) {
   for (Enum const value : known) {
@@ -109,8 +109,8 @@ std::string text_of(StateLayout const& layout) {
   return to_text(layout);
 }
 
-/// Covers every value that read_master returns: HDF5 checksums its metadata, not the data in
-/// arrays.
+/// The checksum of every value that read_master returns. HDF5 checksums its metadata, but not the
+/// data in arrays.
 std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
   std::string text = fmt::format("{}={}\n", family_key, name_of(master.meta.model.family));
   visit_meta(master.meta, format, [&](char const* key, auto const& value) {
@@ -182,7 +182,7 @@ void get(h5::File const& file, char const* key, T& value) {
 struct Extent {
   Manifest const& manifest;
   std::size_t subgroup{};
-  std::int64_t column{};  ///< of the first element in the subgroup
+  std::int64_t column{};  ///< the first element in the subgroup
   std::int64_t begin{};   ///< elements of the layer
   std::int64_t end{};
 };
@@ -204,7 +204,8 @@ std::vector<std::vector<Extent>> extents_by_layer(std::span<Manifest const> mani
   return extents;
 }
 
-/// Elements [begin, end) of a tensor as boxes: the rest of a row, whole rows, the start of a row.
+/// Elements [begin, end) of a tensor as up to three boxes: the rest of a row, whole rows, the start
+/// of a row.
 std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t begin,
                                 std::int64_t end) {
   if (tensor.columns == 0) {
@@ -254,7 +255,8 @@ std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, Plane co
   return mappings;
 }
 
-/// Calls visit(name, type, shape, mappings) for each plane of every tensor that has a value for each element.
+/// Calls visit(name, type, shape, mappings) for each plane of every tensor that has a value for
+/// each element.
 template <class Visit>
 void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&& visit) {
   if (manifests.empty()) {
@@ -278,7 +280,7 @@ void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&
   }
 }
 
-/// "momentum, variance"; "none".
+/// The names of the planes after the parameter: "momentum, variance"; "none" if there are none.
 std::string names_of_moments(StateLayout const& layout) {
   std::string names;
   for (Plane const& plane : layout.planes()) {
@@ -358,7 +360,7 @@ std::vector<ExtentEntry> read_extents(h5::File const& file, std::string const& p
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (!is_extent_file_name(files[i])) {
       throw DataError{fmt::format(
-          "{}: its extent {} is not called as extents are; the file is damaged", path, i)};
+          "{}: its extent {} does not have an extent's name; the file is damaged", path, i)};
     }
     extents.push_back({files[i], bytes[i]});
   }
@@ -373,13 +375,13 @@ std::int64_t readable_format(h5::File const& file, std::string const& step_direc
         step_directory, format, format_version)};
   }
   if (format < 1) {
-    throw DataError{fmt::format("checkpoint {} has format {}, which never was; it is damaged",
+    throw DataError{fmt::format("checkpoint {} has format {}, which never existed; it is damaged",
                                 step_directory, format)};
   }
   return format;
 }
 
-/// All that a master holds beside its tensors. Errors: as read_master's.
+/// Reads everything in a master beside its tensors. Errors: as read_master's.
 Master read(h5::File const& file, std::string const& path) {
   std::string const step_directory = std::filesystem::path{path}.parent_path().string();
   Master master;
@@ -437,7 +439,8 @@ void write_master(std::string const& path, Master const& master,
 
 std::string pack_master(Master const& master, std::string const& step_directory) {
   h5::File file = h5::File::create_in_memory(step_directory + "/" + master_name);
-  // An attribute of such a file has less than 64 KiB. A configuration that names many files is longer, and goes ahead.
+  // An attribute of such a file has less than 64 KiB. The configuration may be longer, as it may
+  // name many files, and is packed in front.
   Master rest = master;
   std::string const configuration = std::exchange(rest.meta.configuration, {});
   write(file, rest, {});
@@ -487,7 +490,8 @@ std::uint64_t checksum_of_contents(Master const& master) {
 }
 
 IoError not_as_written(DataError const& error) {
-  return IoError{fmt::format("what was just written reads back differently: {}", error.what())};
+  return IoError{
+      fmt::format("a file that was just written reads back differently: {}", error.what())};
 }
 
 Bytes require_file(std::string const& path, Bytes bytes) {

@@ -12,17 +12,18 @@ namespace offstage::checkpoint {
 struct Meta {
   std::int64_t step{};     ///< steps done
   std::int64_t samples{};  ///< sequences consumed: the data position
-  std::uint64_t seed{};    ///< with step and samples this is the whole random state
+  std::uint64_t seed{};    ///< the whole random state, with step and samples
   double loss_scale = 1.0;
-  std::int64_t loss_scale_steps{};  ///< since it changed
-  double learning_rate{};    ///< of the last step; the schedule itself is a function of the step
+  std::int64_t loss_scale_steps{};  ///< steps since the loss scale changed
+  double learning_rate{};    ///< the last step's; the schedule itself is a function of the step
   std::int64_t bad_steps{};  ///< non-finite steps in a row so far
   std::int64_t optimizer_step{};  ///< the optimizer's t: steps that were not skipped
   OptimizerState state;
   state::ModelShape model;
-  std::string configuration;  ///< effective configuration, "key=value" lines, and "tokens=N", seen
-  std::string program;        ///< version and build that wrote it
-  std::int64_t threads{};     ///< run.threads
+  /// Effective configuration as "key=value" lines, and "tokens=N", the tokens seen.
+  std::string configuration;
+  std::string program;     ///< version and build that wrote it
+  std::int64_t threads{};  ///< run.threads
   std::int64_t ranks{};
 };
 

@@ -10,10 +10,10 @@
 namespace offstage::checkpoint {
 namespace {
 
-// How often who waits for another rank looks.
+// Interval at which a rank that waits for another looks again.
 constexpr std::chrono::milliseconds look{1};
 
-/// A save's number and how it went.
+/// A save's number and its outcome, as one word.
 constexpr std::uint32_t went_well(std::uint32_t number) {
   return 2 * number;
 }
@@ -21,7 +21,8 @@ constexpr std::uint32_t failed(std::uint32_t number) {
   return 2 * number + 1;
 }
 
-/// Returns once a rank has come so far in this save. Errors: FailedElsewhere; Error if given up.
+/// Returns once a rank has reached this state of the save. Errors: FailedElsewhere; Error if given
+/// up.
 void await(std::atomic<std::uint32_t> const& state, std::uint32_t number,
            std::atomic<bool> const* given_up) {
   Waiting const waiting{"the other ranks of the node, to agree on a file of a checkpoint"};
@@ -53,8 +54,8 @@ struct NodeFile::Entry {
 /// A rank's words to the others of its node, in shared memory; all zeros at first.
 struct alignas(64) NodeFile::Rank {
   std::atomic<std::uint32_t> said;    ///< its entries are there
-  std::atomic<std::uint32_t> placed;  ///< of the first rank: so are all places
-  Bytes file_bytes;                   ///< of the first rank
+  std::atomic<std::uint32_t> placed;  ///< the first rank's: the places of all are there
+  Bytes file_bytes;                   ///< the first rank's: bytes of the file
 };
 
 FailedElsewhere::FailedElsewhere()
@@ -80,8 +81,8 @@ NodeFile::NodeFile(mpi::Communicator const& comm, mpi::Communicator const& node,
 }
 
 NodeFile::Rank& NodeFile::at(std::size_t rank) const {
-  // Zero bytes are its initial state: whoever constructed it again would undo what another has
-  // said.
+  // Zero bytes are the initial state. Constructing the object again would undo another rank's
+  // words.
   return reinterpret_cast<Rank*>(window_->bytes().data())[rank];
 }
 

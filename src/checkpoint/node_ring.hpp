@@ -7,20 +7,20 @@
 
 namespace offstage::checkpoint {
 
-/// The nodes of a run in the order of their first ranks, each with the next one as its partner, the
-/// last with the first.
+/// The nodes of a run in the order of their first ranks. Each node's partner is the next one; the
+/// last node's is the first.
 class NodeRing {
  public:
   /// Collective. `node`: the ranks of this rank's node.
   NodeRing(mpi::Communicator const& comm, mpi::Communicator const& node);
 
   [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }
-  /// Whose number this rank's node is.
+  /// The number of this rank's node.
   [[nodiscard]] std::size_t here() const noexcept { return here_; }
   /// Ranks of a node, in order.
   [[nodiscard]] std::vector<int> const& ranks(std::size_t node) const { return nodes_.at(node); }
-  /// The rank of this rank's partner that gets its files. Ranks of a node share those of the
-  /// partner equally.
+  /// The rank on the partner node that gets this rank's files. The partner's ranks are dealt
+  /// equally to the ranks of a node.
   [[nodiscard]] int partner() const noexcept { return partner_; }
 
  private:

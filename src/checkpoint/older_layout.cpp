@@ -7,7 +7,8 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Adds the tensors of another layer of the block: decayed ones first, each kind as it is counted.
+/// Adds the tensors of another layer of the block: decayed tensors first, then the others, each in
+/// their order.
 void join(state::LayerLayout& block, state::LayerLayout layer) {
   std::ranges::move(layer.tensors, std::back_inserter(block.tensors));
   std::ranges::sort(block.tensors, {}, [](state::TensorLayout const& tensor) {
@@ -52,7 +53,7 @@ std::vector<Section> sections_of(state::Piece const& piece,
   if (today.size() == then.size()) {
     return {{piece.layer, begin, piece.offset, end - begin}};
   }
-  std::size_t number = 0;  // blocks are joined, so each layer before counts once for its block
+  std::size_t number = 0;  // blocks are joined, so each earlier layer counts once for its block
   for (std::size_t i = 1; i <= layer; ++i) {
     number += same_block(today[i - 1], today[i]) ? 0 : 1;
   }

@@ -21,7 +21,7 @@ bool is_name(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 
-/// The text up to `mark`, which goes off both; all of it if there is no mark.
+/// Takes the text up to `mark` off `text`, and the mark too; all of it if there is no mark.
 std::string_view cut(std::string_view& text, char mark) {
   std::size_t const end = std::min(text.find(mark), text.size());
   std::string_view const before = text.substr(0, end);
@@ -37,7 +37,7 @@ std::optional<PlaneType> parse_type(std::string_view text) {
   return found == types.end() ? std::nullopt : std::optional{*found};
 }
 
-/// A number of elements that a chunk is a multiple of.
+/// A number of elements of which a chunk is a multiple.
 std::optional<std::int64_t> parse_divisor(std::string_view text) {
   std::int64_t value = 0;
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -60,7 +60,8 @@ bool is_8_bits(Plane const& plane) {
   return plane.type == PlaneType::signed8 || plane.type == PlaneType::unsigned8;
 }
 
-/// Whether each plane of codes has its scales, and no other plane has values for several elements.
+/// Returns whether each plane of codes has its scales, and no other plane has values for several
+/// elements.
 bool have_scales(std::vector<Plane> const& planes) {
   auto const scales_of = [](Plane const& plane) {
     return Plane{plane.name + "_scale", PlaneType::fp32, scale_block};

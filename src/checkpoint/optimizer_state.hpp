@@ -11,22 +11,24 @@
 
 namespace offstage::checkpoint {
 
-/// How a checkpoint, or a run, keeps the optimizer's state; what formats 1 to 3 had, unless something else is said.
+/// The form in which a checkpoint, or a run, keeps the optimizer's state. The defaults are those of
+/// formats 1 to 3.
 struct OptimizerState {
   std::string optimizer = "adamw";  ///< optimizer.kind
   std::string moments = "fp32";     ///< optimizer.moments
   StateLayout layout = adamw_layout();
 };
 
-/// "parameter:fp32,momentum:signed8,momentum_scale:fp32/256": the planes in their order.
+/// The planes in their order, as "parameter:fp32,momentum:signed8,momentum_scale:fp32/256".
 [[nodiscard]] std::string to_text(StateLayout const& layout);
-/// None if it is no such text, or its planes are not what a checkpoint may hold: the parameter first, as FP32,
-/// each name once, and beside each plane X of codes FP32 scales X_scale, which no other plane is.
+/// The layout of such a text. None if it is no such text, or if a checkpoint may not hold its
+/// planes. The parameter comes first, as FP32. Each name occurs once. Each plane X of codes has
+/// FP32 scales X_scale beside it, and no other plane has such a name.
 [[nodiscard]] std::optional<StateLayout> parse_layout(std::string_view text);
 
 /// The type of the plane's dataset.
 [[nodiscard]] h5::Type dataset_type(Plane const& plane);
-/// Values of the plane's dataset of N elements: with what pads the plane.
+/// Number of values of the plane's dataset for N elements, with the plane's padding.
 [[nodiscard]] std::int64_t dataset_values(StateLayout const& layout, std::size_t plane,
                                           std::int64_t elements);
 

@@ -69,7 +69,7 @@ std::optional<CopyStats> PartnerCopies::finish_if_done() {
       if (!leads()) {
         return;
       }
-      // Masters of one save say the same on all nodes.
+      // The masters of one save are the same on all nodes.
       std::string const own = places_.own + "/" + step_name(step_) + "/" + master_name;
       std::string const directory = places_.copies + "/" + step_name(step_);
       std::string const master = directory + "/" + master_name;
@@ -98,7 +98,7 @@ void PartnerCopies::give_up() {
   exchange_->give_up();
   try {
     exchange_->finish();
-  } catch (mpi::AgreedError const&) {  // as it was asked to
+  } catch (mpi::AgreedError const&) {  // expected, as the exchange was given up
   }
   exchange_.reset();
   abandon();

@@ -10,14 +10,14 @@
 
 namespace offstage::checkpoint {
 
-/// Pauses before the second try to read, the third and so on: a file system that fails over, a table of open files
-/// that is full for a moment.
+/// Pauses before the second try to read, the third and so on. They are for a file system that fails
+/// over, or a table of open files that is full for a moment.
 constexpr std::array read_pauses{Seconds{0.1}, Seconds{0.4}, Seconds{1.5}};
 
-/// Calls read() until it succeeds, and gives up as a good checkpoint deserves: what the system could not read is
-/// tried again after each of `read_pauses`, and what seems damaged is read a second time.
-/// Errors: those of the last try. IoError: nothing is known of the contents. DataError: they are wrong, twice.
-///         Refused at once.
+/// Calls read() until it succeeds or no try is left. A read that the system refused is tried again
+/// after each of `read_pauses`. A file that seems damaged is read a second time.
+/// Errors: those of the last try. IoError: nothing is known of the contents. DataError: they were
+///         wrong twice. Refused is thrown at once.
 template <class Read>
 decltype(auto) read_patiently(Read&& read) {
   bool doubted = false;

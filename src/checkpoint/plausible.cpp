@@ -17,18 +17,19 @@ namespace {
 
 constexpr std::int64_t most_counted = 10'000'000'000'000;  // steps and sequences
 constexpr std::int64_t most_threads = 1 << 20;
-// Files of a checkpoint together: beyond what 2^50 parameters need, far from where sums overflow.
+// Limit of all files of a checkpoint together: more than 2^50 parameters need, and far below the
+// overflow of sums.
 constexpr Bytes most_bytes = Bytes{1} << 60;
 
-// The text of a manifest, generously: all numbers have their largest width.
+// Bounds of a manifest's text, in which all numbers have their largest width.
 constexpr Bytes head_bytes = 4 * KiB;
 constexpr Bytes subgroup_bytes = 512;
 constexpr Bytes piece_bytes = 192;
 
 void require_number(bool good, double value, char const* what, std::string const& path) {
   if (!good) {
-    throw DataError{fmt::format("{}: {}={} is nothing that a run writes; the file is damaged", path,
-                                what, value)};
+    throw DataError{fmt::format("{}: {}={} is no value that a run writes; the file is damaged",
+                                path, what, value)};
   }
 }
 
@@ -52,7 +53,7 @@ void add_bytes(Bytes& total, Bytes bytes, std::string const& file, std::string c
   total += bytes;
 }
 
-/// Of all planes, without laying out all layers nor counting what pads them.
+/// Bytes of all planes, without their padding. Does not lay out all layers.
 Bytes state_bytes(state::ModelShape model, StateLayout const& layout) {
   std::int64_t const blocks = std::exchange(model.layers, 1);
   auto const one = state::layers_of(model);
@@ -85,7 +86,7 @@ void require_plausible(Master const& master, std::string const& path) {
     throw DataError{fmt::format("{}: {}", path, error.what())};
   }
   Bytes bytes = 0;
-  std::map<std::string_view, Bytes> files;  // that of a node is named by each of its ranks
+  std::map<std::string_view, Bytes> files;  // each rank of a node names the node's file
   for (RankEntry const& entry : master.ranks) {
     auto const [known, is_new] = files.emplace(entry.file, entry.file_bytes);
     if (is_new) {
@@ -106,7 +107,7 @@ void require_plausible(Master const& master, std::string const& path) {
 }
 
 Bytes manifest_limit(state::ShardMap const& map, int rank) {
-  // A subgroup, and a piece of it, has a chunk at least.
+  // A subgroup has one chunk at least, and so has a piece of it.
   std::int64_t const chunks = map.shard_elements(rank) / chunk_elements;
   return std::min(head_bytes + chunks * (subgroup_bytes + piece_bytes), most_manifest_bytes);
 }

@@ -15,7 +15,7 @@ ReadAhead::ReadAhead(std::shared_ptr<aio::Kernel> const& kernel) {
       threads_.at(i).emplace("restore", [this, i] { run(engines_.at(i)); });
     }
   } catch (...) {
-    end();  // the thread that was started is joined
+    end();  // joins the thread that was started
     throw;
   }
 }

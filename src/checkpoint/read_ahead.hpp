@@ -17,15 +17,15 @@
 
 namespace offstage::checkpoint {
 
-/// Reads parts of files while its owner works on those that came before.
+/// Reads parts of files while its owner works on the parts before them.
 ///
-/// Order:   parts are begun in the order of ask, and more than one is read at a time, so that storage
-///          always has requests. wait() returns them in that order.
-/// Threads: one calls; two read.
-/// Errors:  construction: IoError if threads or asynchronous I/O are not to be had.
+/// Order:   parts are begun in the order of ask(). More than one is read at a time, so that storage
+///          always has requests. wait() returns them in the order of ask().
+/// Threads: one calls the members; two read.
+/// Errors:  construction: IoError if the system gives no threads or no asynchronous I/O.
 class ReadAhead {
  public:
-  /// `kernel`: both threads call it at a time.
+  /// Both threads call `kernel`, also at the same time.
   explicit ReadAhead(std::shared_ptr<aio::Kernel> const& kernel);
   ~ReadAhead();
   ReadAhead(ReadAhead const&) = delete;
@@ -35,11 +35,12 @@ class ReadAhead {
   void ask(std::shared_ptr<aio::File const> file, std::span<std::byte> memory, Bytes offset);
   /// Returns when the first part that was not waited for is there. Errors: those of its read.
   void wait();
-  /// Nothing more will be asked for: the threads end when they have read what was, and give asynchronous I/O back, for
-  /// which the kernel takes some hundredths of a second.
+  /// Says that nothing more will be asked for. The threads end when they have read every part, and
+  /// give asynchronous I/O back. That takes the operating system some hundredths of a second.
   void end() noexcept;
   [[nodiscard]] bool is_ended() const noexcept { return ended_; }
-  /// Forgets every part that was not waited for; their memory is not written any more when this returns.
+  /// Forgets every part that was not waited for. Their memory is not written any more when this
+  /// returns.
   void drop() noexcept;
 
  private:
@@ -53,17 +54,17 @@ class ReadAhead {
   };
 
   void run(std::optional<aio::Engine>& engine);
-  /// The first part that nobody reads yet; null: there is none. While mutex_ is held.
+  /// The first part that no thread reads yet; null: there is none. The caller has locked mutex_.
   Part* next();
 
-  // Requests of one engine come to an end before its next part begins; the other's go on.
+  // The requests of one engine end before its next part begins. The other engine's go on meanwhile.
   std::array<std::optional<aio::Engine>, 2> engines_;
-  bool ended_ = false;  ///< the caller's
-  std::mutex mutex_;    ///< guards all below
+  bool ended_ = false;  ///< used by the caller's thread alone
+  std::mutex mutex_;    ///< guards all members below
   std::condition_variable asked_;
   std::condition_variable done_;
   std::deque<Part> parts_;  ///< a part stays where it is while others come and go
-  bool over_ = false;       ///< threads end when nothing is asked for
+  bool over_ = false;       ///< threads end once no part is left
   std::array<std::optional<NamedThread>, 2> threads_;  ///< last: they use all of the above
 };
 

@@ -16,21 +16,22 @@
 namespace offstage::checkpoint {
 namespace {
 
-// Three descriptors each.
+// Each open file takes three descriptors.
 constexpr std::size_t most_open_files = 64;
 
-// What is verified at a time while the next is read.
+// Bytes that are verified at a time while the next are read.
 constexpr Bytes part_bytes = 32 * MiB;
 static_assert(part_bytes % block_bytes == 0);
 
 // Parts that are asked for and not verified; each may keep three descriptors of its own open.
 constexpr std::size_t most_parts = 64;
 
-// What is read at a time where values do not begin and end with blocks.
+// Bytes that are read at a time where values do not begin and end with blocks.
 constexpr Bytes buffer_bytes = 4 * MiB;
 static_assert(buffer_bytes % block_bytes == 0);
 
-/// True if the error tells of the files themselves: they end too early, are gone or are no files.
+/// Returns true if the error is one of the files themselves: they end too early, are gone or are no
+/// files.
 bool is_damage(IoError const& error) {
   switch (error.error_number()) {
     case 0:
@@ -44,7 +45,7 @@ bool is_damage(IoError const& error) {
   }
 }
 
-/// A system call's failure that tells of the checkpoint becomes a DataError.
+/// Calls `work`, and turns a system call's failure that is due to the checkpoint into a DataError.
 template <class Work>
 decltype(auto) telling_damage(Work&& work) {
   try {
@@ -57,16 +58,17 @@ decltype(auto) telling_damage(Work&& work) {
   }
 }
 
-/// Up to format 3. Errors: as require_planes.
+/// Checks the dataset of a format up to 3. Errors: as require_planes.
 void require_array(h5::File const& file, std::string const& path, std::string const& dataset,
                    h5::Shape const& shape, Bytes offset) {
   if (file.offset(dataset, h5::Type::f32, shape) != offset) {
     throw DataError{fmt::format(
-        "{}: {} does not stand where the manifest says; the file is damaged", path, dataset)};
+        "{}: {} is not at the place that the manifest names; the file is damaged", path, dataset)};
   }
 }
 
-/// What goes around HDF5 must be what others read through it. `file`: the one that holds the subgroup.
+/// Checks that bytes read around HDF5 are those that others read through it. `file` holds the
+/// subgroup.
 void require_place(h5::File const& file, std::string const& path, Manifest const& manifest,
                    std::size_t subgroup, StateLayout const& layout) {
   StoredSubgroup const& stored = manifest.subgroups[subgroup];
@@ -85,7 +87,8 @@ bool is_aligned(std::span<std::byte const> bytes) {
          std::ssize(bytes) % aio::direct_alignment == 0;
 }
 
-/// `layers`: the format that says which layers there are.
+/// Layers dealt to the ranks that wrote the checkpoint. `layers` is the format whose layers are
+/// meant.
 state::ShardMap map_of(std::string const& directory, Master const& master, std::int64_t layers) {
   Meta const& meta = master.meta;
   try {
@@ -208,7 +211,7 @@ std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t 
 }
 
 Reader::Run Reader::locate(Section const& section) {
-  // The rank follows from how chunks are dealt; its manifest says where they lie.
+  // The rank follows from the way in which chunks are dealt; its manifest says where they lie.
   std::int64_t const chunk = section.begin / chunk_elements;
   int const rank = stored_.owner(section.layer, chunk);
   Source const& from = *source(rank);
@@ -372,7 +375,8 @@ void Reader::ask_run(Begun& begun, Run const& run) {
 void Reader::ask(Begun& begun) {
   begun.dropped = false;
   if (is_relaid()) {
-    std::ranges::fill(begun.state, std::byte{});  // padding that was none, or another's
+    // The padding may have other bytes, of another extent or none.
+    std::ranges::fill(begun.state, std::byte{});
   }
   for (Run const& run : runs_of(begun.pieces, begun.planes)) {
     ask_run(begun, run);
@@ -446,7 +450,7 @@ void Reader::begin(std::span<state::Piece const> pieces, std::span<std::byte> st
       std::ranges::none_of(begun_, [](Begun const& begun) { return begun.dropped; });
   expect_all(pieces, state);
   if (!goes_well) {
-    return;  // finish() asks in order
+    return;  // finish() will ask for them in order
   }
   try {
     ask(begun_.back());

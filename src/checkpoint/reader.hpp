@@ -22,54 +22,60 @@
 
 namespace offstage::checkpoint {
 
-/// Reads the state of any chunks from a checkpoint, whatever ranks and subgroups wrote it, in
-/// whatever format; opens the files that hold them and no others. Layers and chunks are those of
-/// state::layers_of.
+/// Reads the state of any chunks from a checkpoint of any ranks, subgroups and format. Opens the
+/// files that hold these chunks and no others. Layers and chunks are those of state::layers_of.
 ///
-/// Memory:  manifests and checksums of a bounded number of rank files; 4 MiB for runs of values that begin or end
-///          inside a block of a checksum.
-/// Threads: one calls; others read (ReadAhead) what it verifies next; checksums use OpenMP.
-/// Errors:  DataError naming the file if one is missing or damaged; IoError, with its errno, if the system could not
-///          read one: the next call opens the files anew. Refused: values of several elements, as scales of 8-bit
-///          moments, of an older format that are not values of today's layers.
+/// Memory:  manifests and checksums of a bounded number of rank files; 4 MiB for runs of values
+///          that begin or end inside the block of a checksum.
+/// Threads: one calls the members; others (ReadAhead) read the parts that it verifies next.
+///          Checksums use OpenMP.
+/// Errors:  DataError naming the file if one is missing or damaged. IoError, with its errno, if the
+///          system could not read one: the next call opens the files anew. Refused: a value of an
+///          older format that stands for several elements, such as a scale of 8-bit moments, and
+///          that is no value of today's layers.
 class Reader {
  public:
-  /// `kernel`: what moves the state; several threads call it at a time.
+  /// `kernel` moves the state; several threads call it at a time.
   Reader(std::string step_directory, Master master,
          std::shared_ptr<aio::Kernel> kernel = aio::libaio_kernel());
 
   [[nodiscard]] Meta const& meta() const noexcept { return master_.meta; }
   [[nodiscard]] StateLayout const& layout() const noexcept { return master_.meta.state.layout; }
   [[nodiscard]] state::ShardMap const& map() const noexcept { return map_; }
-  /// A rank's manifest, its checksum verified and its files there in the right size.
+  /// A rank's manifest. Its checksum and the sizes of its files are verified.
   [[nodiscard]] Manifest manifest(int rank) const;
-  /// Reads all of a rank's files but the state: its manifest and the checksums of every chunk are sound.
+  /// Reads a rank's manifest and the checksums of every chunk, and verifies them. The state is not
+  /// read.
   void require_checksums(int rank);
 
-  /// Fills `state`, the extent of N elements in the checkpoint's layout but for what pads its planes, with the chunks
-  /// of `pieces`, which cover it; everything is verified. `state` is aligned for direct I/O, as tiers and HugeBuffers
-  /// are.
+  /// Fills `state`, an extent of N elements in the checkpoint's layout, with the chunks of
+  /// `pieces`, which cover it. The padding of planes is left as it is; the rest is verified.
+  /// `state` is aligned for direct I/O, as buffers of tiers and HugeBuffers are.
   void read(std::span<state::Piece const> pieces, std::span<std::byte> state);
-  /// The same of the parameters alone: N elements, aligned too.
+  /// Reads the parameters alone: N elements, aligned too.
   void read_parameters(std::span<state::Piece const> pieces, std::span<float> parameters);
 
-  /// read() in two parts: what begin asks for is read while the caller does something else. `pieces` and `state` live
-  /// until finish() has returned for them, or abandon(). Errors: none of the checkpoint's, those are finish()'s.
+  /// begin() and finish() are read() in two parts. The state is read while the caller does
+  /// something else. `pieces` and `state` live until finish() has returned for them, or abandon().
+  /// Errors of the checkpoint are thrown by finish().
   void begin(std::span<state::Piece const> pieces, std::span<std::byte> state);
-  /// Nothing more will be begun: what it takes to read ahead is given back meanwhile.
+  /// Says that nothing more will be begun. The threads and asynchronous I/O of reading ahead are
+  /// given back meanwhile.
   void begun_all() noexcept;
-  /// The threads that read ahead, as begun_all() left them: who destroys them waits for their end.
-  /// Null if there are none.
+  /// The threads that read ahead, after begun_all(). Destroying them waits for their end. Null if
+  /// there are none.
   [[nodiscard]] std::shared_ptr<ReadAhead> take_ending() noexcept {
     begun_all();
     return std::move(ahead_);
   }
-  /// Returns when the parameters of what was begun first are there, verified: what follows them is
-  /// still read. After an error the same call tries all of it anew.
+  /// Returns when the parameters of the first begin() that was not finished are there and verified.
+  /// The planes after them are still being read. After an error the same call reads all of it anew.
   void await_parameters();
-  /// Returns when what was begun first is there, verified. After an error the same call tries it anew.
+  /// Returns when the state of the first begin() that was not finished is there and verified. After
+  /// an error the same call reads it anew.
   void finish();
-  /// Forgets what was begun; nothing is written to its memory any more when this returns.
+  /// Forgets every begin() that was not finished. Nothing is written to its memory any more when
+  /// this returns.
   void abandon() noexcept;
 
  private:
@@ -83,26 +89,26 @@ class Reader {
     std::shared_ptr<aio::File const> file;
     std::shared_ptr<aio::File const> extent;  ///< the extent file that was used last; null: none
     std::vector<std::vector<std::uint64_t>>
-        checksums;  ///< of subgroups that were used, block by block
+        checksums;  ///< checksums of the subgroups that were used, block by block
   };
-  /// Elements that are contiguous in the checkpoint and in what is read.
+  /// Elements that are contiguous both in the checkpoint and in the extent that is filled.
   struct Run {
     int rank{};
     std::size_t subgroup{};
-    std::int64_t source{};  ///< of the first element in the subgroup
+    std::int64_t source{};  ///< first element in the subgroup
     std::int64_t target{};
     std::int64_t elements{};
   };
 
-  /// What is filled by one finish().
+  /// The read that one begin() has begun.
   struct Begun {
     std::span<state::Piece const> pieces;
     std::span<std::byte> state;
     std::int64_t elements{};
     std::size_t planes{};
-    std::int64_t parts = 0;            ///< asked for and not verified
-    std::int64_t parameter_parts = 0;  ///< of them, of the first plane
-    bool dropped = false;              ///< has to be asked for again
+    std::int64_t parts = 0;            ///< parts that were asked for and are not verified
+    std::int64_t parameter_parts = 0;  ///< parts of the first plane among them
+    bool dropped = false;              ///< its parts have to be asked for again
   };
   /// Whole blocks of an extent that the read-ahead was asked for.
   struct Part {
@@ -121,22 +127,22 @@ class Reader {
   std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
   Run locate(Section const& section);
   std::vector<Run> runs_of(std::span<state::Piece const> pieces, std::size_t planes);
-  /// Errors: Refused: a value of several elements has some that are not of the section.
+  /// Checks that values of several elements lie inside the section. Errors: Refused.
   void require_whole_values(Section const& section, std::size_t planes) const;
-  /// Whether layers were others when it was written.
+  /// Returns whether the checkpoint was written with other layers than today's.
   [[nodiscard]] bool is_relaid() const { return master_.format < format_of_two_layers; }
-  /// Begun, but asked for by nobody.
+  /// Adds a read whose parts have not been asked for.
   void expect(std::span<state::Piece const> pieces, std::span<std::byte> state,
               std::int64_t elements, std::size_t planes);
   void expect_all(std::span<state::Piece const> pieces, std::span<std::byte> state);
-  /// Asks for all of it; runs that are not whole blocks are read at once.
+  /// Asks for all parts of a read. Runs that are not whole blocks are read at once.
   void ask(Begun& begun);
   void ask_run(Begun& begun, Run const& run);
   void ask_values(Begun& begun, Run const& run, std::size_t plane, std::span<std::byte> target);
   void ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes begin,
                   std::span<std::byte> target);
   void read_inside(Run const& run, std::size_t plane, Bytes begin, std::span<std::byte> target);
-  /// Until `parts` of what was begun first are none.
+  /// Verifies parts until `parts` of the first read is zero.
   void verify_until_none(std::int64_t Begun::*parts);
   /// Waits for the part that was asked for first, and verifies it.
   void verify_next();
@@ -147,11 +153,11 @@ class Reader {
   std::string directory_;
   Master master_;
   std::shared_ptr<aio::Kernel> kernel_;
-  state::ShardMap stored_;  ///< layers of the checkpoint's format, of the ranks that wrote it
-  state::ShardMap map_;     ///< today's layers, dealt to as many
+  state::ShardMap stored_;  ///< layers of the checkpoint's format, dealt to the ranks that wrote it
+  state::ShardMap map_;     ///< today's layers, dealt to as many ranks
   std::map<int, std::shared_ptr<Source>> sources_;
   memory::HugeBuffer blocks_;            ///< empty until it is needed
-  std::unique_ptr<aio::Engine> engine_;  ///< into blocks_; null until then
+  std::unique_ptr<aio::Engine> engine_;  ///< reads into blocks_; null until it is needed
   std::deque<Begun> begun_;
   std::deque<Part> parts_;
   std::unique_ptr<ReadAhead> ahead_;  ///< null until it is needed

@@ -9,10 +9,11 @@
 
 namespace offstage::checkpoint {
 
-/// Removes old checkpoints one after another, on a thread of its own: storage takes its time for large files. What
-/// cannot be removed stays, which the log says. The thread calls neither HDF5 nor MPI.
+/// Removes old checkpoints one after another, on a thread of its own, because storage may take long
+/// to remove large files. The log names those that cannot be removed, and they stay. The thread
+/// calls neither HDF5 nor MPI.
 ///
-/// Threads: the owner's alone.
+/// Threads: the owner's alone calls the members.
 class Removal {
  public:
   Removal() = default;
@@ -20,10 +21,10 @@ class Removal {
   Removal(Removal const&) = delete;
   Removal& operator=(Removal const&) = delete;
 
-  /// Waits for what is being removed, and begins with these step directories. Where no thread starts it removes them
-  /// before it returns.
+  /// Waits for the removal before, and begins with these step directories. If no thread can start,
+  /// it removes them before it returns.
   void begin(std::vector<std::string> const& step_directories);
-  /// True while wait() would wait.
+  /// Returns true while wait() would wait.
   [[nodiscard]] bool goes_on() const noexcept { return !done_; }
   /// Returns when nothing is being removed.
   void wait() noexcept;

@@ -5,22 +5,24 @@
 
 namespace offstage::checkpoint {
 
-/// A save of a step that another run's checkpoint has already: that one is renamed to replaced-step-N, comes back if
-/// the save fails, and is removed once the save is complete. Every rename is durable when it returns.
+/// Replacement of another run's checkpoint by a save of the same step. The old checkpoint is
+/// renamed to replaced-step-N, gets its name back if the save fails, and is removed once the save
+/// is complete. Every rename is durable when the function returns.
 ///
 /// Errors: IoError.
 
-/// "replaced-step-000000100".
+/// The name of a checkpoint that is put away: "replaced-step-000000100".
 [[nodiscard]] std::string replaced_name(std::int64_t step);
 
-/// Gives the name of `step` free, if anything has it. Nothing has the other name: settle_replaced() came before.
+/// Renames the checkpoint of `step`, if there is one, so that its name is free. Call
+/// settle_replaced() before, so that the other name is free as well.
 void put_away(std::string const& directory, std::int64_t step);
 
-/// Gives the name back, if something was put away and nothing has the name now.
+/// Gives a checkpoint that was put away its name back, unless the name is taken now.
 void bring_back(std::string const& directory, std::int64_t step);
 
-/// Ends what a killed save left: where the new checkpoint has its master the old one is removed, elsewhere what
-/// there is of the new one is removed and the old one comes back.
+/// Ends a replacement that a killed save left. If the new checkpoint has its master, the old one is
+/// removed. Otherwise the files of the new one are removed, and the old one gets its name back.
 void settle_replaced(std::string const& directory);
 
 }  // namespace offstage::checkpoint

@@ -17,7 +17,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// The step names in a list; anything else was not written by this program.
+/// The step names in a list. Other lines were not written by this program and are ignored.
 std::vector<std::string> names_in(std::string const& list) {
   std::istringstream text{read_text(list)};
   std::vector<std::string> names;
@@ -47,7 +47,7 @@ void rename_aside(std::string const& directory, std::string const& name) {
                target);
 }
 
-/// True if a complete checkpoint is in `sound` already, or is found to be so and added.
+/// Returns true if a complete checkpoint is in `sound` already, or is found to be sound and added.
 bool is_sound(std::string const& path, Inspection const& complete, std::set<std::string>& sound) {
   std::string const name = canonical(path);
   if (sound.contains(name)) {
@@ -76,7 +76,7 @@ bool set_aside(std::string const& directory, std::string const& name) {
 
 void list_passed_over(std::string const& directory, std::int64_t step,
                       std::vector<std::string> const& names) {
-  // The step's own name may stand in an earlier list.
+  // The step's own name may be on an earlier list.
   remove_lists(directory);
   std::string const own = step_name(step);
   std::string text;
@@ -111,7 +111,8 @@ void remove_lists(std::string const& directory) {
     std::string const list = found.path + "/" + passed_over_name;
     if (size_of(list)) {
       remove_file(list);
-      aio::sync_directory(found.path);  // it must not come back when its names are others' again
+      // The list must not come back once its names belong to others again.
+      aio::sync_directory(found.path);
     }
   }
 }
@@ -137,7 +138,7 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
                                      std::set<std::string>& sound) {
   using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
-  // The one just saved is the first, even where another run left newer ones.
+  // The checkpoint just saved counts as the first, even if another run left newer ones.
   int kept = retention.keeps_for_good(saved) ? 0 : 1;
   std::vector<std::string> paths;
   for (StepDirectory const& found : std::views::reverse(step_directories(directory))) {

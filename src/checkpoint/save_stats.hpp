@@ -7,21 +7,22 @@
 
 namespace offstage::checkpoint {
 
-/// What one save did.
+/// Figures of one save.
 struct SaveStats {
   std::string path;
-  Seconds seconds{};  ///< of the work, of the rank that took longest
-  Seconds paused{};   ///< of `seconds`, what a rate made it longer: a save that hurries does not
-  Seconds stood_still{};  ///< inside begin_save and finish_save, waiting for other ranks included
+  Seconds seconds{};  ///< duration of the work on the rank that took longest
+  /// Part of `seconds` spent in pauses for a rate; a save that hurries makes none.
+  Seconds paused{};
+  Seconds stood_still{};  ///< time inside begin_save and finish_save, with waiting for other ranks
   Bytes bytes{};          ///< written by this rank
-  Bytes referred{};       ///< here by reference, of all ranks
-  bool in_two_parts{};    ///< by begin_save and finish_save
+  Bytes referred{};       ///< bytes by reference, of all ranks
+  bool in_two_parts{};    ///< it was made by begin_save and finish_save
 };
 
 /// Figures of one copy to partners.
 struct CopyStats {
   std::int64_t step{};
-  Bytes bytes{};  ///< of all nodes
+  Bytes bytes{};  ///< bytes of all nodes
   Seconds seconds{};
 };
 

@@ -6,7 +6,7 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// Elements [begin, begin + count) of those that begin with the first byte.
+/// The lower halves of elements [begin, begin + count) of an extent.
 template <class Low, class Byte>
 std::span<Low> lower_halves(StateLayout const& layout, state::Subgroup const& subgroup,
                             std::span<Byte> extent, std::int64_t begin, std::size_t count) {

@@ -11,18 +11,20 @@
 
 namespace offstage::checkpoint {
 
-/// Parameters of which the tiers hold the lower halves, and the bf16 working copy the upper ones. Checkpoints hold whole
-/// ones.
+/// Split parameters: the tiers hold their lower halves, and the bf16 working copy the upper ones.
+///                   Checkpoints hold whole parameters.
 struct SplitParameters {
-  StateLayout layout;  ///< of extents in the tiers: the parameter is low16
-  /// The working copy's part that is the subgroup's, in host memory.
+  StateLayout layout;  ///< layout of extents in the tiers; the parameter is low16
+  /// Returns the subgroup's part of the working copy, in host memory.
   std::function<std::span<bfloat16>(state::Subgroup const&)> copy;
 
-  /// Gives these to elements [begin, begin + parameters.size()) of the subgroup, in its extent and in the copy.
-  /// Threads: OpenMP. Errors: PreconditionError: the extent is shorter, or the elements are not the subgroup's.
+  /// Splits these parameters into elements [begin, begin + parameters.size()) of the subgroup: one
+  /// half goes to its extent, the other to the working copy.
+  /// Threads: OpenMP. Errors: PreconditionError: the extent is shorter, or the elements are not the
+  ///          subgroup's.
   void split(state::Subgroup const& subgroup, std::span<std::byte> extent, std::int64_t begin,
              std::span<float const> parameters) const;
-  /// The same back, bit for bit; a NaN is canonical.
+  /// Joins the halves to the same parameters, bit for bit; a NaN is canonical.
   void join(state::Subgroup const& subgroup, std::span<std::byte const> extent, std::int64_t begin,
             std::span<float> parameters) const;
 };

@@ -9,8 +9,8 @@
 namespace offstage::checkpoint {
 namespace {
 
-/// The part of a save before its file. A failure here is marked in the node's file, whose other ranks would wait
-/// for this one.
+/// The part of a save before its file. A failure here is marked in the node's file, for its other
+/// ranks would wait for this one.
 void begin(int threads, tiers::Tiers& tiers, Manner const& manner) {
   try {
     set_team_size(threads);

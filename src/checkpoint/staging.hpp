@@ -14,31 +14,32 @@
 
 namespace offstage::checkpoint {
 
-/// Writes this rank's files of a checkpoint on a thread of its own, which holds one lease at a
-/// time. From construction until wait_for_held() or finish() returns nobody commits a lease of
-/// `tiers`, begins a pass over them, writes a working copy that `manner.split` names, or calls
-/// HDF5; fetching and reading goes on. Nobody calls HDF5 until finish(). With a rate in
-/// `manner.drain` it holds what lies in storage, and writes that last, at this rate.
+/// Writes this rank's files of a checkpoint on a thread of its own, which has one lease at a time.
+/// From construction until wait_for_held() or finish() returns, nobody commits a lease of `tiers`,
+/// begins a pass over them, or writes a working copy that `manner.split` names. Fetching and
+/// reading may go on. Nobody calls HDF5 until finish() returns. With a rate in `manner.drain` the
+/// thread holds the versions that lie in storage, and writes them last, at this rate.
 class Staging {
  public:
-  /// Arguments as write_rank_file's, but what of `manner` is this object's to set; `subgroups`,
-  /// `tiers` and what `manner` points to outlive this. `threads`: the thread's OpenMP team.
+  /// Arguments are those of write_rank_file, but this object sets `manner`'s drain signals and
+  /// `given_up`. `subgroups`, `tiers` and the objects to which `manner` points must outlive this
+  /// one. `threads` is the size of the thread's OpenMP team.
   Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
           std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner = {});
-  /// Gives up after the subgroup that is being written or shared: what is in the directory stays.
+  /// Gives up after the subgroup that is being written or shared. The files in the directory stay.
   ~Staging();
   Staging(Staging const&) = delete;
   Staging& operator=(Staging const&) = delete;
 
-  /// Returns when only what the tiers hold is left to be written, or nothing.
+  /// Returns when at most held versions are left to be written.
   void wait_for_held();
-  /// True if finish() would not wait.
+  /// Returns true if finish() would not wait.
   [[nodiscard]] bool is_done() const noexcept { return done_; }
-  /// Waits for the end, without the limit of bytes per second from now on. Once. Errors: those of
-  /// write_rank_file, but for FailedElsewhere: then nothing is returned, and finish() of another
-  /// rank of the node throws.
+  /// Waits for the end, from now on without a limit of bytes per second. Call it once.
+  /// Errors: those of write_rank_file. FailedElsewhere is not thrown: RankFiles are empty then, and
+  ///         finish() throws on another rank of the node.
   [[nodiscard]] RankFiles finish();
-  /// What the thread took; after finish().
+  /// Seconds that the thread took; after finish().
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 
  private:
@@ -50,7 +51,7 @@ class Staging {
   RankFiles written_;
   Seconds seconds_{};
   std::exception_ptr error_;
-  NamedThread thread_;  ///< last: it uses all above
+  NamedThread thread_;  ///< last: it uses all members above
 };
 
 }  // namespace offstage::checkpoint

@@ -37,11 +37,11 @@ void require_space(std::string const& directory, Bytes space) {
   Bytes const free = aio::free_bytes(directory);
   if (free < space) {
     throw IoError{
-        fmt::format("it takes {}, but {} is free there", format_bytes(space), format_bytes(free))};
+        fmt::format("it needs {}, but {} is free there", format_bytes(space), format_bytes(free))};
   }
 }
 
-/// What goes wrong while tidying up is no reason to fail a save; false if something did.
+/// Calls `work`, which tidies up. An error there does not fail a save. Returns false after one.
 template <class Work>
 bool attempt(Work&& work) {
   try {
@@ -53,7 +53,8 @@ bool attempt(Work&& work) {
   }
 }
 
-/// Makes an empty step directory; false if the checkpoint is there already. Nothing that has a master is removed.
+/// Makes an empty step directory. Returns false if the checkpoint is there already. Nothing that
+/// has a master is removed.
 bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool is_current) {
   std::string const path = directory + "/" + step_name(step);
   make_directory(directory);
@@ -79,15 +80,15 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
   return true;
 }
 
-/// An I/O error of a save, with the key that it belongs to.
+/// An I/O error of a save, with the configuration key to which it belongs.
 mpi::AgreedError failed_save(std::string const& key, std::string const& directory,
                              std::int64_t step, mpi::AgreedError const& error) {
   if (error.code() != ExitCode::io) {
     return error;
   }
   return {ExitCode::io,
-          fmt::format("{}={}: cannot save step {}: {}; earlier checkpoints are as they "
-                      "were: make room or put right what is wrong, and run the same command again",
+          fmt::format("{}={}: cannot save step {}: {}; earlier checkpoints are unchanged; make "
+                      "room or correct the error, and run the same command again",
                       key, directory, step, error.what()),
           error.failed_rank()};
 }
@@ -100,7 +101,7 @@ struct Store::Saving {
   SaveStats stats;
   SaveRate rate{};
   std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
-  Stopwatch written{};               ///< since all ranks' files are
+  Stopwatch written{};               ///< since the files of all ranks were written
 };
 
 Store::Store(std::string directory, Retention retention, mpi::Communicator const& comm,
@@ -160,7 +161,7 @@ void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subg
     });
   } catch (mpi::AgreedError const&) {
     saving.files.reset();
-    comm_.barrier();  // nobody writes any more
+    comm_.barrier();  // no rank writes any more
     abandon(saving.meta.step);
     throw;
   }
@@ -244,7 +245,7 @@ std::vector<std::string> Store::superfluous(std::int64_t saved) {
   return others(canonical(directory_ + "/" + step_name(saved)));
 }
 
-/// Checkpoints of level 1 that nobody needs where there is `newest` (a canonical path).
+/// Checkpoints of level 1 that nobody needs beside `newest` (a canonical path).
 std::vector<std::string> Store::others(std::string const& newest) const {
   std::vector<std::string> paths;
   for (StepDirectory const& found : step_directories(directory_)) {
@@ -296,7 +297,7 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
     if (comm_.rank() == 0) {
       log::info("checkpoint {} loaded", path);
       if (meta.state.layout != run.state.layout) {
-        log::info("optimizer.moments={} where the checkpoint has {}: moments converted, {}",
+        log::info("optimizer.moments={}, but the checkpoint has {}: moments were converted, {}",
                   run.state.moments, printable_name(meta.state.moments),
                   converts_exactly(meta.state.layout, run.state.layout) ? "exactly"
                                                                         : "rounded to nearest");
@@ -389,7 +390,7 @@ SaveStats Store::finish_save() {
   stats.referred = comm_.sum(stats.referred);
   tidy(step, stats.referred > 0);
   if (stats.referred > 0) {
-    comm_.barrier();  // the space is free when anybody's update begins
+    comm_.barrier();  // the space is free before any rank's update begins
   }
   stats.stood_still += watch.elapsed();
   stats.seconds += saving->written.elapsed();
@@ -444,7 +445,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
                     std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                     OnSubgroup const& on_subgroup) {
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
-  settle_earlier_save();  // the one that is named may have been put away
+  settle_earlier_save();  // the named checkpoint may have been put away
   if (is_local() && has(path)) {
     (void)parts_->find(map);
     parts_->bring(fs::path{canonical(path)}.filename().string());

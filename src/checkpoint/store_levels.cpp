@@ -1,4 +1,4 @@
-// What a Store does as one of several levels, and what level 1 does otherwise.
+// Members of Store that concern several levels, and those in which level 1 differs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ void Store::remove_passed_over() {
   });
 }
 
-/// Before a save: also what killed ones left, and what a level 2 that was loaded is newer than.
+/// Removes older checkpoints before a save, with those that killed saves left and those older than
+/// a level 2 that was loaded.
 void Store::remove_older() {
   if (!leads()) {
     return;

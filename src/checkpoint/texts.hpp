@@ -7,10 +7,10 @@
 
 namespace offstage::checkpoint {
 
-/// Every rank's text, at rank 0; empty elsewhere. Collective.
+/// Returns every rank's text at rank 0, and none on other ranks. Collective.
 [[nodiscard]] std::vector<std::string> gather_texts(mpi::Communicator const& comm,
                                                     std::string const& mine);
-/// Every rank gets the texts that rank 0 has, one for each rank. Collective.
+/// Sends the texts of rank 0, one for each rank, to every rank. Collective.
 void tell_texts(mpi::Communicator const& comm, std::vector<std::string>& texts);
 
 }  // namespace offstage::checkpoint

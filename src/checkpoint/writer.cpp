@@ -28,13 +28,13 @@
 namespace offstage::checkpoint {
 namespace {
 
-// HDF5's own bookkeeping in a rank file, generously: of the file, of a plane or its group.
+// Bounds of HDF5's own bookkeeping in a rank file: for the file, and for a plane or its group.
 constexpr Bytes file_bookkeeping = 2 * KiB;
 constexpr Bytes array_bookkeeping = 512;
 constexpr int most_attempts = 6;
-// Parameters that are joined at a time: 4 MiB.
+// Number of parameters that are joined at a time: 4 MiB.
 constexpr std::int64_t joined_elements = std::int64_t{1} << 20U;
-// What is held is read and written so much at a time.
+// Bytes of a held version that are read and written at a time.
 constexpr Bytes drained_bytes = 4 * MiB;
 
 using Checksums = std::vector<std::vector<std::uint64_t>>;
@@ -49,10 +49,10 @@ void go_on_unless(std::atomic<bool> const* given_up) {
   }
 }
 
-/// A file that takes state, around the HDF5 library.
+/// A file to which state is written around the HDF5 library.
 class StateFile {
  public:
-  /// `path`: through which it is written; null: past all paths.
+  /// `path`: the path through which the file is written; null: it is written past all paths.
   StateFile(aio::File const& file, tiers::StoragePath* path) : file_{file}, path_{path} {}
 
   void write(
@@ -80,8 +80,8 @@ class Heads {
   Heads(StateLayout const& layout, std::string scratch)
       : layout_{layout}, scratch_{std::move(scratch)} {}
 
-  /// A slot file begins as that of the largest extent does: gives it the head of this extent, durably. What was shared
-  /// before has it.
+  /// Gives a slot file the head of this extent, durably, because it begins with that of the largest
+  /// extent. A file that was shared before has the right one.
   void give(std::string const& path, Bytes offset, std::int64_t elements) {
     std::vector<std::byte> const& head = of(elements);
     require(offset == std::ssize(head), "checkpoint: a slot file has the head of an extent");
@@ -110,7 +110,8 @@ class Heads {
   std::map<std::int64_t, std::vector<std::byte>> heads_;
 };
 
-/// Takes the files of what the tiers share, each with its checksums; those of the others are empty.
+/// Takes the files of extents that the tiers share, each with its checksums. The checksums of other
+/// extents are empty.
 Checksums share_extents(std::string const& step_directory, Manifest& manifest,
                         StateLayout const& layout, tiers::Tiers& tiers,
                         std::atomic<bool> const* given_up) {
@@ -136,7 +137,8 @@ Checksums share_extents(std::string const& step_directory, Manifest& manifest,
   return checksums;
 }
 
-/// Reserves the planes of all that has no file of its own. False if `bookkeeping` does not suffice.
+/// Reserves the planes of all subgroups without a file of their own. Returns false if `bookkeeping`
+/// is too small.
 bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layout) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
@@ -151,8 +153,8 @@ bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layou
   return true;
 }
 
-/// A valid HDF5 file, its space allocated, with all arrays of these ranks in place and nothing in
-/// them.
+/// Makes a valid HDF5 file with its space allocated, and all arrays of these ranks in place and
+/// empty.
 void lay_out(std::string const& path, std::span<Manifest> manifests, StateLayout const& layout) {
   Bytes bookkeeping = file_bookkeeping;
   for (Manifest const& manifest : manifests) {
@@ -186,7 +188,7 @@ void lay_out(std::string const& path, std::span<Manifest> manifests, StateLayout
   }
 }
 
-/// Extent files are to be read by whoever may read the rank file.
+/// Gives extent files the permissions of the rank file.
 void give_permissions(std::string const& step_directory, Manifest const& manifest) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -208,7 +210,8 @@ void write_bytes(StateFile& file, Bytes offset, std::span<std::byte const> bytes
   checksum_blocks(bytes, checksums);
 }
 
-/// Writes the extent of whole parameters. Those are whole blocks, and what follows them is as in the tiers.
+/// Writes an extent with whole parameters, which are whole blocks. The planes after them are as in
+/// the tiers.
 void write_joined(StateFile& file, Bytes offset, SplitParameters const& split,
                   state::Subgroup const& subgroup, std::span<std::byte const> extent,
                   std::span<std::uint64_t> checksums) {
@@ -227,7 +230,7 @@ void write_joined(StateFile& file, Bytes offset, SplitParameters const& split,
               checksums.subspan(static_cast<std::size_t>(subgroup.size / chunk_elements)));
 }
 
-/// Writes what has no file of its own, and its checksums to `checksums`.
+/// Writes subgroups without a file of their own, and their checksums to `checksums`.
 void write_state(StateFile& file, Manifest const& manifest, StateLayout const& layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,
                  Checksums& checksums, Manner const& manner) {
@@ -250,7 +253,7 @@ void write_state(StateFile& file, Manifest const& manifest, StateLayout const& l
   }
 }
 
-/// Bytes per second that a held version may be saved with; 0: any.
+/// Bytes per second with which a held version may be saved; 0: no limit.
 double rate_of(SaveRate const& rate, tiers::Tiers const& tiers, tiers::Key key) {
   tiers::StoragePath const* const path = rate.of_paths > 0.0 ? tiers.path_of_held(key) : nullptr;
   double const read_rate = path != nullptr ? path->rate().read : 0.0;
@@ -258,7 +261,7 @@ double rate_of(SaveRate const& rate, tiers::Tiers const& tiers, tiers::Key key) 
                          : rate.bytes_per_second;
 }
 
-/// The same of what the tiers hold. Returns for how long it paused.
+/// Writes held versions, as write_state does others. Returns the time of its pauses.
 Seconds write_held(StateFile& file, Manifest const& manifest, StateLayout const& layout,
                    tiers::Tiers& tiers, Checksums& checksums, Manner const& manner) {
   Drain const& drain = manner.drain;
@@ -305,7 +308,7 @@ Seconds write_held(StateFile& file, Manifest const& manifest, StateLayout const&
   return allowance.paused();
 }
 
-/// Around the HDF5 library too: other ranks may have the file open.
+/// Writes the checksums around the HDF5 library too, because other ranks may have the file open.
 void write_checksums(std::string const& path, Manifest const& manifest,
                      Checksums const& checksums) {
   static_assert(std::endian::native == std::endian::little, "as in the file");
@@ -314,7 +317,7 @@ void write_checksums(std::string const& path, Manifest const& manifest,
   }
 }
 
-/// Compares what no checksum covers once it is lost: the names, shapes and checksums in a rank file.
+/// Compares the parts of a rank file that no checksum covers: names, shapes and checksums.
 void read_back(std::string const& path, Manifest const& manifest, StateLayout const& layout,
                Checksums const& checksums) {
   try {

@@ -16,48 +16,52 @@
 
 namespace offstage::checkpoint {
 
-/// Space that write_rank_file may take.
+/// Storage space that write_rank_file may take.
 [[nodiscard]] Bytes space_for(StateLayout const& layout,
                               std::vector<state::Subgroup> const& subgroups);
 
-/// How a save goes on beside updates: those begin when what the tiers do not hold is written.
+/// The pace of a save that goes on beside updates. Updates begin when everything but held versions
+/// is written.
 struct Drain {
-  SaveRate rate{};                            ///< of what they hold
-  std::atomic<bool> const* hurries{};         ///< once true: no limit any more
-  std::function<void()> only_held_is_left{};  ///< called once, by the thread that writes
+  SaveRate rate{};                     ///< rate at which held versions are written
+  std::atomic<bool> const* hurries{};  ///< once true: there is no limit any more
+  /// Called once by the thread that writes, when only held versions are left.
+  std::function<void()> only_held_is_left{};
 
-  /// Whether what the tiers hold is this save's; else it is another's, which this one does not see.
+  /// Returns whether this save holds versions in the tiers. If not, versions that are held belong
+  /// to another save.
   [[nodiscard]] bool holds() const { return rate.bytes_per_second > 0.0; }
 };
 
-/// How a rank's files are written.
+/// The manner in which a rank's files are written.
 struct Manner {
-  /// The layout of the tiers is another, whose parameters are joined on their way, a piece at a
-  /// time, and nothing is shared; null: it is the checkpoint's.
+  /// Given if the tiers have another layout, with split parameters. They are joined on their way, a
+  /// piece at a time, and no extent is shared. Null: the tiers have the checkpoint's layout.
   SplitParameters const* split{};
-  tiers::StoragePath* path{};  ///< through which the state is written; null: past all paths
+  /// Path through which the state is written; null: it is written past all paths.
+  tiers::StoragePath* path{};
   NodeFile* node{};        ///< the ranks of the node write one file; null: this rank has its own
-  std::uint32_t number{};  ///< of the save, for `node`
+  std::uint32_t number{};  ///< the save's number, for `node`
   Drain drain{};
-  std::atomic<bool> const*
-      given_up{};  ///< once true it throws before the next subgroup; null: it never is
+  /// Once true, the save throws before the next subgroup; null: it goes to its end.
+  std::atomic<bool> const* given_up{};
 };
 
-/// What a rank saved.
+/// The files that a rank saved.
 struct RankFiles {
-  std::string manifest;  ///< its text
+  std::string manifest;  ///< text of the manifest
   Bytes copied{};
-  Bytes referred{};  ///< in extent files that were the tiers'
-  Seconds paused{};  ///< for Drain::rate
+  Bytes referred{};  ///< bytes of extent files that the tiers gave away
+  Seconds paused{};  ///< time of pauses for Drain::rate
 };
 
 /// Writes this rank's file, or its part of the node's, and its manifest into a step directory and
-/// makes both and their names durable. What the tiers share becomes an extent file, durable too;
-/// the rest of the state goes straight from the leases into the file, one lease at a time. What
-/// HDF5 wrote is read back and compared. What the tiers hold for this save comes last, paced as `drain` says, and
-/// is released one by one. While it keeps to its rate, transfers of others go first on the paths
-/// that it uses. `layout` is the checkpoint's.
-/// Errors: IoError; whatever the tiers throw; Error if given up; FailedElsewhere.
+/// makes both and their names durable. An extent that the tiers share becomes an extent file,
+/// durable too. The rest of the state goes straight from the leases into the file, one lease at a
+/// time. HDF5's own contents are read back and compared. Versions that the tiers hold for this save
+/// come last, paced as `drain` says, and are released one by one. While the save keeps to its rate,
+/// other transfers go first on the paths that it uses. `layout` is the checkpoint's.
+/// Errors: IoError; errors of the tiers; Error if given up; FailedElsewhere.
 [[nodiscard]] RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks,
                                         StateLayout const& layout,
                                         std::vector<state::Subgroup> const& subgroups,
@@ -65,8 +69,8 @@ struct RankFiles {
 
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are
-/// the ranks' texts in rank order; Meta::ranks is their number, Meta::state what they hold. `shows_tensors`: to
-/// whoever reads the master without Offstage. Errors: IoError.
+/// the ranks' texts in rank order; Meta::ranks is their number, and Meta::state describes their
+/// state. `shows_tensors`: the master shows tensors to readers without Offstage. Errors: IoError.
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests, bool shows_tensors = true);
 

@@ -13,8 +13,8 @@
 
 namespace offstage::cli {
 
-/// Starts MPI, runs `work(comm)` on all ranks, ends MPI. What they agree on is printed once, by rank 0;
-/// an error of one rank alone ends the whole job.
+/// Starts MPI, runs `work(comm)` on all ranks, and ends MPI. Rank 0 prints an error on which all
+/// ranks agree, once. An error of one rank alone ends the whole job.
 template <class Work>
 ExitCode on_all_ranks(Work&& work) {
   mpi::Session const session;
@@ -33,7 +33,7 @@ ExitCode on_all_ranks(Work&& work) {
     if (comm.size() == 1) {
       return report(std::current_exception());
     }
-    // This rank alone knows; the others would wait for it for ever.
+    // This rank alone knows of the error; the others would wait for it for ever.
     auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
     mpi::abort_job(static_cast<int>(code));
   }

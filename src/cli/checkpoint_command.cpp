@@ -75,7 +75,7 @@ ExitCode ls(std::string const& path) {
   return ExitCode::done;
 }
 
-/// What is wrong with one checkpoint, nothing left out.
+/// All problems of one checkpoint.
 std::vector<std::string> problems_of(checkpoint::Listed const& entry) {
   if (!entry.complete && !entry.partial) {
     return {entry.problem};
@@ -136,8 +136,8 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
-/// Where the checkpoints of a run lie, if `path` is its run.dir, as its own configuration says;
-/// else `path`.
+/// The directory of a run's checkpoints, from its own configuration, if `path` is its run.dir; else
+/// `path`.
 std::string checkpoints_of(std::string const& path) {
   namespace fs = std::filesystem;
   fs::path const run{path};

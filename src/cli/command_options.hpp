@@ -13,8 +13,9 @@ namespace offstage::cli {
 
 using GivenOptions = boost::program_options::variables_map;
 
-/// Options of a command but train: --name VALUE or --name=VALUE, whole names, each once unless it
-/// composes. `words` names the option that takes what stands without a name; empty: nothing may.
+/// Reads the options of a command other than train: --name VALUE or --name=VALUE, whole names, each
+/// once unless it composes. `words` names the option that takes arguments without a name; empty:
+/// such an argument is an error.
 /// Errors: UsageError that names the option, the nearest one if it is unknown, and
 ///         `offstage COMMAND --help`: unknown, without value, given twice, required and missing.
 [[nodiscard]] GivenOptions parse_command_options(
@@ -24,6 +25,7 @@ using GivenOptions = boost::program_options::variables_map;
 template <class T>
 using Choices = std::vector<std::pair<std::string, T>>;
 
+/// Throws for a value that is none of the choices.
 /// Errors: UsageError naming option, value and choices.
 [[noreturn]] void throw_no_choice(std::string const& option, std::string const& text,
                                   std::vector<std::string> const& names);

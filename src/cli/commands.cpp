@@ -115,7 +115,7 @@ ExitCode report(std::exception_ptr const& error, std::string const& prefix) noex
     log::error("{}{}", prefix, failure.text);
     return failure.code;
   } catch (...) {
-    // Not even the line could be made.
+    // There was no memory for the line.
     return ExitCode::other;
   }
 }

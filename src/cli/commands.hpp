@@ -11,21 +11,21 @@ namespace offstage::cli {
 
 using Arguments = std::vector<std::string>;
 
-/// Runs the command line without the program's name and reports what goes wrong: one line to
-/// standard error, and the code to end the process with. Throws nothing.
+/// Runs the command line, given without the program's name. Reports an error as one line on
+/// standard error. Returns the process's exit code. Throws nothing.
 [[nodiscard]] ExitCode run(Arguments const& arguments) noexcept;
 
 /// `offstage train ...`: one rank of a training, alone or started by mpirun or srun. Starts and
 /// ends MPI, and ends the whole job if this rank alone fails. `--help` does without MPI.
 [[nodiscard]] ExitCode train_command(Arguments const& arguments);
 
-/// `offstage probe ...`: measures this machine, one rank or those that mpirun or srun started; starts and
-/// ends MPI. `--help` does without.
+/// `offstage probe ...`: measures this machine, one rank or those that mpirun or srun started;
+/// starts and ends MPI. `--help` does without.
 [[nodiscard]] ExitCode probe_command(Arguments const& arguments);
-/// `offstage plan ...`: predicts memory and update times of a run. One process, no MPI, no GPU.
+/// `offstage plan ...`: predicts a run's memory and step times. One process, no MPI, no GPU.
 [[nodiscard]] ExitCode plan_command(Arguments const& arguments);
 
-/// `offstage report ...`: one HTML file on runs, of what they left in their directories. No MPI.
+/// `offstage report ...`: makes one HTML file on runs from the files in their directories. No MPI.
 [[nodiscard]] ExitCode report_command(Arguments const& arguments);
 
 /// `offstage checkpoint ls|verify|diff ...`. No MPI.
@@ -37,8 +37,8 @@ using Arguments = std::vector<std::string>;
 /// `offstage generate ...`: samples text from a model. One process, no MPI.
 [[nodiscard]] ExitCode generate_command(Arguments const& arguments);
 
-/// `offstage evaluate ...`: the loss of a model on data; one rank, alone or started by mpirun or srun.
-/// Starts and ends MPI as train_command does. `--help` does without MPI.
+/// `offstage evaluate ...`: the loss of a model on data; one rank, alone or started by mpirun or
+/// srun. Starts and ends MPI as train_command does. `--help` does without MPI.
 [[nodiscard]] ExitCode evaluate_command(Arguments const& arguments);
 
 /// `offstage import ...` and `offstage export ...`: one rank, alone or started by mpirun or srun.
@@ -46,13 +46,13 @@ using Arguments = std::vector<std::string>;
 [[nodiscard]] ExitCode import_command(Arguments const& arguments);
 [[nodiscard]] ExitCode export_command(Arguments const& arguments);
 
-/// Prints an error as one line, `prefix` in front ("rank 3: "); returns its exit code.
+/// Prints an error as one line with `prefix` in front ("rank 3: "). Returns its exit code.
 ExitCode report(std::exception_ptr const& error, std::string const& prefix = "") noexcept;
 
-/// True if `--help` or `-h` stands among the arguments.
+/// Returns true if `--help` or `-h` is among the arguments.
 [[nodiscard]] bool asks_for_help(Arguments const& arguments);
 
-/// The error of a word that is no command: names the nearest one.
+/// The error of a word that is no command. It names the nearest command.
 [[nodiscard]] UsageError unknown_command(std::string const& word,
                                          std::span<std::string const> known);
 

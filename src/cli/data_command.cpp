@@ -45,10 +45,10 @@ constexpr char const* usage_text =
     "  offstage data inspect books --vocab=32000 --sequence=2048\n"
     "  offstage data inspect books.bin:0.7,wiki.bin:0.3";
 
-/// 2^24: counts of all tokens take 128 MiB.
+/// Limit of a vocabulary, 2^24. Counts of all its tokens take 128 MiB.
 constexpr std::int64_t largest_vocab = 16'777'216;
 
-/// Of what stands without a name.
+/// Name of the option that takes arguments without a name.
 constexpr char const* position_name = "path";
 
 std::int64_t whole(GivenOptions const& given, std::string const& option, std::int64_t least,
@@ -77,7 +77,7 @@ std::string describe_windows(data::Summary const& summary, std::int64_t sequence
   return text;
 }
 
-/// Says what data.cross-documents=whole makes of the documents.
+/// Describes the sequences that data.cross-documents=whole makes of the documents.
 std::string describe_packing(data::Summary const& summary, std::int64_t sequence) {
   if (!summary.document_tokens) {
     return "not told by the format";

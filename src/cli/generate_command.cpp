@@ -77,7 +77,7 @@ constexpr std::string_view no_tokenizer = "none";
 
 struct Options {
   std::string from;
-  std::vector<std::string> prompts;  ///< texts; empty: none was given
+  std::vector<std::string> prompts;  ///< texts; empty: no prompt was given
   bool many = false;                 ///< prompts are lines of a file
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   std::int64_t tokens = 200;
@@ -126,7 +126,7 @@ void check(Options const& options, GivenOptions const& given) {
     throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
   }
   if (options.form && options.prompts.empty()) {
-    throw UsageError{"--template is about a prompt of text; give --prompt with it"};
+    throw UsageError{"--template needs a prompt of text; give --prompt with it"};
   }
   if (!options.stops.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--stop needs a tokenizer; --tokenizer=none makes no text"};
@@ -185,7 +185,7 @@ Options options_of(Arguments const& arguments) {
   return options;
 }
 
-/// The name to open a tokenizer by where the user gives none; empty if there is none.
+/// The name by which to open a tokenizer if the user gives none; empty if there is no tokenizer.
 std::string default_tokenizer(Options const& options, std::int64_t vocab) {
   std::error_code none;
   if (std::filesystem::exists(std::filesystem::path{options.from} / "tokenizer.json", none)) {
@@ -194,7 +194,7 @@ std::string default_tokenizer(Options const& options, std::int64_t vocab) {
   return vocab == 256 ? "bytes" : "";
 }
 
-/// Null for none.
+/// The tokenizer; null if there is none.
 std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64_t vocab) {
   if (options.tokenizer == no_tokenizer) {
     return nullptr;
@@ -217,7 +217,7 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64
   return tokenizer;
 }
 
-/// Tokens to start from where the user gives none.
+/// The tokens from which to start if the user gives none.
 std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   if (tokenizer == nullptr) {
     return {0};
@@ -229,7 +229,8 @@ std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   return line_end.empty() ? std::vector<std::int32_t>{0} : line_end;
 }
 
-/// None if there is none. Errors: also UsageError where nobody asks before the answer.
+/// The template, if there is one. Errors: also UsageError if no role of the template asks before
+/// the answer.
 std::optional<pack::Template> template_of(Options const& options,
                                           data::Tokenizer const* tokenizer) {
   if (!options.form) {
@@ -244,8 +245,8 @@ std::optional<pack::Template> template_of(Options const& options,
   return form;
 }
 
-/// Prompts as tokens, one at least, which may be empty. A text begins as the tokenizer begins
-/// texts.
+/// The prompts as tokens. There is one at least, which may be empty. A text begins as the tokenizer
+/// begins texts.
 std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
                                                   data::Tokenizer const* tokenizer,
                                                   pack::Template const* form, std::int64_t vocab) {
@@ -271,7 +272,7 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
   return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
 }
 
-/// Prints tokens as they come: text up to what stops it, or numbers.
+/// Prints tokens as they come: text up to a stop text, or numbers.
 class Printer {
  public:
   Printer(data::Tokenizer const* tokenizer, std::vector<std::string> stops)
@@ -285,9 +286,9 @@ class Printer {
       text_->pass_over(token);
     }
   }
-  /// Adds a token of the prompt, in which nothing stops.
+  /// Adds a token of the prompt, in which stop texts have no effect.
   void add_prompt(std::int32_t token) { print(piece_of(token)); }
-  /// False if the text is at its end.
+  /// Adds a token. Returns false if the text is at its end.
   bool add(std::int32_t token) {
     print(stops_.add(piece_of(token)));
     return !stops_.stopped();
@@ -323,7 +324,7 @@ class Printer {
   char last_ = '\n';
 };
 
-/// Prints a prompt and what the model adds.
+/// Prints a prompt and the model's continuation.
 void continue_prompt(generate::Task task, generate::LanguageModel& model,
                      data::Tokenizer const* tokenizer, std::vector<std::string> const& stops) {
   Printer printer{tokenizer, stops};

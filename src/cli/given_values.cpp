@@ -40,7 +40,7 @@ UsageError unknown_key(std::string const& word, std::string const& where,
   names.insert(names.end(), extra.begin(), extra.end());
   for (config::Key const& key : config::key_table()) {
     names.emplace_back(key.name);
-    // Written without its section: --steps.
+    // The key was written without its section: --steps.
     if (key.name.substr(section_of(key).size() + 1) == word) {
       names = {std::string{key.name}};
     }
@@ -59,7 +59,8 @@ UsageError hash_in_path(std::string const& key, std::string const& where) {
                   key, where)};
 }
 
-/// Boost refuses `--key=`, which clears a default; `--key ""` it takes.
+/// Splits `--key=` into `--key ""`. Boost refuses the first form, which clears a default, and takes
+/// the second.
 std::vector<std::string> split_empty_values(std::vector<std::string> const& arguments) {
   std::vector<std::string> result;
   for (std::string const& argument : arguments) {
@@ -82,8 +83,8 @@ std::string trimmed(std::string_view text) {
   return std::string{text.substr(begin, text.find_last_not_of(blanks) - begin + 1)};
 }
 
-/// `a#b`, or `a #b`: a '#' that may well belong to the value, which Boost cuts off. `a # b` is a
-/// comment.
+/// Returns whether there is a '#' that may belong to the value, which Boost would cut off: `a#b`,
+/// or `a #b`. `a # b` is a comment.
 bool hash_may_belong_to_value(std::string const& line) {
   auto const hash = line.find('#', line.find('='));
   if (hash == std::string::npos) {
@@ -94,7 +95,7 @@ bool hash_may_belong_to_value(std::string const& line) {
   return !blank_after || blanks.find(line[hash - 1]) == std::string_view::npos;
 }
 
-/// Where a comment begins that a blank and `;` set off; npos: nowhere.
+/// Begin of a comment that a blank and `;` set off; npos: there is none.
 std::size_t semicolon_comment(std::string_view text) {
   for (auto at = text.find(';'); at != std::string_view::npos; at = text.find(';', at + 1)) {
     if (at > 0 && blanks.find(text[at - 1]) != std::string_view::npos) {
@@ -104,8 +105,8 @@ std::size_t semicolon_comment(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// A value as people write it in a file: without blanks around it, a comment behind ` ;`, and
-/// quotes around all of it.
+/// The plain value of a line in a file: without blanks around it, without a comment behind ` ;`,
+/// and without quotes around all of it.
 /// Errors: UsageError without the key: quotes that begin and do not end.
 std::string plain_value(std::string_view text) {
   std::string const whole = trimmed(text);
@@ -124,8 +125,8 @@ std::string plain_value(std::string_view text) {
   return whole.substr(1, end - 1);
 }
 
-/// `~` and `~/x`, also of each path in a list, as shells expand them. Errors: UsageError: ~user;
-/// HOME is not set.
+/// Expands `~` and `~/x` as shells do, also in each path of a list.
+/// Errors: UsageError: ~user; HOME is not set.
 std::string expand_home(std::string const& key, std::string const& value) {
   std::string result;
   std::string_view rest = value;
@@ -183,7 +184,7 @@ class ConfigFile {
     heading_ = content + '\n';
   }
 
-  /// The line's value, which Boost would leave in its quotes.
+  /// The line's value. Boost would leave its quotes.
   [[nodiscard]] std::string value_of(std::string const& key, std::string const& line) const {
     auto const content = line.substr(0, line.find('#'));
     try {
@@ -214,7 +215,7 @@ class ConfigFile {
       }
       std::vector<Given>& given = values_[name];
       if (!given.empty() && !key->repeatable) {
-        throw UsageError{fmt::format("{}={} ({}) stands in {} already; keep one", name,
+        throw UsageError{fmt::format("{}={} ({}) is in {} already; keep one", name,
                                      option.value.at(0), where(), given.front().origin)};
       }
       given.push_back({value_of(name, line), where(), true});
@@ -275,7 +276,8 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
     }
     std::vector<Given>& given = result.values[option.string_key];
     if (!key.repeatable) {
-      given.clear();  // the last one counts: wrappers append what they were given
+      // The last one counts, because wrappers append the options that they were given.
+      given.clear();
     }
     given.push_back({value, std::move(origin), false});
   }

@@ -11,7 +11,7 @@
 
 namespace offstage::cli {
 
-/// A key's value as it was written, and where.
+/// A key's value as it was written, and its place.
 struct Given {
   std::string value;
   std::string origin;  ///< "--train.steps=50", "a.cfg:12"
@@ -22,31 +22,34 @@ struct Given {
   }
 };
 
-/// By key, one value unless it is repeatable. What one source gives stays together: the first list
-/// stored stays, so the highest precedence comes first.
+/// Values by key; one value unless the key is repeatable. The values of one source stay together.
+/// The first list stored stays, so the source of the highest precedence comes first.
 using Values = std::map<std::string, std::vector<Given>>;
 
 struct CommandLine {
-  std::vector<std::string> files;  ///< of --config
+  std::vector<std::string> files;  ///< values of --config
   Values values;
   std::map<std::string, std::string> extra;  ///< options that are no keys; the last one counts
 };
 
-/// "train" of "train.steps".
+/// The section of a key: "train" of "train.steps".
 [[nodiscard]] inline std::string_view section_of(config::Key const& key) {
   return key.name.substr(0, key.name.find('.'));
 }
 
-/// Keys, --config and options named in `extra`, each with a value. Errors: UsageError: an unknown key
-/// (names the nearest), an argument that is no option, a `#` in a path.
+/// Reads keys, --config and options named in `extra`, each with a value.
+/// Errors: UsageError: an unknown key (names the nearest), an argument that is no option, a `#` in
+///         a path.
 [[nodiscard]] CommandLine parse_command_line(std::vector<std::string> const& arguments,
                                              std::vector<std::string> const& extra = {});
 
-/// Errors: UsageError naming the file and the line: it is not there, not a config file, an unknown section
-/// or key (names the nearest), a key twice, a `#` in a path.
+/// Reads a config file.
+/// Errors: UsageError naming the file and the line: no such file, not a config file, an unknown
+///         section or key (names the nearest), a key twice, a `#` in a path.
 [[nodiscard]] Values read_config_file(std::string const& path);
 
-/// A config file's text. `name`: what errors and origins call the file. Errors: as read_config_file.
+/// Reads a config file's text. `name` is the file's name in errors and origins.
+/// Errors: as read_config_file.
 [[nodiscard]] Values read_config_text(std::string_view text, std::string const& name);
 
 }  // namespace offstage::cli

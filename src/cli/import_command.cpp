@@ -44,7 +44,7 @@ constexpr char const* export_usage =
     "some\n"
     "100 MB of memory per rank; the files are the same.";
 
-/// --from, --to and more.
+/// The options --from, --to and others.
 po::options_description from_and_to() {
   po::options_description options;
   options.add_options()("from", po::value<std::string>()->required());

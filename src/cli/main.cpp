@@ -5,8 +5,8 @@
 
 namespace {
 
-/// A program started with standard streams closed would get their numbers for its first files, and
-/// log lines would land in them.
+/// Opens standard streams that are closed. Otherwise the program's first files would get their
+/// numbers, and log lines would go to these files.
 void occupy_standard_streams() {
   int descriptor = 0;
   while (descriptor >= 0 && descriptor <= 2) {

@@ -19,7 +19,7 @@
 namespace offstage::cli {
 namespace {
 
-/// More than any machine has; sums over them hold.
+/// More ranks than any machine has. Sums over them do not overflow.
 constexpr std::int32_t most_ranks = 100'000;
 
 std::vector<std::string_view> missing_in(Values const& values) {
@@ -68,8 +68,8 @@ void set(config::Key const& key, std::vector<Given> const& all, config::RunConfi
   }
 }
 
-/// Adds the model.* keys that a checkpoint or train.init-from knows. Those given must agree, but for
-/// one on which no parameter depends.
+/// Adds the model.* keys that a checkpoint or train.init-from knows. Keys that were given must
+/// agree, unless no parameter depends on them.
 void add_known_model(config::RunConfig const& config, Values& values) {
   auto const missing = missing_in(values);
   bool const incomplete = std::ranges::any_of(
@@ -98,7 +98,7 @@ void add_known_model(config::RunConfig const& config, Values& values) {
   }
 }
 
-/// The keys that say where a model is to be found.
+/// Reads the keys that name the places of a model.
 config::RunConfig configure_places(Values const& values) {
   config::RunConfig config;
   for (char const* name : {"run.dir", "train.init-from", "checkpoint.dir", "checkpoint.resume"}) {
@@ -114,7 +114,7 @@ config::RunConfig configure_places(Values const& values) {
   return config;
 }
 
-/// Sets every key: first those given and plain defaults, then the defaults that derive from them.
+/// Sets every key: given values and plain defaults first, then the defaults that derive from them.
 config::RunConfig configure(Values values) {
   add_known_model(configure_places(values), values);
   config::RunConfig config;
@@ -137,7 +137,7 @@ config::RunConfig configure(Values values) {
   return config;
 }
 
-/// validate knows keys and values; where those of files stand is added here.
+/// Validates keys and values as config::validate does, and adds the places in files to its error.
 void validate(config::RunConfig const& config, Values const& values) {
   try {
     config::validate(config);
@@ -158,7 +158,7 @@ void validate(config::RunConfig const& config, Values const& values) {
   }
 }
 
-/// The command line wins over files, later ones over earlier ones.
+/// All values. The command line wins over files, and later files over earlier ones.
 Values all_values(CommandLine line) {
   std::ranges::reverse(line.files);
   for (std::string const& file : line.files) {
@@ -188,7 +188,7 @@ PolicyRow policy_row(PolicyFile const& file, Values given) {
   try {
     Values values = read_config_text(file.text, fmt::format("{}.cfg", file.name));
     bool const gives_way = values.contains("plan.choose");
-    if (gives_way) {  // what is given stays, and the rest is planned around it
+    if (gives_way) {  // given values stay, and the others are planned around them
       values.swap(given);
     }
     values.insert(given.begin(), given.end());
@@ -218,7 +218,7 @@ config::RunConfig parse_train_options(std::vector<std::string> const& arguments)
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "max"});
   auto values = all_values(line);
-  // A plan needs none of these; a warm-up leaves something of so many steps.
+  // A plan needs none of these keys. A warm-up leaves some of so many steps.
   for (auto const& [key, value] :
        {std::pair{"run.dir", "plan"}, {"data.train", "plan"}, {"train.steps", "1000000000000"}}) {
     values.try_emplace(key, std::vector<Given>{{value, "default", false}});

@@ -11,24 +11,24 @@ namespace offstage::cli {
 /// The command line of `offstage train`: options `--config FILE` (repeatable) and
 /// `--section.key=value` (or `--section.key value`). Precedence: command line, later config files,
 /// earlier config files, defaults. Config files are Boost.ProgramOptions INI files: `[section]`,
-/// `key = value`, `#` comments. A repeatable key (tiers.path) may come several times in one of them; the
-/// whole list replaces that of lower precedence, an empty value alone clears it. Of another key the last
-/// on the command line counts; twice in one file is an error.
-/// Errors: UsageError, one line: unknown key (names file and line, and the nearest known key), a value
-///         that does not parse (key, value, what would be right), a required key that is missing, a
-///         `#` inside a path, a config file that is not there, values that do not go together
+/// `key = value`, `#` comments. A repeatable key (tiers.path) may come several times in one source.
+/// Its whole list replaces that of lower precedence, and a single empty value clears the list. For
+/// another key the last value on the command line counts; twice in one file is an error.
+/// Errors: UsageError, one line: an unknown key (names file and line, and the nearest known key), a
+///         value that cannot be read (names key, value and what would be right), a missing required
+///         key, a `#` inside a path, a missing config file, values that do not fit together
 ///         (config::validate, state::validate).
 [[nodiscard]] config::RunConfig parse_train_options(std::vector<std::string> const& arguments);
 
-/// A file of configs/policies over everything else that was given: what a run would do whose last
-/// word it is. One that has plan.choose gives way to all that was given.
+/// The plan of a run whose values are overridden by a file of configs/policies. A file with
+/// plan.choose gives way to the given values instead.
 struct PolicyRow {
   std::string name;
   std::optional<config::RunConfig> config;
-  std::string problem{};  ///< why there is none: what does not go together with the rest
+  std::string problem{};  ///< why there is no plan: values that do not fit together
 };
 
-/// --max of `offstage plan`: the largest of what is looked for.
+/// --max of `offstage plan`: the kind of size whose largest value is searched.
 enum class Largest { none, model, batch, sequence };
 
 /// A question to `offstage plan`.
@@ -39,8 +39,8 @@ struct PlanOptions {
   int ranks_per_node = 1;
   Largest largest = Largest::none;
 };
-/// The command line of `offstage plan`: as that of train, and --ranks N (1) and --ranks-per-node M
-/// (all) and --max model|batch|sequence. data.train, run.dir and train.steps may be missing.
+/// The command line of `offstage plan`: that of train, and --ranks N (1), --ranks-per-node M (all)
+/// and --max model|batch|sequence. data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
 

@@ -127,7 +127,8 @@ std::vector<pack::Text> texts_of(GivenOptions const& given) {
   return texts;
 }
 
-/// Warns (log) of files that become tokens though they are no text. Errors: IoError for one that cannot be opened.
+/// Logs a warning for files that become tokens although they are no text. Errors: IoError for one
+/// that cannot be opened.
 void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
   for (pack::Text const& text : texts) {
     data::InputFile const file{text.path, "--from"};
@@ -139,11 +140,12 @@ void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
   }
 }
 
-/// Conversations are JSON lines, and all that a template says of their text is in it.
+/// Checks the options that a template excludes. Conversations are JSON lines, and the template
+/// alone says what their text is.
 void check_template_options(GivenOptions const& given, std::vector<pack::Text> const& texts) {
   if (!given.contains("template")) {
     if (given["longest"].as<std::string>() != "0") {
-      throw UsageError{"--longest is about conversations; give --template with it"};
+      throw UsageError{"--longest applies to conversations; give --template with it"};
     }
     return;
   }
@@ -212,7 +214,7 @@ std::int64_t whole(GivenOptions const& given, char const* option, std::int64_t l
   return number(option, given[option].as<std::string>(), least, most);
 }
 
-/// Says how far it is, not more often than asked for.
+/// Logs progress, not more often than asked for.
 class Teller {
  public:
   Teller(Seconds every, pack::Progress const& begin) : every_{every}, begin_{begin} {}
@@ -238,7 +240,7 @@ class Teller {
   Stopwatch last_;
 };
 
-/// The contents of a file, by their checksum.
+/// The checksum of a file's contents.
 std::string contents_of(std::string const& path, char const* key) {
   data::InputFile const file{path, key};
   data::RunningChecksum checksum;
@@ -251,7 +253,7 @@ std::string contents_of(std::string const& path, char const* key) {
   return fmt::format("with contents {:016x}", checksum.value());
 }
 
-/// All that tokens depend on but the texts.
+/// The options on which tokens depend, beside the texts.
 pack::Request request_of(GivenOptions const& given, std::optional<std::int32_t> end) {
   pack::Request request{{"offstage", version()}};
   for (char const* const name : {"format", "documents", "longest", "add-special-tokens"}) {
@@ -274,20 +276,21 @@ struct Output {
   data::Format format;
 };
 
-/// How often what is told and saved, in seconds.
+/// Seconds between log lines, and between saves.
 struct Every {
   Seconds progress;
   Seconds save;
 };
 
-/// Goes on from what `file` has saved until the token files lack only their names, which it saves.
+/// Goes on from the place that `file` has saved until the token files lack only their names, and
+/// saves that.
 void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Output const& output,
                   Every const& every, pack::ProgressFile& file) {
   pack::Progress begin;
   if (file.saved()) {
     begin = file.saved()->progress;
-    log::info("{}: a pack before came to {} tokens in {} documents; goes on there", file.path(),
-              file.saved()->written.tokens, file.saved()->written.documents);
+    log::info("{}: an earlier pack reached {} tokens in {} documents; this one goes on there",
+              file.path(), file.saved()->written.tokens, file.saved()->written.documents);
   }
   data::TokenWriter writer{output.prefix, output.format, tokenizer.vocab(), task.form != nullptr,
                            file.begun()};

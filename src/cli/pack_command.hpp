@@ -4,7 +4,7 @@
 
 namespace offstage::cli {
 
-/// offstage data pack, without these words.
+/// `offstage data pack`; the arguments come without these words.
 ExitCode pack_command(Arguments const& arguments);
 
 }  // namespace offstage::cli

@@ -16,11 +16,12 @@
 namespace offstage::cli {
 namespace {
 
-/// Far beyond any model, batch and sequence.
+/// Limits far beyond any model, batch and sequence.
 constexpr std::int64_t most_blocks = 2048;
 constexpr std::int64_t most_of_others = std::int64_t{1} << 30U;
 
-/// With `before`, what gains clearly; without, what makes it fit.
+/// Prints remedies: with `before` those that gain clearly, without it those with which the run
+///                  fits.
 void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
                     train::ForecastScope const& scope) {
   bool first = true;
@@ -53,7 +54,7 @@ std::string fit_of(train::Forecast const& forecast, PlanOptions const& options) 
                      format_bytes(forecast.memory.node_total), format_bytes(forecast.host_limit));
 }
 
-/// `config` with as much of what is asked for.
+/// `config` with `count` of the size that --max names.
 config::RunConfig sized(config::RunConfig config, Largest what, std::int64_t count) {
   auto& train = config.train;
   switch (what) {

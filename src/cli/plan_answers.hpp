@@ -8,18 +8,18 @@
 
 namespace offstage::cli {
 
-/// A row of `offstage plan`'s output.
+/// Prints a row of `offstage plan`'s output.
 void print_line(std::string const& name, std::string const& text);
-/// "6.74 B", three significant figures.
+/// A number in three significant figures: "6.74 B".
 [[nodiscard]] std::string in_short(double value);
-/// In plain words: whether it fits, how long a step is and what bounds it, and what of the machine
-/// would help how much, each by a forecast of its own. `forecast`: none where host memory does not
-/// suffice, for which `problem` has the words.
+/// Prints in plain words whether the run fits, how long a step is, what bounds it, and which change
+/// of the machine would help how much, each by a forecast of its own. There is no `forecast` if
+/// host memory is too small, which `problem` then says.
 void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,
                    PlanOptions const& options, train::ForecastScope const& scope);
 
-/// Largest of what --max asks for that fits, and a step of it.
-/// Errors: UsageError: not even the least fits.
+/// Prints the largest size of the kind that --max names with which the run fits, and its step.
+/// Errors: UsageError: not even the smallest fits.
 void print_largest(PlanOptions const& options, train::ForecastScope const& scope);
 
 }  // namespace offstage::cli

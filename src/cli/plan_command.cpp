@@ -107,7 +107,7 @@ void print_paths(train::Forecast const& forecast) {
   }
 }
 
-/// One row of the table; `problem`: why there are no times, else empty.
+/// Prints one row of the table. `problem` says why there are no times; empty if there are.
 void print_row(std::string const& name, train::Forecast const& forecast,
                std::string const& problem) {
   if (!problem.empty()) {

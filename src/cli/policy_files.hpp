@@ -11,7 +11,7 @@ struct PolicyFile {
   std::string_view text;
 };
 
-/// All of them, by name. The source is made by CMake, so that an installed program has them.
+/// All policy files, sorted by name. CMake makes the source, so that an installed program has them.
 [[nodiscard]] std::span<PolicyFile const> policy_files();
 
 }  // namespace offstage::cli

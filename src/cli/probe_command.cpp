@@ -68,14 +68,15 @@ struct Effort {
   Seconds storage_time{1.0};
   Bytes storage_most = 2 * GiB;
 };
-/// Products as wide as those of a model of some billions of parameters, of a micro-batch's tokens.
+/// Shape of the measured products: as wide as in a model of some billions of parameters, with a
+/// micro-batch's tokens as rows.
 constexpr probe::ProductShape product_shape{.rows = 8192, .in = 4096, .out = 16384};
 constexpr Effort quick_effort{
     {.bytes = 8 * MiB, .rounds = 2, .least = Seconds{0.02}}, Seconds{0.05}, 16 * MiB};
 
 struct Order {
-  config::RunConfig config;  ///< the keys above alone
-  std::string output;        ///< empty: printed
+  config::RunConfig config;  ///< only the keys above are set
+  std::string output;        ///< empty: the config is printed
   std::string emulation;     ///< device.emulate as it was given
   std::vector<std::string> dirs;
   Effort effort;
@@ -130,10 +131,10 @@ Order read_order(Arguments const& arguments) {
   return order;
 }
 
-/// A config that is there whole or not at all.
+/// The output file. It exists as a whole or not at all.
 class ConfigFile {
  public:
-  /// Errors: IoError, before anything is measured.
+  /// Opens the draft. Errors: IoError, before anything is measured.
   explicit ConfigFile(std::string path)
       : path_{std::move(path)}, draft_{path_ + ".tmp"}, file_{"--output", draft_, O_TRUNC} {}
   ~ConfigFile() {
@@ -158,7 +159,7 @@ std::string host_of_rank(int rank, mpi::Communicator const& comm) {
   return comm.broadcast(comm.rank() == rank ? cpu::host_name() : std::string{}, rank);
 }
 
-/// What is measured, in steps that all ranks take together.
+/// The measurements, in steps that all ranks take together.
 class Probing {
  public:
   Probing(Order const& order, mpi::Communicator const& comm)
@@ -250,7 +251,7 @@ void Probing::measure_step(int step, probe::Figures& figures) {
   }
 }
 
-// Nodes do not disturb each other: one rank of each at a time.
+// One rank of each node measures at a time, because nodes do not disturb each other.
 probe::Measured Probing::measure() {
   probe::Figures alone{};
   auto const most = static_cast<int>(comm_.maximum(static_cast<std::int64_t>(node_.size())));
@@ -274,7 +275,8 @@ probe::Measured Probing::measure() {
   return measured;
 }
 
-// Last: a library that passes layers on takes device memory for good.
+// This measurement is the last, because a library that passes layers on takes device memory for
+// good.
 double Probing::measure_rank_link() {
   auto const made = train::make_run_link(config::CommBackend::automatic, comm_, *device_,
                                          cuda_ ? place_.placement.gpu : std::nullopt);
@@ -361,7 +363,7 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
     }
   });
   Probing probing{order, comm};
-  // Storage first: what is wrong there is found before the rest has taken its time.
+  // Storage is first, so that its errors are found before the rest has taken its time.
   auto const paths = probing.measure_paths();
   auto const measured = probing.measure();
   mpi::agree(comm, [&] {

@@ -35,7 +35,7 @@ constexpr char const* usage_text =
 
 constexpr char const* position_name = "run-dir";
 
-/// Values of effective.cfg, which is missing where a run was stopped before its first step.
+/// Values of effective.cfg, which is missing if a run was stopped before its first step.
 std::map<std::string, std::string> settings_of(std::filesystem::path const& folder) {
   std::map<std::string, std::string> settings;
   auto const path = folder / config::effective_config_name;

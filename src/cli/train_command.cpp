@@ -27,17 +27,18 @@ char const* look_up(char const* name) {
   return std::getenv(name);
 }
 
-/// How long a run waits for squeue before it starts.
+/// Time for which a run waits for squeue before it starts.
 constexpr Seconds squeue_patience{20.0};
 
 /// The options as this rank reads them, before MPI is up.
 struct ReadOptions {
   config::RunConfig config;
-  std::exception_ptr error;  ///< why there are none; else null
+  std::exception_ptr error;  ///< why there are no options; else null
 };
 
-/// A terminal that knows how to clear a line, unless told otherwise. Open MPI gives its ranks a terminal
-/// of its own, wherever their output goes. Colours: https://no-color.org.
+/// Settles whether a progress line is shown: on a terminal that can clear a line, unless
+/// run.progress says otherwise. Open MPI gives its ranks a terminal of its own, wherever their
+/// output goes. Colours: https://no-color.org.
 void settle_progress(config::RunConfig& config) {
   char const* const terminal = std::getenv("TERM");
   char const* const no_color = std::getenv("NO_COLOR");
@@ -59,12 +60,13 @@ ReadOptions read_options(Arguments const& arguments) {
   return read;
 }
 
-/// Longer than PMIx of Slurm takes to give up a node that it does not reach: the 127 s of a TCP connection, then it ends the step. If ranks
-/// end before, its daemon on a node stays until then with the step's socket, and the job's next attempt, whose step has the same
-/// number, cannot start on that node.
+/// Time within which PMIx of Slurm gives up a node that it does not reach and ends the step: more
+/// than the 127 s of a TCP connection. If ranks end before, its daemon on a node stays until then
+/// with the step's socket. The job's next attempt, whose step has the same number, could then not
+/// start on that node.
 constexpr Seconds pmix_patience{150.0};
 
-/// Longer than a run's own watchdog waits, which therefore speaks first; 0: never.
+/// A limit above that of the run's own watchdog, which therefore reports first; 0: no limit.
 Seconds limit_beside_run(Seconds watchdog) {
   if (watchdog <= Seconds{}) {
     return watchdog;
@@ -77,13 +79,13 @@ void end_stuck_job() {
   mpi::abort_stuck_job(static_cast<int>(ExitCode::other));
 }
 
-/// An end that is past says nothing of the time left: the environment is an older job's, the limit
-/// was raised meanwhile, or the site lets jobs run on.
+/// Returns whether the end is past. Such an end says nothing about the time left: the environment
+/// is an older job's, the limit was raised meanwhile, or the site lets jobs run on.
 bool is_past(slurm::TimePoint end) {
   return end <= slurm::TimePoint::clock::now();
 }
 
-/// That nobody knows when the job ends is no reason not to run.
+/// Asks squeue for the job's end. A run starts even if nobody knows that end.
 void ask_for_end(slurm::Job& job) {
   auto answer = slurm::ask_end_time(job.id, squeue_patience);
   if (answer.end && is_past(*answer.end)) {
@@ -96,7 +98,7 @@ void ask_for_end(slurm::Job& job) {
   }
 }
 
-/// Collective: nobody's watchdog runs while rank 0 waits for squeue.
+/// Looks for the job's end. Collective: no rank's watchdog runs while rank 0 waits for squeue.
 void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
   config.job = slurm::job_of(look_up);
   config.node = slurm::node_name(look_up, cpu::host_name());
@@ -106,8 +108,8 @@ void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
   comm.barrier();
 }
 
-/// `offstage train` alone where the job has several tasks: one rank works, or each task is a run of
-/// its own.
+/// Warns if `offstage train` has one rank although the job has several tasks: then one rank works,
+/// or each task is a run of its own.
 void look_for_launcher(mpi::Communicator const& comm) {
   constexpr char const* by_mpirun = "OMPI_COMM_WORLD_SIZE";
   char const* const tasks = std::getenv("SLURM_NTASKS");
@@ -120,7 +122,8 @@ void look_for_launcher(mpi::Communicator const& comm) {
   }
 }
 
-/// Every rank has read the options; a mistake is printed once, by rank 0, and all end in good order.
+/// Runs the training. Every rank has read the options. Rank 0 prints a mistake once, and all ranks
+/// end in good order.
 ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
                       train::StopSignals& signals) {
   try {
@@ -150,12 +153,13 @@ ExitCode train_command(Arguments const& arguments) {
     log::write_lines(train_help());
     return ExitCode::done;
   }
-  // A reader of the output that goes away (tee, head) must not end the training.
+  // The end of a reader of the output (tee, head) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
-  // Before MPI is up and until it is down: a signal at any time counts as one to stop.
+  // This object lives from before MPI starts until it has ended, so that a signal at any time asks
+  // for a stop.
   train::StopSignals signals;
   auto read = read_options(arguments);
-  // Where nodes do not reach each other MPI may neither come up nor go down.
+  // If nodes do not reach each other, MPI may neither start nor end.
   train::Watchdog const watchdog{limit_beside_run(read.config.watchdog), std::nullopt,
                                  end_stuck_job};
   mpi::Session const session;
@@ -166,7 +170,7 @@ ExitCode train_command(Arguments const& arguments) {
     if (comm.size() == 1) {
       return report(std::current_exception());
     }
-    // This rank alone knows; the others would wait for it for ever.
+    // This rank alone knows of the error; the others would wait for it for ever.
     auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
     mpi::abort_job(static_cast<int>(code));
   }

@@ -17,7 +17,7 @@ bool is_comment(Setting const& setting, RunConfig const& config) {
          (setting.key == "update.subgroup-size" && config.subgroup_is_default);
 }
 
-/// Blanks and quotes at the ends would be taken for those around a value.
+/// Quotes a value whose blanks or quotes at its ends would be taken for those around a value.
 std::string quoted(std::string const& value) {
   constexpr std::string_view marks = " \t\"'";
   bool const needed = !value.empty() && (marks.find(value.front()) != std::string_view::npos ||

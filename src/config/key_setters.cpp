@@ -16,7 +16,7 @@
 namespace offstage::config {
 namespace {
 
-/// Steps, a time, or neither: auto.
+/// An interval: steps, a time, or neither for auto.
 struct Interval {
   std::int64_t steps{};
   Seconds time{};

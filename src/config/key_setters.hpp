@@ -9,32 +9,33 @@ namespace offstage::config {
 // Setters of keys of the table that take more than a line. Errors: UsageError without the
 // key's name.
 
-/// `50` means steps, `30min` time; 0: neither; `auto`: as the cost of a save asks for.
+/// Sets checkpoint.every: `50` means steps, `30min` a time, 0 neither. `auto` follows the cost of a
+/// save.
 void set_checkpoint_every(RunConfig& config, std::string const& text);
-/// The same of level 1, which needs one of them.
+/// Sets checkpoint.local-every. Level 1 needs steps, a time or `auto`.
 void set_local_every(RunConfig& config, std::string const& text);
 void set_checkpoint_rate(RunConfig& config, std::string const& text);
-/// A size, or `auto`.
+/// Sets a size, or `auto`.
 void set_host_memory(RunConfig& config, std::string const& text);
-/// Adds a path; clears them all if the text is empty.
+/// Adds a path. An empty text clears all paths.
 void add_path(RunConfig& config, std::string const& text);
-/// Validation walks through the files, so shares would have no meaning there.
+/// Sets files without weights, because validation reads every file from begin to end.
 void set_validation_files(RunConfig& config, std::string const& text);
-/// A number, or `auto`.
+/// Sets a number, or `auto`.
 void set_device_share(RunConfig& config, std::string const& text);
-/// A number, or `auto`.
+/// Sets a number, or `auto`.
 void set_device_resident(RunConfig& config, std::string const& text);
-/// A place, or `auto`.
+/// Sets a place, or `auto`.
 void set_parameter_home(RunConfig& config, std::string const& text);
 void set_parameter_sharding(RunConfig& config, std::string const& text);
-/// Whole chunks, as a subgroup's size.
+/// Sets a size in whole chunks, as for a subgroup.
 void set_device_chunk(RunConfig& config, std::string const& text);
-/// A size, or `auto`.
+/// Sets a size, or `auto`.
 void set_device_gradients(RunConfig& config, std::string const& text);
-/// A number, or `dynamic`.
+/// Sets a number, or `dynamic`.
 void set_loss_scale(RunConfig& config, std::string const& text);
 
-/// A name of a kernels::Optimizer.
+/// Sets the name of a kernels::Optimizer.
 void set_optimizer_kind(RunConfig& config, std::string const& text);
 
 /// The default of model.ffn-hidden for the model's family.

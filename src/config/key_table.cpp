@@ -25,23 +25,22 @@ constexpr std::array keys{
     Key{"run.threads", "N", "0", "threads per rank; 0 takes this rank's share of the cores",
         [](RunConfig& c, Text t) { c.threads = whole<int>(t); }},
     Key{"run.watchdog", "TIME", "10min",
-        "end the job if a rank makes no progress for so long and say what it waits for; 0: never",
+        "end the job if a rank makes no progress for so long, and say where it waits; 0: never",
         [](RunConfig& c, Text t) { c.watchdog = parse_duration(t); }},
     Key{"run.header", "short|full", "short",
-        "what a run says first: at most 30 lines, or all; run.dir/header.txt has all of it",
+        "lines that a run writes first: at most 30, or all; run.dir/header.txt has all of them",
         [](RunConfig& c, Text t) {
           c.full_header = choice<bool>(t, {{"short", false}, {"full", true}});
         }},
     Key{"run.progress", "auto|on|off", "auto",
-        "a line at the end of a terminal that moves with the steps; on: also where mpirun stands "
-        "between",
+        "a progress line at the end of the terminal; on: also if mpirun is in between",
         [](RunConfig& c, Text t) {
           c.wanted_progress = choice<Progress>(
               t, {{"auto", Progress::automatic}, {"on", Progress::on}, {"off", Progress::off}});
         }},
     Key{"run.trace", "off|on", "off",
-        "write run.dir/trace-RANK.json, which Perfetto shows: what each rank moved and computed "
-        "when; and foreseen-RANK.json, the same of simulated steps, where all rates are given",
+        "write run.dir/trace-RANK.json for Perfetto: each rank's transfers and computations over "
+        "time; and foreseen-RANK.json, the same for simulated steps, if all rates are given",
         [](RunConfig& c, Text t) {
           c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
@@ -56,7 +55,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.allow_foreign = truth(t); }},
 
     Key{"model.family", "llama|gpt2", required,
-        "kind of model; train.init-from or a checkpoint knows the model.* keys too",
+        "kind of model; train.init-from or a checkpoint has the model.* keys too",
         [](RunConfig& c, Text t) {
           c.model.family = choice<state::Family>(
               t, {{"llama", state::Family::llama}, {"gpt2", state::Family::gpt2}});
@@ -69,7 +68,7 @@ constexpr std::array keys{
         "attention heads; divides model.hidden unless model.head-dim is given",
         [](RunConfig& c, Text t) { c.model.heads = whole<std::int64_t>(t); }},
     Key{"model.head-dim", "N", "model.hidden / model.heads",
-        "width of a head; llama alone may have another",
+        "width of a head; only llama may have another than the default",
         [](RunConfig& c, Text t) { c.model.set_head_dim(whole<std::int64_t>(t)); },
         default_head_dim},
     Key{"model.kv-heads", "N", "model.heads", "heads of keys and values; divides model.heads",
@@ -83,7 +82,7 @@ constexpr std::array keys{
     Key{"model.vocab", "N", required, "tokens of the vocabulary; 256 for bytes",
         [](RunConfig& c, Text t) { c.model.vocab = whole<std::int64_t>(t); }},
     Key{"model.max-sequence", "N", "train.sequence",
-        "longest sequence the model is made for; gpt2: its positions",
+        "longest sequence of the model; gpt2: its positions",
         [](RunConfig& c, Text t) { c.model.max_sequence = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.train.sequence); }},
     Key{"model.tied-head", "true|false", "true for gpt2, else false",
@@ -92,26 +91,27 @@ constexpr std::array keys{
         [](RunConfig const& c) {
           return std::string{c.model.family == state::Family::gpt2 ? "true" : "false"};
         }},
-    Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as Qwen2 has",
+    Key{"model.qkv-bias", "true|false", "false", "llama with biases on q, k and v, as in Qwen2",
         [](RunConfig& c, Text t) { c.model.qkv_bias = truth(t); }},
     Key{"model.qk-norm", "none|head|all", "none",
-        "RMSNorm of queries and keys before they turn: of each head as Qwen3 has it, or of all "
-        "heads together as OLMo 2",
+        "RMSNorm of queries and keys before RoPE: for each head, as in Qwen3, or for all heads "
+        "together, as in OLMo 2",
         [](RunConfig& c, Text t) {
           using state::QkNorm;
           c.model.qk_norm = choice<QkNorm>(
               t, {{"none", QkNorm::none}, {"head", QkNorm::head}, {"all", QkNorm::all}});
         }},
     Key{"model.norms-after", "true|false", "false",
-        "norms of what attention and the MLP add, as OLMo 2 has them, not of what they take",
+        "norms are of the additions of attention and the MLP, as in OLMo 2, not of their inputs",
         [](RunConfig& c, Text t) { c.model.norms_after = truth(t); }},
     Key{"model.window", "N", "0",
-        "keys that a query sees, its own the last, as in Mistral; 0: all before it",
+        "keys that a query sees, the last of which is its own, as in Mistral; 0: its own and all "
+        "before",
         [](RunConfig& c, Text t) { c.model.window = whole<std::int64_t>(t); }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
     Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
-        "stretches wavelengths: all of them, long ones as Llama 3.1 does, or as YaRN does",
+        "stretches wavelengths: all of them, long ones as in Llama 3.1, or as in YaRN",
         [](RunConfig& c, Text t) {
           using state::RopeScaling;
           c.model.rope_scaling = choice<RopeScaling>(t, {{"none", RopeScaling::none},
@@ -119,7 +119,7 @@ constexpr std::array keys{
                                                          {"llama3", RopeScaling::llama3},
                                                          {"yarn", RopeScaling::yarn}});
         }},
-    Key{"model.rope-factor", "X", "8", "by how much",
+    Key{"model.rope-factor", "X", "8", "factor by which wavelengths are stretched",
         [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
     Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor; yarn: beta_slow",
         [](RunConfig& c, Text t) { c.model.rope_low_frequency = real(t); }},
@@ -139,9 +139,11 @@ constexpr std::array keys{
     Key{"model.norm-eps", "X", "1e-5", "added to the mean square or variance in norms",
         [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
 
-    Key{"data.train", "PATH[:WEIGHT],...", required, "what to train on; files with their shares",
+    Key{"data.train", "PATH[:WEIGHT],...", required,
+        "files of tokens to train on, with their weights",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
-    Key{"data.valid", "PATH,...", "", "what to validate on, file after file; none if empty",
+    Key{"data.valid", "PATH,...", "",
+        "files of tokens to validate on, one after the other; empty: no validation",
         set_validation_files},
     Key{"data.format", "NAME", "auto",
         "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
@@ -154,11 +156,9 @@ constexpr std::array keys{
                                              {"nanogpt", Format::nanogpt}});
         }},
     Key{"data.cross-documents", "true|false|whole", "true",
-        "true: a sequence may hold the end of one document and the beginning of the next; false: "
-        "it "
-        "holds tokens of one document; whole: it holds whole documents, as many as fit, and what "
-        "is "
-        "longer is cut",
+        "true: a sequence may have the end of one document and the beginning of the next; false: "
+        "it has tokens of one document; whole: it has whole documents, as many as fit, and longer "
+        "ones are cut",
         [](RunConfig& c, Text t) {
           using data::WindowRule;
           c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
@@ -166,11 +166,12 @@ constexpr std::array keys{
                                                {"whole", WindowRule::whole}});
         }},
     Key{"data.mask", "on|off", "on",
-        "a PREFIX.mask beside a file of tokens says which of them count in the loss; off: all do",
+        "a PREFIX.mask beside a file of tokens says which tokens count in the loss; off: all do",
         [](RunConfig& c, Text t) {
           c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
-    Key{"data.separator", "N", "", "token that ends a document, for formats that do not say",
+    Key{"data.separator", "N", "",
+        "token that ends a document, for formats that do not store where documents end",
         [](RunConfig& c, Text t) {
           c.data.separator.reset();
           if (!t.empty()) {
@@ -188,7 +189,7 @@ constexpr std::array keys{
         "sequences per step over all ranks; a multiple of train.micro-batch",
         [](RunConfig& c, Text t) { c.train.global_batch = whole<std::int64_t>(t); },
         [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
-    Key{"train.seed", "N", "0", "of the first weights and the order of the data",
+    Key{"train.seed", "N", "0", "seed of the first weights and of the order of the data",
         [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
     Key{"train.init-from", "PATH", "",
         "first weights: a Hugging Face directory or a checkpoint; empty: random",
@@ -197,21 +198,21 @@ constexpr std::array keys{
         "save and end with 75 within this time (90s, 30min, HH:MM:SS); 0: no limit",
         [](RunConfig& c, Text t) { c.train.max_time = parse_duration(t); }},
     Key{"train.time-margin", "TIME", "60s",
-        "in a Slurm job: be done so long before its time limit; the end is known by itself",
+        "in a Slurm job: time between the end of the last save and the job's time limit, which "
+        "Offstage finds out",
         [](RunConfig& c, Text t) { c.train.time_margin = parse_duration(t); }},
     Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
         [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
     Key{"train.activations", "auto|keep|recompute|host|X|storage|storage:X", "auto",
-        "of blocks until backward: kept on the device, computed again of the blocks' inputs, in "
-        "host memory, "
-        "or what has no room there on storage; X: a share of 0 to 1, the rest computed again; "
-        "auto: what fits "
-        "and takes least time",
+        "place of blocks' activations until backward: kept on the device, computed again from the "
+        "blocks' inputs, in host memory, or in host memory and for the rest on storage; X: the "
+        "part that leaves, 0 to 1, while the rest is computed again; auto: the quickest choice "
+        "that fits",
         [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
     Key{"train.schedule", "horizontal|vertical|auto", "horizontal",
-        "vertical: all micro-batches of a rank pass a layer before the next layer comes, so that "
+        "vertical: all micro-batches of a rank pass a layer before the next layer, so that "
         "parameters are brought twice a step; blocks' inputs wait, the rest is computed again; "
-        "auto: where parameters live elsewhere and fewer bytes move so",
+        "auto: vertical if parameters live elsewhere and it moves fewer bytes",
         [](RunConfig& c, Text t) {
           c.train.schedule = choice<LayerSchedule>(t, {{"horizontal", LayerSchedule::horizontal},
                                                        {"vertical", LayerSchedule::vertical},
@@ -220,7 +221,7 @@ constexpr std::array keys{
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
     Key{"train.valid-batches", "N", "0",
-        "micro-batches per validation, from the first file on; 0: all there are",
+        "micro-batches per validation, from the first file on; 0: all",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
     Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
         [](RunConfig& c, Text t) {
@@ -239,26 +240,27 @@ constexpr std::array keys{
         "adamw, adam (L2), adagrad, rmsprop, sgd or lion; another one needs a fresh start",
         set_optimizer_kind},
     Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
-        "how momentum and variance are kept; smaller ones are rounded stochastically",
+        "type of momentum and variance; smaller types are rounded stochastically",
         [](RunConfig& c, Text t) {
           using kernels::Moments;
           c.optimizer.moments = choice<Moments>(
               t, {{"fp32", Moments::fp32}, {"bf16", Moments::bf16}, {"8bit", Moments::int8}});
         }},
-    Key{"optimizer.momentum", "X", "0", "of rmsprop and sgd; 0: none, and none is kept",
+    Key{"optimizer.momentum", "X", "0",
+        "momentum of rmsprop and sgd; 0: none, and the state has no plane for it",
         [](RunConfig& c, Text t) { c.optimizer.momentum = real(t); }},
-    Key{"optimizer.beta1", "X", "0.9", "decay of the momentum; of adamw, adam and lion",
+    Key{"optimizer.beta1", "X", "0.9", "decay of the momentum in adamw, adam and lion",
         [](RunConfig& c, Text t) { c.optimizer.beta1 = real(t); }},
     Key{"optimizer.beta2", "X", "0.95",
-        "decay of the variance; of adamw, adam and rmsprop; lion: of the momentum",
+        "decay of the variance in adamw, adam and rmsprop; lion: decay of the momentum",
         [](RunConfig& c, Text t) { c.optimizer.beta2 = real(t); }},
     Key{"optimizer.eps", "X", "1e-8",
-        "added to the root of the variance; of adamw, adam, adagrad and rmsprop",
+        "added to the root of the variance in adamw, adam, adagrad and rmsprop",
         [](RunConfig& c, Text t) { c.optimizer.eps = real(t); }},
     Key{"optimizer.weight-decay", "X", "0.1",
-        "decoupled, of adamw and lion, else part of the gradient; none on norms and biases",
+        "decoupled in adamw and lion, part of the gradient in others; norms and biases have none",
         [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
-    Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: none",
+    Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: no limit",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
     Key{"optimizer.schedule", "NAME", "cosine",
         "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
@@ -272,15 +274,16 @@ constexpr std::array keys{
         }},
     Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises from 0",
         [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
-    Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (not of constant)",
+    Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (constant has none)",
         [](RunConfig& c, Text t) { c.optimizer.min_lr = real(t); }},
     Key{"optimizer.decay-fraction", "X", "0.2",
-        "share of the steps in which wsd and cooldown fall, at the end",
+        "part of the steps, at the end, in which the rate of wsd and cooldown falls",
         [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
     Key{"optimizer.decay-steps", "N", "0", "the same in steps; 0: by optimizer.decay-fraction",
         [](RunConfig& c, Text t) { c.optimizer.decay_steps = whole<std::int64_t>(t); }},
 
-    Key{"numerics.dtype", "bf16|fp16|fp32", "bf16", "of working copy, activations and gradients",
+    Key{"numerics.dtype", "bf16|fp16|fp32", "bf16",
+        "type of working copy, activations and gradients",
         [](RunConfig& c, Text t) {
           c.numerics.dtype = choice<DType>(
               t, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
@@ -292,52 +295,52 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.numerics.loss_scale.window = whole<std::int64_t>(t); }},
     Key{"numerics.loss-scale", "dynamic|X", "dynamic",
         "fp16: halved when gradients overflow, or fixed to a power of two", set_loss_scale},
-    Key{"numerics.accumulate", "fp32|16bit", "fp32", "to what the sum over micro-batches rounds",
+    Key{"numerics.accumulate", "fp32|16bit", "fp32",
+        "type to which sums over micro-batches are rounded",
         [](RunConfig& c, Text t) {
           c.numerics.accumulate_fp32 = choice<bool>(t, {{"fp32", true}, {"16bit", false}});
         }},
     Key{"numerics.sum-block", "N", "1",
-        "gradients of N consecutive micro-batches are summed first, and then those sums; part of "
-        "the bits, which no number of ranks changes then either; 1: one after the other",
+        "gradients of N consecutive micro-batches are summed first, and then those sums; the bits "
+        "depend on N, and not on the number of ranks; 1: gradients are added one after the other",
         [](RunConfig& c, Text t) { c.numerics.sum_block = whole<std::int64_t>(t); }},
 
     Key{"device.kind", "auto|cuda|host", "auto",
-        "a GPU, or host memory and cores in its place; auto: GPUs where each rank has one",
+        "a GPU, or host memory and cores in its place; auto: GPUs if each rank has one",
         [](RunConfig& c, Text t) {
           c.device.kind = choice<DeviceKind>(t, {{"auto", DeviceKind::automatic},
                                                  {"cuda", DeviceKind::cuda},
                                                  {"host", DeviceKind::host}});
         }},
-    Key{"device.memory", "SIZE", "0", "limit of the device's memory, NCCL's buffers in it; 0: none",
+    Key{"device.memory", "SIZE", "0",
+        "limit of the device's memory, with NCCL's buffers; 0: no limit",
         [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
     Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
         [](RunConfig& c, Text t) {
           c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
         }},
     Key{"device.attention", "auto|cudnn|own", "auto",
-        "who computes attention of 16-bit types on a GPU; auto: cuDNN where its library is found, "
-        "has the shape and "
-        "repeats its bits, else the own kernels",
+        "library that computes attention of 16-bit types on a GPU; auto: cuDNN if it is found, has "
+        "the shape and repeats its bits, else Offstage's own kernels",
         [](RunConfig& c, Text t) {
           c.device.attention = choice<Attention>(t, {{"auto", Attention::automatic},
                                                      {"cudnn", Attention::cudnn},
                                                      {"own", Attention::own}});
         }},
     Key{"device.check", "off|launches", "off",
-        "launches: each work of a GPU is waited for, so that an error names the kernel; slow",
+        "launches: wait for each kernel of a GPU, so that an error names it; slow",
         [](RunConfig& c, Text t) {
           c.device.check = choice<device::Check>(
               t, {{"off", device::Check::off}, {"launches", device::Check::launches}});
         }},
     Key{"device.emulate", "NAME=RATE,...", "",
-        "host: be as slow as "
-        "h2d=25GB/s,d2h=25GB/s,compute=400T,update=10G,host-update=1G,host-sum=90GB/s, any of "
-        "them",
+        "host: emulate a device with rates such as "
+        "h2d=25GB/s,d2h=25GB/s,compute=400T,update=10G,host-update=1G,host-sum=90GB/s, any of them",
         [](RunConfig& c, Text t) { c.device.emulation = device::parse_emulation(t); }},
 
     Key{"comm.backend", "auto|mpi|nccl", "auto",
-        "by what ranks pass layers to each other; auto: NCCL where each has a GPU of its own "
-        "with room for it, else MPI",
+        "library by which ranks pass layers; auto: NCCL if each rank has a GPU of its own with "
+        "room for it, else MPI",
         [](RunConfig& c, Text t) {
           c.comm_backend = choice<CommBackend>(t, {{"auto", CommBackend::automatic},
                                                    {"mpi", CommBackend::mpi},
@@ -345,24 +348,22 @@ constexpr std::array keys{
         }},
 
     Key{"parameters.home", "device|host|storage|node|auto", "device",
-        "where the 16-bit working copy lives; not on the device: it comes there layer by layer, "
-        "ahead of use; node: in host memory that a node's ranks share, so that parameters reach a "
-        "node once "
-        "in a step; auto: device, host or storage, as plan.choose=on decides",
+        "place of the 16-bit working copy; if it is not on the device, layers are brought there "
+        "ahead of use; node: host memory that a node's ranks share, so that parameters reach a "
+        "node once in a step; auto: device, host or storage, decided by plan.choose=on",
         set_parameter_home},
     Key{"parameters.sharding", "auto|zero3|zero2|zero1", "zero3",
-        "how long a layer that ranks have gathered stays whole on the device; zero3: for one use; "
-        "zero2: for a step, so that it is gathered once; zero1: likewise, and gradients stay whole "
-        "there until a block of numerics.sum-block is summed, which it needs; auto: zero1 or zero2 "
-        "where the device has room, or as plan.choose=on decides",
+        "time for which a layer that ranks have gathered stays whole on the device; zero3: one "
+        "use; zero2: a step, so that it is gathered once; zero1: a step, and gradients stay whole "
+        "until a block of numerics.sum-block is summed, which zero1 needs; auto: zero1 or zero2 if "
+        "the device has room, or decided by plan.choose=on",
         set_parameter_sharding},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
         "directory for the optimizer state, once for each storage path; empty: host memory",
         add_path, nullptr, true},
     Key{"tiers.exclusive", "auto|true|false", "auto",
-        "one process of a node at a time uses a storage path; auto: where several do not move "
-        "more, "
+        "one process of a node at a time uses a storage path; auto: unless several move more, "
         "which a short trial at the start finds out",
         [](RunConfig& c, Text t) {
           c.storage.exclusive = choice<Exclusive>(
@@ -370,15 +371,13 @@ constexpr std::array keys{
               {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
         }},
     Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
-        "share of each storage path: auto (all end together), paper (by min(read, write)), first "
-        "(that alone), or weights",
+        "part of the extents on each storage path: auto (all paths end together), paper (by "
+        "min(read, write)), first (the first path alone), or weights",
         [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
     Key{"tiers.split-parameters", "auto|on|off", "auto",
-        "the state keeps the half of a parameter that the bf16 working copy lacks: 2 bytes less "
-        "each; auto: "
-        "state on storage, update.overlap=off, no checkpoint.rate nor checkpoint.local, and the "
-        "copy where updates can "
-        "read it",
+        "the state keeps the half of a parameter that the bf16 working copy lacks, 2 bytes less "
+        "each; auto: with state on storage, update.overlap=off, no checkpoint.rate or "
+        "checkpoint.local, and a copy that updates can read in place",
         [](RunConfig& c, Text t) {
           c.storage.split_parameters =
               choice<SplitParameters>(t, {{"auto", SplitParameters::automatic},
@@ -386,17 +385,19 @@ constexpr std::array keys{
                                           {"off", SplitParameters::off}});
         }},
     Key{"tiers.verify", "always|sample|off", "always",
-        "which reads from storage compare the checksum; sample: one in 16",
+        "reads from storage whose checksum is compared; sample: one in 16",
         [](RunConfig& c, Text t) {
           using tiers::Verify;
           c.storage.verify = choice<Verify>(
               t, {{"always", Verify::always}, {"sample", Verify::sample}, {"off", Verify::off}});
         }},
     Key{"tiers.cache", "auto|SIZE", "auto",
-        "most of the state per node that stays in host memory; auto: what tiers.host-memory leaves",
+        "most of the state per node that stays in host memory; auto: as much as tiers.host-memory "
+        "allows",
         [](RunConfig& c, Text t) { c.storage.most_cache = t == "auto" ? -1 : parse_bytes(t); }},
     Key{"tiers.evict", "farthest|oldest", "farthest",
-        "what leaves host memory first: what this step needs no more, or what was used longest ago",
+        "state that leaves host memory first: that which this step needs no more, or the least "
+        "recently used",
         [](RunConfig& c, Text t) {
           using plan::Evict;
           c.storage.evict =
@@ -411,44 +412,45 @@ constexpr std::array keys{
     Key{"update.subgroup-size", "N", "100M", "parameters updated as one piece",
         [](RunConfig& c, Text t) { c.subgroup_size = parse_count(t); }},
     Key{"update.order", "alternate|ascending", "alternate",
-        "of subgroups: every second step backwards, so that what is still in memory comes first, "
-        "or not",
+        "order of subgroups: alternate turns round in every second step, so that subgroups still "
+        "in memory come first",
         [](RunConfig& c, Text t) {
           using plan::UpdateOrder;
           c.storage.order = choice<UpdateOrder>(
               t, {{"alternate", UpdateOrder::alternate}, {"ascending", UpdateOrder::ascending}});
         }},
     Key{"update.gradients", "delayed|flush-fp32", "delayed",
-        "converted to FP32 in the update, or before it and through storage, as ZeRO-Infinity does; "
-        "without tiers.path they stay in memory",
+        "delayed: gradients are converted to FP32 in the update; flush-fp32: before it, and "
+        "through storage, as in ZeRO-Infinity; without tiers.path they stay in memory",
         [](RunConfig& c, Text t) {
           c.storage.flush_fp32 = choice<bool>(t, {{"delayed", false}, {"flush-fp32", true}});
         }},
 
     Key{"update.overlap", "auto|on|off", "auto",
-        "the update begins under backward, before the norm is known, and is redone if that clips; "
-        "auto: where state is on storage, as long as it gains",
+        "the update begins under backward, before the norm is known, and is made again if the "
+        "gradient is clipped; auto: if state is on storage, as long as it gains",
         [](RunConfig& c, Text t) {
           c.overlap = choice<Overlap>(
               t, {{"auto", Overlap::automatic}, {"on", Overlap::on}, {"off", Overlap::off}});
         }},
 
     Key{"update.device-share", "auto|X", "auto",
-        "of what is not resident, updated on the device: 0 to 1, or auto: what takes least time",
+        "part of the elements that are not resident which the device updates: 0 to 1; auto: the "
+        "quickest",
         set_device_share},
     Key{"update.device-resident", "X|auto", "0",
-        "share of the state that lives on the device: 0 to 1; auto: as plan.choose=on decides",
+        "part of the state that lives on the device: 0 to 1; auto: decided by plan.choose=on",
         set_device_resident},
     Key{"update.device-chunk", "N", "4M",
-        "parameters that go to the device and back at a time; rounded down to whole 4096",
+        "parameters that go to the device and back at a time; rounded down to a multiple of 4096",
         set_device_chunk},
     Key{"update.device-gradients", "auto|SIZE", "auto",
-        "device memory per rank for gradients that are summed there, and wait there for the "
-        "device's update; auto: what is left",
+        "device memory per rank for gradients that are summed there, or wait there for the "
+        "device's update; auto: the rest of the memory",
         set_device_gradients},
     Key{"update.transfers", "overlap|blocking", "overlap",
-        "copies beside everything else, or one after the other with the CPU's work, as ZeRO-3 has "
-        "them",
+        "overlap: copies go on beside everything else; blocking: copies and the CPU's work take "
+        "turns, as in ZeRO-3",
         [](RunConfig& c, Text t) {
           using plan::Transfers;
           c.share.transfers = choice<Transfers>(
@@ -456,16 +458,15 @@ constexpr std::array keys{
         }},
 
     Key{"plan.choose", "off|on", "off",
-        "on: what is auto of parameters.home, -sharding, train.schedule, train.activations, "
-        "tiers.cache and "
-        "update.overlap, -device-share and -device-resident is decided together, for the quickest "
-        "step by the rates of the machine",
+        "on: those of parameters.home, -sharding, train.schedule, train.activations, tiers.cache "
+        "and update.overlap, -device-share and -device-resident that are auto are decided "
+        "together, for the quickest step by the rates of the machine",
         [](RunConfig& c, Text t) {
           c.plan.choose = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
     Key{"plan.clip-rate", "X", "0",
-        "predictions: how many of all steps are clipped, 0 to 1; updates under backward are then "
-        "done again",
+        "for predictions: part of all steps that are clipped, 0 to 1; their updates under backward "
+        "are made again",
         [](RunConfig& c, Text t) { c.plan.clip_rate = real(t); }},
 
     Key{"platform.cpu-update", "N", "0",
@@ -478,49 +479,54 @@ constexpr std::array keys{
     Key{"platform.block-forward", "N", "0",
         "FLOP/s of a transformer block's forward on a rank's device, as 100T",
         [](RunConfig& c, Text t) { c.platform_passes.block_forward = flops_rate(t); }},
-    Key{"platform.block-backward", "N", "0", "likewise of its backward",
+    Key{"platform.block-backward", "N", "0",
+        "FLOP/s of a transformer block's backward on a rank's device",
         [](RunConfig& c, Text t) { c.platform_passes.block_backward = flops_rate(t); }},
     Key{"platform.host-sum", "RATE", "0",
-        "read and written by a rank's cores where they add gradients",
+        "bytes per second that a rank's cores read and write to add gradients",
         [](RunConfig& c, Text t) { c.platform_passes.host_sum = bytes_rate(t); }},
     Key{"platform.rank-link", "RATE", "0",
-        "that comes to a rank from the others where layers are gathered",
+        "bytes per second that come to a rank from the others when layers are gathered",
         [](RunConfig& c, Text t) { c.platform_passes.rank_link = bytes_rate(t); }},
     Key{"platform.host-to-device", "RATE", "0",
-        "of a rank's link, as in 25GB/s, from pinned memory",
+        "rate of a rank's link from pinned memory to the device, as in 25GB/s",
         [](RunConfig& c, Text t) { c.platform.host_to_device = bytes_rate(t); }},
-    Key{"platform.device-to-host", "RATE", "0", "likewise, the other way",
+    Key{"platform.device-to-host", "RATE", "0",
+        "rate of a rank's link from the device to pinned memory",
         [](RunConfig& c, Text t) { c.platform.device_to_host = bytes_rate(t); }},
-    Key{"platform.host-to-device-both", "RATE", "0", "while the other direction runs too",
+    Key{"platform.host-to-device-both", "RATE", "0",
+        "rate to the device while the other direction runs too",
         [](RunConfig& c, Text t) { c.platform.host_to_device_both = bytes_rate(t); }},
-    Key{"platform.device-to-host-both", "RATE", "0", "likewise, the other way",
+    Key{"platform.device-to-host-both", "RATE", "0",
+        "rate from the device while the other direction runs too",
         [](RunConfig& c, Text t) { c.platform.device_to_host_both = bytes_rate(t); }},
-    Key{"platform.host-memory", "RATE", "0", "read and written by a rank's cores together",
+    Key{"platform.host-memory", "RATE", "0",
+        "bytes per second that a rank's cores read and write together",
         [](RunConfig& c, Text t) { c.platform.host_memory = bytes_rate(t); }},
     Key{"platform.conversion", "N", "0",
-        "parameters per second from FP32 to 16 bit on a rank's cores",
+        "parameters per second that a rank's cores convert from FP32 to 16 bit",
         [](RunConfig& c, Text t) { c.platform.conversion = count_rate(t); }},
-    Key{"platform.measured", "TEXT", "", "when and where, as offstage probe writes it",
+    Key{"platform.measured", "TEXT", "",
+        "time and place of the measurement, as offstage probe writes it",
         [](RunConfig& c, Text t) { c.platform_measured = t; }},
 
     Key{"checkpoint.dir", "PATH", "run.dir/checkpoints", "directory for checkpoints; created",
         [](RunConfig& c, Text t) { c.checkpoint.dir = t; },
         [](RunConfig const& c) { return c.run_dir + "/checkpoints"; }},
     Key{"checkpoint.every", "auto|N|TIME", "auto",
-        "50 (steps), 30min, 0 (at the end alone), or auto: what loses least time, given what a "
-        "save "
-        "costs and checkpoint.mtbf",
+        "50 (steps), 30min, 0 (at the end alone), or auto: the interval that loses least time, by "
+        "the cost of a save and checkpoint.mtbf",
         set_checkpoint_every},
     Key{"checkpoint.mtbf", "TIME", "24h",
         "auto: mean time until a node failure or preemption ends the whole job without a warning",
         [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
     Key{"checkpoint.local", "PATH", "",
-        "directory on storage of each node for checkpoints of level 1, of which a restart on these "
-        "nodes takes the newest: by reference where it is on the file system of a tiers.path; "
-        "empty: none",
+        "directory on storage of each node for checkpoints of level 1; a restart on these nodes "
+        "takes the newest; extents are kept by reference if the directory is on the file system of "
+        "a tiers.path; empty: no level 1",
         [](RunConfig& c, Text t) { c.checkpoint.local = t; }},
     Key{"checkpoint.local-every", "auto|N|TIME", "auto",
-        "as checkpoint.every, of level 1: auto by what such a save costs and checkpoint.mtbf",
+        "as checkpoint.every, for level 1; auto: by the cost of such a save and checkpoint.mtbf",
         set_local_every},
     Key{"checkpoint.partner", "off|copy", "off",
         "level 3: each node's checkpoint of level 1 is copied to the next node's checkpoint.local, "
@@ -530,8 +536,9 @@ constexpr std::array keys{
           c.checkpoint.partner = choice<bool>(t, {{"off", false}, {"copy", true}});
         }},
     Key{"checkpoint.node-mtbf", "TIME", "4320h",
-        "auto, with checkpoint.local: mean time until one node is lost with its storage, for which "
-        "checkpoint.dir is saved then, or with checkpoint.partner for two in one day",
+        "auto, with checkpoint.local: mean time until one node is lost with its storage; "
+        "checkpoint.dir is then saved for such a loss, or with checkpoint.partner for the loss of "
+        "two nodes in one day",
         [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
@@ -558,9 +565,9 @@ constexpr std::array keys{
               choice<CheckpointFiles>(t, {{"auto", automatic}, {"rank", rank}, {"node", node}});
         }},
     Key{"checkpoint.rate", "RATE|N%", "0",
-        "bytes per second of a node, or a share of what it writes to checkpoint.dir and reads from "
-        "each path, at which state on storage is saved, beside later steps too; takes slots for "
-        "that state once more; 0: within one step",
+        "bytes per second of a node at which state on storage is saved beside later steps, or a "
+        "percentage of the rates at which it writes to checkpoint.dir and reads from each path; "
+        "takes slots for that state once more; 0: within one step",
         set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "auto: the newest complete one, or a fresh start",

@@ -10,7 +10,7 @@
 namespace offstage::config {
 namespace {
 
-/// Below it is a slip.
+/// A rate below this is a slip.
 constexpr double least_rate = 1e3;
 
 double rate_in_range(std::string const& text, double rate, int most_exponent = 15) {
@@ -26,10 +26,10 @@ std::string without_per_second(std::string const& text) {
   return text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
 }
 
-/// The whole number of "10k", "1.5M"; nullopt: it is none.
+/// The whole number of "10k" or "1.5M"; nullopt if the text is none.
 std::optional<std::int64_t> with_unit(std::string const& text) {
   constexpr std::string_view units = "kMGT";
-  constexpr double most = 1e15;  // beyond it whole's own limit speaks
+  constexpr double most = 1e15;  // beyond it whole()'s own limit is the error
   auto const unit = text.back() == 'K' ? 0 : units.find(text.back());
   auto const* const end = text.data() + text.size() - 1;
   double mantissa{};

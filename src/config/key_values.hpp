@@ -13,15 +13,16 @@
 
 namespace offstage::config {
 
-// Readers of a key's value. Errors: UsageError without the key's name: what was read and what would be
-// right.
+// Readers of a key's value. Errors: UsageError without the key's name. It has the text and what
+// would be right.
 
-/// Up to 10^12, std::int32_t and int up to 10^6, and as far below 0: far beyond any use, and far enough
-/// below the types' ends that sums and small products hold.
+/// A whole number between -10^12 and 10^12, for std::int32_t and int between -10^6 and 10^6. The
+/// limits are far beyond any use, and so far from the types' ends that sums and small products do
+/// not overflow.
 template <class T>
 [[nodiscard]] T whole(std::string const& text);
 
-/// 0 to 2^64 - 1.
+/// A number from 0 to 2^64 - 1.
 [[nodiscard]] std::uint64_t seed(std::string const& text);
 
 /// A finite number.
@@ -29,11 +30,11 @@ template <class T>
 
 [[nodiscard]] bool truth(std::string const& text);
 
-/// `25GB/s`, with or without `/s`: bytes per second from 10^3 to 10^15, or 0.
+/// Bytes per second from 10^3 to 10^15, or 0: `25GB/s`, with or without `/s`.
 [[nodiscard]] double bytes_rate(std::string const& text);
-/// `1.9G`, with or without `/s`: parameters per second, likewise.
+/// Parameters per second from 10^3 to 10^15, or 0: `1.9G`, with or without `/s`.
 [[nodiscard]] double count_rate(std::string const& text);
-/// `400T`, with or without `/s`: floating-point operations per second from 10^3 to 10^18, or 0.
+/// Floating-point operations per second from 10^3 to 10^18, or 0: `400T`, with or without `/s`.
 [[nodiscard]] double flops_rate(std::string const& text);
 
 /// The value of one of several words.

@@ -6,7 +6,7 @@
 
 namespace offstage::config {
 
-/// A value of optimizer.kind, and which keys of optimizer.* are its own beside those that all have.
+/// A value of optimizer.kind, and the keys of optimizer.* that it has beside those of all kinds.
 struct OptimizerKind {
   kernels::Optimizer optimizer{};
   bool beta1{}, beta2{}, momentum{}, eps{};

@@ -17,7 +17,7 @@
 namespace offstage::config {
 namespace {
 
-/// A smaller one is zero in FP32, and 0 / 0 where there was no gradient yet.
+/// A smaller epsilon is zero in FP32, and gives 0 / 0 where there was no gradient yet.
 constexpr double least_epsilon = 1e-37;
 
 template <class T>
@@ -65,7 +65,7 @@ void validate_steps(TrainConfig const& train) {
   require_at_least<std::int64_t>("train.log-every", train.log_every, 1);
 }
 
-/// Keys that go by validations need some.
+/// Checks that there are validations if keys depend on them.
 void validate_validations(RunConfig const& config) {
   auto const need = [](bool asked, bool given, char const* key, char const* what) {
     if (asked && !given) {
@@ -87,12 +87,12 @@ void require_beta(std::string_view key, double value) {
   }
 }
 
-/// Whoever sets a key that does nothing believes in another run than he gets.
+/// Checks that no key was set that has no effect. A user who sets one expects another run.
 void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& settings) {
   for (std::string_view const key : unused_keys(optimizer)) {
     auto const set = std::ranges::find(settings, key, &Setting::key);
     if (set != settings.end() && !set->is_default()) {
-      throw UsageError{fmt::format("{}={} does nothing with optimizer.kind={}; leave it out", key,
+      throw UsageError{fmt::format("{}={} has no effect with optimizer.kind={}; leave it out", key,
                                    set->value, kernels::name_of(optimizer.kind))};
     }
   }
@@ -151,7 +151,7 @@ void validate_places(RunConfig const& config) {
   require_at_least<Bytes>("tiers.host-memory", config.host_memory, 0);
   require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
-                   "; the one before is the way back if the newest is damaged");
+                   "; the second one is needed if the newest is damaged");
   require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
   require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
                                  "; 0 keeps none for good");
@@ -162,7 +162,7 @@ void validate_places(RunConfig const& config) {
         "checkpoint.partner=copy: there is nothing to copy without checkpoint.local; name a "
         "directory on storage of each node there, or leave checkpoint.partner out"};
   }
-  // Both hold a lock of their own.
+  // Both directories have a lock file of their own.
   if (plain(config.checkpoint.dir) == plain(config.run_dir)) {
     throw UsageError{fmt::format("checkpoint.dir={} is run.dir; use for example {}",
                                  config.checkpoint.dir,
@@ -247,7 +247,7 @@ void validate_sums(RunConfig const& config) {
                 block, all - 1, all)};
 }
 
-/// Refuses values that the plan alone can decide, where it does not.
+/// Refuses values that only the plan can settle, if there is no plan.
 void validate_plan(RunConfig const& config) {
   auto const refuse = [&](std::string_view key, std::string_view instead) {
     throw UsageError{

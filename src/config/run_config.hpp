@@ -30,8 +30,8 @@ namespace offstage::config {
 enum class Schedule { constant, linear, cosine, wsd, cooldown };
 [[nodiscard]] char const* name_of(Schedule schedule);
 
-/// A key with the value in force and where it came from: "default", "--train.steps=50", "a.cfg:12". A
-/// key that may be repeated (tiers.path) has one for each time.
+/// A key with the value in force and its origin: "default", "--train.steps=50", "a.cfg:12". A
+/// repeatable key (tiers.path) has one Setting for each value.
 struct Setting {
   std::string key;
   std::string value;
@@ -41,9 +41,9 @@ struct Setting {
   [[nodiscard]] bool is_default() const { return origin == "default"; }
 };
 
-/// The end of the origin of a value that was given and is the default.
+/// End of the origin of a value that was given and is the default.
 constexpr char const* as_default_mark = " (default)";
-/// Whether the value is the default, given or not.
+/// Returns whether the value is the default, given or not.
 [[nodiscard]] bool is_usual(Setting const& setting);
 
 struct DataConfig {
@@ -66,16 +66,15 @@ struct TrainConfig {
   std::int64_t global_batch{};  ///< sequences per step, a multiple of micro_batch
   std::uint64_t seed{};
   std::string init_from;  ///< first weights: a Hugging Face directory or a checkpoint; empty: seed
-  Seconds max_time{};     ///< 0: none
-  Seconds time_margin{};  ///< between the end of the last save and that of the job
+  Seconds max_time{};     ///< 0: no limit
+  Seconds time_margin{};  ///< time between the end of the last save and that of the job
   std::int64_t max_bad_steps{};
   activations::Policy activations;
   LayerSchedule schedule = LayerSchedule::horizontal;
-  /// Micro-batches of a rank in a step that pass the layers together; 0: none do. Nobody gives it:
-  /// a run settles it by `schedule` before it takes memory, and a forecast does
-  /// (schedule_choice.hpp).
+  /// Micro-batches of a rank in a step that pass the layers together; 0: none do. It is no key: a
+  /// run, and a forecast, settles it by `schedule` before it takes memory (schedule_choice.hpp).
   int together{};
-  std::int64_t valid_every{};    ///< steps; 0: at the end alone
+  std::int64_t valid_every{};    ///< steps between validations; 0: at the end alone
   std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
   bool valid_first{};            ///< train.valid-first: before the first step, too
   std::int64_t patience{};   ///< train.patience: validations that may be no better; 0: any number
@@ -85,7 +84,7 @@ struct TrainConfig {
 struct OptimizerConfig {
   kernels::Optimizer kind = kernels::Optimizer::adamw;
   kernels::Moments moments = kernels::Moments::fp32;
-  double momentum{};  ///< of rmsprop and sgd
+  double momentum{};  ///< momentum of rmsprop and sgd
   double lr{};
   double beta1{};
   double beta2{};
@@ -95,11 +94,11 @@ struct OptimizerConfig {
   Schedule schedule{};
   std::int64_t warmup_steps{};
   double min_lr{};
-  double decay_fraction{};     ///< wsd, cooldown: share of the steps in which the rate falls
+  double decay_fraction{};     ///< wsd, cooldown: part of the steps in which the rate falls
   std::int64_t decay_steps{};  ///< the same in steps; 0: by decay_fraction
 
-  /// The state has the lower halves of parameters alone. Nobody gives it: a run settles it by tiers.split-parameters
-  /// before it takes memory, and a forecast does (split_parameters.hpp).
+  /// The state has only the lower halves of parameters. It is no key: a run, and a forecast,
+  /// settles it by tiers.split-parameters before it takes memory (split_parameters.hpp).
   bool split_parameter{};
 
   /// The planes of the state. Errors: UsageError as kernels::state_layout.
@@ -112,10 +111,10 @@ struct OptimizerConfig {
   }
 };
 
-/// "10 bytes per parameter (adamw, moments in fp32, parameters split)"
+/// The state in words: "10 bytes per parameter (adamw, moments in fp32, parameters split)".
 [[nodiscard]] std::string describe_state(OptimizerConfig const& optimizer);
 
-/// numerics.loss-scale, -start and -window.
+/// The keys numerics.loss-scale, -start and -window.
 struct LossScaleRules {
   bool dynamic = true;
   double start = 65'536.0;      ///< a power of two, so that scaling and its inverse are exact
@@ -123,10 +122,10 @@ struct LossScaleRules {
 };
 
 struct NumericsConfig {
-  DType dtype{};  ///< of working copy, activations and gradients
+  DType dtype{};  ///< type of working copy, activations and gradients
   bool accumulate_fp32{};
   std::int64_t sum_block = 1;  ///< numerics.sum-block
-  LossScaleRules loss_scale;   ///< of fp16
+  LossScaleRules loss_scale;   ///< rules for fp16
 };
 
 enum class CheckpointFiles { automatic, rank, node };  ///< checkpoint.files
@@ -136,35 +135,37 @@ struct CheckpointConfig {
   std::int64_t every_steps{};  ///< 0: not by steps
   Seconds every_time{};        ///< 0: not by time
   bool every_auto{};           ///< checkpoint.every=auto
-  Seconds mtbf{};              ///< of the whole job, for every_auto
+  Seconds mtbf{};              ///< the whole job's, for every_auto
   int keep{};
-  bool keep_best{};           ///< checkpoint.keep-best
-  std::int64_t keep_every{};  ///< steps whose checkpoints are saved and stay; 0: none
-  std::string resume;         ///< "auto", "none" or a path
-  bool overlap = true;        ///< checkpoint.overlap: saves go on under the next step
+  bool keep_best{};  ///< checkpoint.keep-best
+  /// Checkpoints of steps that are multiples of this are saved and stay; 0: none.
+  std::int64_t keep_every{};
+  std::string resume;   ///< "auto", "none" or a path
+  bool overlap = true;  ///< checkpoint.overlap: saves go on under the next step
   double rate{};  ///< checkpoint.rate: bytes per second of a node, beside later steps too; 0: none
-  double
-      rate_share{};   ///< checkpoint.rate=20%: part of what checkpoint.dir and paths move; 0: none
+  /// checkpoint.rate=20%: part of the rates of checkpoint.dir and the paths; 0: none.
+  double rate_share{};
   std::string local;  ///< checkpoint.local: a directory on each node; empty: no level 1
   std::int64_t local_every_steps{};  ///< 0: not by steps
   Seconds local_every_time{};        ///< 0: not by time
   bool local_every_auto{};           ///< checkpoint.local-every=auto
-  Seconds node_mtbf{4320.0 * 3600};  ///< of one node, for every_auto beside level 1
+  Seconds node_mtbf{4320.0 * 3600};  ///< one node's, for every_auto beside level 1
   bool partner = false;              ///< checkpoint.partner=copy: level 3
-  std::string level_1;  ///< where level 1 of this run lies; empty: nowhere, or not known yet
-  int nodes = 1;        ///< of a run with level 1
+  /// Directory of this run's level 1; empty: there is none, or it is not known yet.
+  std::string level_1;
+  int nodes = 1;  ///< number of nodes of a run with level 1
 
   CheckpointFiles files = CheckpointFiles::automatic;
 
-  /// Whether the ranks of a node write one file.
+  /// Returns whether the ranks of a node write one file.
   [[nodiscard]] bool has_node_files(int ranks) const {
     constexpr int fewest_ranks = 256;
     return files == CheckpointFiles::node ||
            (files == CheckpointFiles::automatic && ranks >= fewest_ranks);
   }
-  /// Whether saves go on beside later steps.
+  /// Returns whether saves go on beside later steps.
   [[nodiscard]] bool is_paced() const { return rate > 0.0 || rate_share > 0.0; }
-  /// Whether a run saves before its end.
+  /// Returns whether a run saves before its end.
   [[nodiscard]] bool saves_on_the_way() const {
     return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;
   }
@@ -172,11 +173,11 @@ struct CheckpointConfig {
 
 enum class SplitParameters { automatic, on, off };  ///< tiers.split-parameters
 
-/// tiers.exclusive: whether the processes of a node take turns on a storage path. automatic: where
-/// that moves no less.
+/// tiers.exclusive: whether the processes of a node take turns on a storage path. automatic: they
+/// do on paths where turns are no slower.
 enum class Exclusive { off, on, automatic };
 
-/// How the storage paths are used: the principles of MLP-Offload, each with a key of its own.
+/// The use of the storage paths: the principles of MLP-Offload, each with a key of its own.
 struct StoragePolicy {
   Exclusive exclusive = Exclusive::automatic;              ///< tiers.exclusive
   plan::SplitPolicy split;                                 ///< tiers.split
@@ -195,49 +196,51 @@ enum class Attention { automatic, cudnn, own };  ///< device.attention
 enum class DeviceKind { automatic, host, cuda };  ///< device.kind
 
 struct DeviceConfig {
-  DeviceKind kind = DeviceKind::automatic;  ///< cuda where each rank has a GPU, else host
+  DeviceKind kind = DeviceKind::automatic;  ///< automatic: cuda if each rank has a GPU, else host
   Bytes memory{};                           ///< device.memory; 0: no limit
-  device::Emulation emulation;              ///< device.emulate, of kind host alone
+  device::Emulation emulation;              ///< device.emulate, for kind host alone
   bool share_gpu{};  ///< device.share-gpu: several ranks may compute on one GPU
-  device::Check check = device::Check::off;    ///< device.check, of kind cuda alone
-  Attention attention = Attention::automatic;  ///< device.attention, of kind cuda alone
-  /// Memory that backward of attention takes by cuDNN; 0: the own kernels compute it. Nobody gives it: a run settles it before it
-  /// takes memory, and a forecast assumes it.
+  device::Check check = device::Check::off;    ///< device.check, for kind cuda alone
+  Attention attention = Attention::automatic;  ///< device.attention, for kind cuda alone
+  /// Memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it. It is no key:
+  /// a run settles it before it takes memory, and a forecast assumes it.
   Bytes attention_workspace{};
 };
 
 enum class Overlap { automatic, on, off };  ///< update.overlap
 
-/// How CPU and device share the update: the principles of Deep Optimizer States.
+/// The division of the update between CPU and device: the principles of Deep Optimizer States.
 struct SharePolicy {
   std::optional<double> device_share;     ///< update.device-share; none: auto
-  double device_resident{};               ///< update.device-resident, share of the shard in [0, 1]
+  double device_resident{};               ///< update.device-resident, part of the shard in [0, 1]
   bool resident_is_open = false;          ///< update.device-resident=auto: left to the plan
   std::int64_t device_chunk{};            ///< update.device-chunk, parameters
   std::optional<Bytes> device_gradients;  ///< update.device-gradients, per rank; none: auto
   plan::Transfers transfers = plan::Transfers::overlap;  ///< update.transfers=overlap|blocking
 };
 
-/// plan.*: what is decided by predictions of steps.
+/// plan.*: decisions by predictions of steps.
 struct PlanConfig {
   bool choose = false;  ///< plan.choose: keys that are `auto` are decided together
-  double clip_rate{};   ///< plan.clip-rate: of steps whose norm is above optimizer.clip, in [0, 1]
+  /// plan.clip-rate: part of the steps whose norm is above optimizer.clip, in [0, 1].
+  double clip_rate{};
 };
 
-/// The rest of platform.*, as `offstage probe` wrote it: per rank, all ranks at once; 0 where not
-/// given.
+/// The rest of platform.*, as `offstage probe` wrote it: per rank, measured on all ranks at once; 0
+/// if not given.
 struct PassRates {
   double block_forward{}, block_backward{};  ///< FLOP/s of a block on the device
-  double host_sum{};   ///< bytes per second that the cores read and write where they add gradients
+  double host_sum{};   ///< bytes per second that the cores read and write to add gradients
   double rank_link{};  ///< bytes per second that come to a rank from the others
 };
 
 enum class Progress { automatic, on, off };  ///< run.progress
 
-/// Everything a training run is told; made by cli from files and options, read-only afterwards.
+/// The configuration of a training run. The room cli makes it from files and options; afterwards it
+/// is read-only.
 struct RunConfig {
   std::string run_dir;
-  int threads{};       ///< per rank; 0: this rank's share of the allowed cores
+  int threads{};       ///< per rank; 0: this rank's part of the allowed cores
   Seconds watchdog{};  ///< run.watchdog; 0: none
   state::ModelShape model;
   DataConfig data;
@@ -246,14 +249,14 @@ struct RunConfig {
   NumericsConfig numerics;
   bool full_header{};                              ///< run.header=full
   Progress wanted_progress = Progress::automatic;  ///< run.progress
-  bool progress{};       ///< settled: a line on rank 0's terminal moves with the steps
-  bool colours{};        ///< on it
-  bool trace{};          ///< run.trace
-  bool tensorboard{};    ///< run.tensorboard
-  bool allow_foreign{};  ///< run.allow-foreign
+  bool progress{};                         ///< settled: rank 0's terminal shows a progress line
+  bool colours{};                          ///< the progress line has colours
+  bool trace{};                            ///< run.trace
+  bool tensorboard{};                      ///< run.tensorboard
+  bool allow_foreign{};                    ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
-  /// Gradients have a storage path to be flushed to, and are.
+  /// Returns whether gradients are flushed to storage, which takes a path.
   [[nodiscard]] bool flushes_fp32() const { return storage.flush_fp32 && !paths.empty(); }
   bool allow_tmpfs{};            ///< tiers.allow-tmpfs
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
@@ -266,31 +269,33 @@ struct RunConfig {
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   bool home_is_open = false;  ///< parameters.home=auto: left to the plan
   parameters::Sharding sharding = parameters::Sharding::zero3;  ///< parameters.sharding
-  bool sharding_is_open = false;  ///< parameters.sharding=auto: as there is room
+  bool sharding_is_open = false;  ///< parameters.sharding=auto: it depends on the room in memory
   PlanConfig plan;
-  /// platform.*, as `offstage probe` wrote them: per rank, all ranks at once; 0 where not given.
+  /// platform.*, as `offstage probe` wrote them: per rank, measured on all ranks at once; 0 if not
+  /// given.
   plan::UpdateRates platform;
   double platform_products{};  ///< platform.products, FLOP/s; 0: not given
   PassRates platform_passes;
-  std::string platform_measured;  ///< platform.measured: when and where, in words
+  /// platform.measured: time and place of the measurement, in words.
+  std::string platform_measured;
   CheckpointConfig checkpoint;
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
-  std::string node;               ///< this rank's, as Slurm names it; empty: its host name
+  std::string node;               ///< this rank's node, as Slurm names it; empty: its host name
   std::vector<Setting> settings;  ///< all keys, sorted by key, for the header and the checkpoint
 };
 
-/// Checks what one key alone cannot show.
-/// Errors: UsageError naming the keys, their values and what would be right: divisibility
-///         of batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up
-///         within steps, one weight of tiers.split per tiers.path, no directory of them twice,
-///         parameters on storage that there is, an emulation of the host device alone, no key set that the
-///         optimizer does not use, moments to make smaller, parameters that can be split.
+/// Checks values that depend on each other.
+/// Errors: UsageError naming the keys, their values and what would be right: divisibility of
+///         batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up within
+///         steps, one weight of tiers.split per tiers.path, no directory twice among these, a path
+///         for parameters on storage, an emulation with the host device only, no key set that the
+///         optimizer does not use, moments that can be made smaller, parameters that can be split.
 void validate(RunConfig const& config);
 
-/// Keys of the optimizer that do nothing with its kind.
+/// Keys of the optimizer that have no effect with its kind.
 [[nodiscard]] std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer);
 
-/// Checks the part of it that is the device's alone: an emulation of the host device alone.
+/// Checks the keys of the device alone: an emulation is for the host device only.
 void validate(DeviceConfig const& device);
 
 }  // namespace offstage::config

@@ -10,7 +10,7 @@
 namespace offstage::config {
 namespace {
 
-/// What is in the way, and what would be right; empty: nothing.
+/// The reason against splitting, and what would be right; empty if there is none.
 std::string obstacle(RunConfig const& config) {
   if (config.numerics.dtype != DType::bf16) {
     return fmt::format(

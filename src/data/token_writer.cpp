@@ -293,7 +293,6 @@ class TokenWriter::Implementation {
     }
   }
 
-  [[nodiscard]] TokenType type() const noexcept { return type_; }
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] std::int64_t documents() const noexcept { return documents_; }
 
@@ -361,9 +360,6 @@ void TokenWriter::finish() {
 }
 void TokenWriter::keep() noexcept {
   implementation_->keep();
-}
-TokenType TokenWriter::type() const noexcept {
-  return implementation_->type();
 }
 std::int64_t TokenWriter::tokens() const noexcept {
   return implementation_->tokens();

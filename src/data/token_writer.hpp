@@ -52,7 +52,6 @@ class TokenWriter {
   /// Keeps the files from now on, when it is known elsewhere what save() or finish() made last.
   void keep() noexcept;
 
-  [[nodiscard]] TokenType type() const noexcept;
   [[nodiscard]] std::int64_t tokens() const noexcept;
   [[nodiscard]] std::int64_t documents() const noexcept;
 

@@ -69,12 +69,4 @@ std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnN
   return placements;
 }
 
-std::vector<StoragePlace> order_by_nearness(topology::Topology const& node,
-                                            std::vector<StoragePlace> places, int numa) {
-  std::ranges::stable_sort(places, {}, [&](StoragePlace const& place) {
-    return topology::distance(node, place.numa, numa);
-  });
-  return places;
-}
-
 }  // namespace offstage::launch

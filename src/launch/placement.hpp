@@ -45,14 +45,4 @@ struct PlacementRules {
                                            std::vector<RankOnNode> const& ranks,
                                            PlacementRules const& rules);
 
-/// A storage directory and the NUMA domain of its drive (topology::numa_of_path).
-struct StoragePlace {
-  std::string path;
-  int numa{-1};
-};
-/// The nearest to a rank's domain first, unknown ones last, else as given. Pure.
-[[nodiscard]] std::vector<StoragePlace> order_by_nearness(topology::Topology const& node,
-                                                          std::vector<StoragePlace> places,
-                                                          int numa);
-
 }  // namespace offstage::launch

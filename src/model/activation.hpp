@@ -10,13 +10,13 @@
 
 namespace offstage::model {
 
-/// Between the MLP's products: GELU in gpt2, SwiGLU in llama; each function enqueues one kernel on
-/// `stream`.
+/// The activation between the MLP's products: GELU in gpt2, SwiGLU in llama. Each function enqueues
+/// one kernel on `stream`.
 struct Activation {
   state::Family family;
   std::int64_t rows, width;
 
-  /// `up` (rows, Dims::up()) to `hidden` (rows, width)
+  /// Computes `hidden` (rows, width) from `up` (rows, Dims::up()).
   template <class T>
   void forward(device::Stream& stream, std::span<T const> up, std::span<T> hidden) const {
     if (family == state::Family::gpt2) {

@@ -120,7 +120,7 @@ void Block<T>::recompute_attention(AttentionTensors<T const> const& w, BlockActi
   make_attention(w, {}, a, fates);
 }
 
-// What is not to be recomputed is there.
+// Makes the parts of attention that `fates` has recomputed. The other parts are there.
 template <class T>
 void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> const& residual,
                               BlockActivations<T> const& a, BlockFates const& fates) const {
@@ -234,8 +234,8 @@ void Block<T>::backward_input(std::span<T> x, NormTensors<T const> const& w,
   }
 }
 
-// dx is the gradient of the sum mid + branch, so it is also that of the branch; on leaving, that of
-// mid.
+// On entry dx is the gradient of the sum mid + branch, and so also that of the branch; on return it
+// is that of mid.
 template <class T>
 void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                             std::span<T> dx, MlpTensors<T> const& dw) const {
@@ -248,7 +248,7 @@ void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> co
   backward_input(a.mid, w.norm, a.mlp_norm, dx, dw.norm);
 }
 
-// Likewise, from the gradient of mid = x + branch to that of x.
+// On entry dx is the gradient of mid = x + branch; on return it is that of x.
 template <class T>
 void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
                                   std::span<T> dx, AttentionTensors<T> const& dw) const {

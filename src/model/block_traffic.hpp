@@ -12,33 +12,36 @@
 
 namespace offstage::model {
 
-/// Takes what leaves the slabs of a ring to an ActivationStore, and back. All members enqueue on the model's stream or the
-/// store's and return; the one waits for the other, the caller for neither.
+/// Moves parts of activations from the slabs of a ring to an ActivationStore, and back. All members
+/// enqueue on the model's stream or the store's, and return. The streams wait for each other; the
+/// caller waits for neither.
 class BlockTraffic {
  public:
   using SlabParts = std::array<std::span<std::byte>, part_count>;
-  /// `slabs` as the ring counts them; `serial`: the model waits for each layer's copies. `ring` and `stream` outlive it.
+  /// `slabs` are in the ring's order. `serial`: the model waits for each layer's copies. `ring` and
+  /// `stream` must outlive this object.
   BlockTraffic(BlockRing const& ring, std::span<SlabParts const> slabs, bool serial,
                device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
 
-  /// A micro-batch begins, and nothing of the one before is wanted.
-  /// Errors: PreconditionError: something is to leave, and there is no store.
+  /// Begins a micro-batch. Nothing of the one before is needed any more.
+  /// Errors: PreconditionError: parts are to leave, and there is no store.
   void begin();
-  /// Before forward of a block's layer: the parts that its slab held before have left.
+  /// Call it before forward of a block's layer. The stream waits until the parts that its slab had
+  /// before have left.
   void before_forward(int block, BlockLayer layer);
-  /// After it: the layer's parts leave.
+  /// Call it after forward of a block's layer. The layer's parts begin to leave.
   void after_forward(int block, BlockLayer layer);
-  /// Before backward of a block's layer: its parts are back.
+  /// Call it before backward of a block's layer. The stream waits until its parts are back.
   void before_backward(int block, BlockLayer layer);
-  /// After it: the parts that come next into the slab are on their way.
+  /// Call it after backward of a block's layer. The next parts of the slab begin to come back.
   void after_backward(int block, BlockLayer layer);
 
  private:
   using Points = std::vector<std::shared_ptr<device::Event>>;
-  /// The points of a layer's parts in a slab.
+  /// The events of a layer's parts in a slab.
   [[nodiscard]] Points& moved(int slab, BlockLayer layer);
-  /// The stream goes on behind all of them.
+  /// Makes the stream wait for all of these events.
   void wait_for(Points& points);
   template <class Each>
   void for_each_leaving(int block, BlockLayer layer, Each const& each) const;
@@ -47,13 +50,13 @@ class BlockTraffic {
   std::vector<SlabParts> slabs_;
   device::Stream& stream_;
   state::ActivationStore* store_{};
-  bool leaves_;  ///< anything
+  bool leaves_;  ///< whether any part leaves
   bool serial_;
   /// The ends of the copies from and to each slab, of either layer's parts.
   std::vector<std::array<Points, block_layer_count>> moved_;
 };
 
-/// What leaves in a forward, type T.
+/// The parts that leave in a forward, in type T.
 template <class T>
 [[nodiscard]] std::vector<state::LeavingPart> leaving_parts_of(Dims const& dims,
                                                                BlockRing const& ring);

@@ -63,9 +63,11 @@ BlockFates BlockRing::fates(int block) const {
   BlockFates fates = fates_[index(block)];
   Place const& place = places_[index(block)];
   for (Part const part : all_parts) {
-    // Of one copy every block of the ring is a user, as its forward writes all parts that do not stay.
+    // With one copy every block of the ring uses it, because forward writes all parts that do not
+    // stay.
     bool const last = copies(part) == 1 ? place.last : place.last_of_slab;
-    // What is pointwise is not whole any more: hidden lies where others compute (BlockScratch).
+    // The pointwise part is not whole any more: hidden lies where other blocks compute
+    // (BlockScratch).
     if (last && part != Part::pointwise) {
       fates[part] = Fate::keep;
     }

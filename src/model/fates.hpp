@@ -11,7 +11,8 @@ namespace offstage::model {
 
 struct Dims;
 
-/// Of what backward needs of a block's forward; BlockActivations has the tensors.
+/// A part of the tensors of a block's forward that backward needs; BlockActivations has the
+/// tensors.
 enum class Part : std::uint8_t {
   input,      ///< x
   qkv,        ///< qkv, which is heads where queries and keys have no norms
@@ -33,17 +34,17 @@ constexpr std::size_t block_layer_count = 2;
   return part == Part::mid || part == Part::up ? BlockLayer::mlp : BlockLayer::attention;
 }
 
-/// What becomes of a part between forward and backward. It changes times and memory, never bits.
+/// The fate of a part between forward and backward. It changes times and memory, never bits.
 enum class Fate : std::uint8_t {
   keep,       ///< it stays on the device
-  recompute,  ///< backward computes it again, of what is there; not the input
-  leave       ///< a state::ActivationStore has it meanwhile; not what is pointwise
+  recompute,  ///< backward computes it again from other parts; impossible for the input
+  leave       ///< a state::ActivationStore has it meanwhile; impossible for the pointwise part
 };
 
-/// Of the parts of one block.
+/// The fates of one block's parts.
 class BlockFates {
  public:
-  /// All stay.
+  /// All parts stay.
   constexpr BlockFates() = default;
   constexpr BlockFates(Fate input, Fate products, Fate pointwise)
       : fates_{input, products, products, products, products, pointwise} {}
@@ -63,41 +64,45 @@ constexpr BlockFates kept_block{};
 constexpr BlockFates recomputed_block{Fate::keep, Fate::recompute, Fate::recompute};
 constexpr BlockFates leaving_block{Fate::leave, Fate::leave, Fate::recompute};
 
-/// Whether backward of the MLP makes what attention adds again, so that it needs attention's
-/// parameters, too.
+/// Returns whether backward of the MLP makes attention's addition again, so that it needs
+/// attention's parameters, too.
 [[nodiscard]] constexpr bool mlp_needs_attention(BlockFates const& fates) {
   return fates[Part::mid] == Fate::recompute;
 }
 
-/// Bytes that a part takes, in type T; what leaves is as large.
+/// Bytes of a part in type T, on the device and in a store.
 template <class T>
 [[nodiscard]] Bytes part_bytes(Dims const& dims, Part part);
-/// Floating-point operations of the products that make a part; of the input and what is pointwise 0.
+/// Floating-point operations of the products that make a part; 0 for the input and the pointwise
+/// part.
 [[nodiscard]] double part_flops(Dims const& dims, Part part);
 
-/// Which blocks share memory. Those of which a part does not stay form a ring: for a part that leaves there are n copies of its
-/// memory, which they take in turn, ascending; for one that is only computed again there is one, for all of them. What
-/// leaves a copy makes room for the block that has it next; what the last block of a copy has made is still there when
-/// backward comes, whatever its fate is, unless it is pointwise.
+/// Tells which blocks share memory. Blocks with a part that does not stay form a ring. A part that
+/// leaves has n copies of its memory, which these blocks take in turn, ascending. A part that is
+/// only computed again has one copy for all of them. A part that leaves a copy makes room for the
+/// next block of that copy. The part that a copy's last block has made is still there when backward
+/// comes, whatever its fate is, unless it is pointwise.
 class BlockRing {
  public:
-  /// Of so many blocks, whose fates these are (empty: all stay), with at most `slabs` copies of a part.
+  /// A ring for so many blocks with these fates (empty: all parts stay), with at most `slabs`
+  /// copies of a part.
   /// Errors: PreconditionError: other sizes, no slab, or a fate that a part cannot have.
   BlockRing(int blocks, std::vector<BlockFates> const& fates, int slabs);
 
   static constexpr int none = -1;
   [[nodiscard]] int blocks() const { return static_cast<int>(fates_.size()); }
-  /// Of the part that has most.
+  /// Copies of the part that has most.
   [[nodiscard]] int slabs() const { return slabs_; }
   /// The block's place in the ring, from 0 to slabs() - 1; none where all its parts stay.
   [[nodiscard]] int slab(int block) const { return places_[index(block)].slab; }
-  /// The block that has the same place before, or none.
+  /// The block before it with the same place, or none.
   [[nodiscard]] int before(int block) const { return places_[index(block)].before; }
-  /// Copies of a part's memory that blocks share; 0 where it always stays.
+  /// Copies of a part's memory that blocks share; 0 if it stays in all blocks.
   [[nodiscard]] int copies(Part part) const { return copies_[static_cast<std::size_t>(part)]; }
-  /// The copy that the block's part lies in, or none: it has memory of its own.
+  /// The copy in which the block's part lies; none: the part has memory of its own.
   [[nodiscard]] int copy(int block, Part part) const;
-  /// The fates that come true: what is the last of its copy is kept there, but what is pointwise.
+  /// The fates that a block's parts really have: the last part of a copy is kept there, unless it
+  /// is pointwise.
   [[nodiscard]] BlockFates fates(int block) const;
   [[nodiscard]] bool any_leaves() const;
 

@@ -7,23 +7,23 @@
 namespace offstage::model {
 namespace {
 
-// Enough rows for a product at full speed, few enough that FP32 logits stay small.
+// So many rows are enough for a product at full speed, and few enough that FP32 logits stay small.
 constexpr std::int64_t host_logit_rows = 256;
 constexpr std::int64_t cuda_logit_rows = 2048;
 
 constexpr double forward_and_backward = 3;  // two products in backward for one in forward
 
-/// A product multiplies and adds once per (row, in, out).
+/// Operations of a product, which multiplies and adds once per (row, in, out).
 double linear_flops(std::int64_t rows, std::int64_t weights) {
   return forward_and_backward * 2 * static_cast<double>(rows) * static_cast<double>(weights);
 }
 
-/// Of the product behind attention.
+/// Weights of the product behind attention.
 std::int64_t o_weights(Dims const& dims) {
   return dims.C * dims.H * dims.D;
 }
 
-/// Of a query and a key that it sees, over all sequences.
+/// Pairs of a query and a key that it sees, over all sequences.
 std::int64_t pairs(Dims const& dims) {
   return dims.B * kernels::attention_pairs(dims.attention_shape());
 }

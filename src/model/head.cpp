@@ -33,7 +33,7 @@ bool lies_in_first_half_or_apart(std::span<std::byte const> matrix,
          before(matrix.data() + matrix.size(), sum.data());
 }
 
-/// Whether sums of T are kept in T itself.
+/// True if sums of T are kept in T itself.
 template <class T>
 constexpr bool sums_in_place = std::is_same_v<T, Real<T>>;
 
@@ -123,8 +123,9 @@ void Head<T>::add_to_matrix(Tile const& tile, std::span<T const> d_logits,
   logits.add_weight<T, T>(stream_, d_logits, normed, to.dw.matrix, tile.first > 0);
 }
 
-// In pieces, each as long as all before it: what a piece writes lies before what it reads, if both
-// begin at one place. The first one, which would write where it reads, goes by way of d_logits.
+// Works in pieces, each as long as all before it. If both arrays begin at one place, a piece writes
+// in front of the bytes that it reads. The first piece would write where it reads, and goes by way
+// of d_logits.
 template <class T>
 void Head<T>::round_sum(HeadGradient<T> const& to) const {
   if constexpr (!sums_in_place<T>) {

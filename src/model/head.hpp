@@ -12,12 +12,13 @@
 
 namespace offstage::model {
 
-/// Rows of d_logits and logits are Dims::logit_pitch() apart. Nothing of it is needed before or after the head runs.
+/// Activations of the head. Rows of d_logits and logits are Dims::logit_pitch() apart. None of the
+/// tensors is needed before or after the head runs.
 template <class T>
 struct HeadActivations {
   std::span<T> x;             ///< (B, T, C) the last block's output
   std::span<T> normed;        ///< (B, T, C)
-  NormStatistics<T> norm;     ///< of x
+  NormStatistics<T> norm;     ///< statistics of x
   std::span<Real<T>> logits;  ///< (min(B T, Dims::logit_rows), V)
   std::span<T> d_logits;      ///< (Dims::tile_rows(), V)
 };
@@ -25,24 +26,26 @@ struct HeadActivations {
 template <class T>
 [[nodiscard]] HeadActivations<T> lay_out_head(Dims const& dims, Slab& slab);
 
-/// Elements of HeadGradient::sum: V C where there are several tiles and T is narrower, else 0.
+/// Elements of HeadGradient::sum: V C if there are several tiles and T is narrower than the sum,
+/// else 0.
 template <class T>
 [[nodiscard]] std::int64_t head_sum_elements(Dims const& dims);
 
-/// What of a micro-batch the head is told, and tells.
+/// The rows of a micro-batch that the head reads and writes.
 struct HeadRows {
   std::span<double> loss;           ///< (B, T) in nats
   std::span<std::int32_t> targets;  ///< (B, T)
 };
 
-/// Where the gradients of the head go.
+/// Destinations of the head's gradients.
 template <class T>
 struct HeadGradient {
-  std::span<T> dx;       ///< (B, T, C) of the last block's output
-  HeadTensors<T> dw;     ///< of the head's own parameters, or the table's if it is tied
+  std::span<T> dx;       ///< (B, T, C) gradient of the last block's output
+  HeadTensors<T> dw;     ///< gradient of the head's own parameters, or of the table if it is tied
   std::span<T> scratch;  ///< (B, T, C)
-  /// (V, C) the matrix's sum over tiles, head_sum_elements of them. It begins where dw.matrix does,
-  /// and dw.norm may lie in its second half; or it shares no memory with dw.matrix.
+  /// (V, C) the sum over tiles of the matrix's gradient, in head_sum_elements elements. Either it
+  /// begins where dw.matrix does, and dw.norm may lie in its second half, or it shares no memory
+  /// with dw.matrix.
   std::span<Real<T>> sum;
 };
 
@@ -59,14 +62,17 @@ class Head {
         a_{activations},
         rows_{rows} {}
 
-  /// x = the residual's sum, then the loss of each row. The logits exist for a few rows at a time only.
+  /// Computes x, the residual's sum, then the loss of each row. The logits exist for a few rows at
+  /// a time.
   void forward(HeadTensors<T const> const& w, Residual<T> const& residual) const;
-  /// Likewise, and the gradient of the mean loss times `loss_scale`, tile by tile of rows in ascending order: all of `to` is
-  /// overwritten. The residual may lie in to.scratch.
-  /// Errors: PreconditionError: to.sum is of another size, or lies otherwise.
+  /// Computes the loss as forward does, and the gradient of the mean loss times `loss_scale`, tile
+  /// by tile of rows in ascending order. All of `to` is overwritten. The residual may lie in
+  /// to.scratch.
+  /// Errors: PreconditionError: to.sum has another size or place.
   void forward_backward(HeadTensors<T const> const& w, Residual<T> const& residual,
                         double loss_scale, HeadGradient<T> const& to) const;
-  /// x as forward, and the logits, to host memory, of out.size() / V rows from `first` on.
+  /// Computes x as forward does, and the logits of out.size() / V rows from `first` on, which go to
+  /// host memory.
   void logits(HeadTensors<T const> const& w, Residual<T> const& residual, std::int64_t first,
               std::span<Real<T>> out) const;
 
@@ -76,10 +82,11 @@ class Head {
   };
   /// The logits of these normed rows; they stay until the next call.
   [[nodiscard]] std::span<Real<T>> multiply(HeadTensors<T const> const& w, Tile const& tile) const;
-  /// The loss of these rows; `d_logits` is of the tile's rows, or empty.
+  /// Computes the loss of these rows, and the gradient `d_logits` of the tile's rows unless that is
+  /// empty.
   void lose(HeadTensors<T const> const& w, Tile const& tile, double gradient_scale,
             std::span<T> d_logits) const;
-  /// The gradient of the matrix, or its sum, with this tile's part.
+  /// Adds this tile's part to the gradient of the matrix, or to its sum.
   void add_to_matrix(Tile const& tile, std::span<T const> d_logits,
                      HeadGradient<T> const& to) const;
   /// Rounds the sum to the matrix's gradient.

@@ -12,7 +12,7 @@ LayerOrder layer_order(state::ModelShape const& shape) {
   if (shape.tied_head) {
     order.forward.push_back(embedding);
   }
-  // The head's backward is part of forward, the embedding's needs no parameters.
+  // The head's backward is part of forward, and the embedding's needs no parameters.
   for (int layer = head - 1; layer > embedding; --layer) {
     order.backward.push_back(layer);
   }

@@ -10,27 +10,28 @@
 
 namespace offstage::model {
 
-/// How Hugging Face files store a weight w: y = x w^T or y = x w.
+/// Order of a weight w in Hugging Face files: out_in is y = x w^T, in_out is y = x w.
 enum class WeightLayout { out_in, in_out };
 [[nodiscard]] inline WeightLayout weight_layout(state::Family family) {
   return family == state::Family::gpt2 ? WeightLayout::in_out : WeightLayout::out_in;
 }
 
-/// A linear layer, with a bias where its tensors have one. Each function enqueues one product on
-/// `stream`; backward also a pass over the rows for the bias. Where rows of y and dy are not dense there is no bias.
+/// A linear layer, with a bias if its tensors have one. Each function enqueues one product on
+/// `stream`; backward also enqueues a pass over the rows for the bias. A layer whose rows of y and
+/// dy are not dense has no bias.
 struct Linear {
   std::int64_t rows, in, out;
   WeightLayout layout;
   std::int64_t out_pitch = 0;  ///< elements from one row of y and dy to the next; 0: out
 
-  /// y (rows, out) = x (rows, in) w + bias
+  /// y (rows, out) = x (rows, in) w + bias.
   template <class T>
   void forward(device::Stream& stream, std::span<T const> x, LinearTensors<T const> const& w,
                std::span<T> y) const {
     multiply<T, T>(stream, x, w.weight, y, w.bias);
   }
 
-  /// forward with results of another type; `bias` may be empty.
+  /// The same with results of another type; `bias` may be empty.
   template <class T, class Out>
   void multiply(device::Stream& stream, std::span<T const> x, std::span<T const> weight,
                 std::span<Out> y, std::span<Out const> bias = {}) const {
@@ -45,7 +46,7 @@ struct Linear {
                                      .c_pitch = out_pitch});
   }
 
-  /// dx (rows, in) = dy (rows, out) w^T
+  /// dx (rows, in) = dy (rows, out) w^T.
   template <class T>
   void backward_input(device::Stream& stream, std::span<T const> dy, std::span<T const> weight,
                       std::span<T> dx) const {

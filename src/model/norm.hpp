@@ -14,7 +14,7 @@
 
 namespace offstage::model {
 
-/// What backward needs of each row.
+/// Statistics of each row, which backward needs.
 template <class T>
 struct NormStatistics {
   std::span<Real<T>> mean;     ///< (B, T), empty in an RMSNorm
@@ -28,22 +28,23 @@ template <class T>
   return {.mean = mean, .inverse = slab.take<Real<T>>(dims.rows())};
 }
 
-/// What a norm adds first: what came before and what the last product adds to it.
+/// The sum that a norm makes first: the residual stream before, and the last product's addition to
+/// it.
 template <class T>
 struct Residual {
   std::span<T const> before;  ///< (B, T, C)
   std::span<T const> delta;   ///< (B, T, C); both empty if the sum is there already
 };
 
-/// LayerNorm in gpt2, RMSNorm in llama; each function enqueues one kernel on `stream`.
+/// A norm: LayerNorm in gpt2, RMSNorm in llama. Each function enqueues one kernel on `stream`.
 struct Norm {
   state::Family family;
   std::int64_t rows, width;
   double epsilon;
-  bool after = false;  ///< it is of what a layer adds, not of what the layer takes
+  bool after = false;  ///< the norm is of a layer's addition, not of its input
 
-  /// What a layer takes: x = before + delta unless these are empty, and y = the norm of x unless the
-  /// norm comes after the layer.
+  /// Makes a layer's input: x = before + delta unless these are empty, and y = the norm of x unless
+  /// the norm comes after the layer.
   template <class T>
   void take_in(device::Stream& stream, Residual<T> const& residual, std::span<T> x,
                NormTensors<T const> const& w, std::span<T> y,
@@ -56,7 +57,8 @@ struct Norm {
     }
   }
 
-  /// x = before + delta unless these are empty, then y = the norm of x, which may be `before`.
+  /// Computes x = before + delta unless these are empty, then y = the norm of x, which may be
+  /// `before`.
   template <class T>
   void forward(device::Stream& stream, Residual<T> const& residual, std::span<T> x,
                NormTensors<T const> const& w, std::span<T> y,
@@ -89,7 +91,7 @@ struct Norm {
     }
   }
 
-  /// Of an RMSNorm: dx = the gradient through the norm; dw is overwritten.
+  /// Computes dx = the gradient through an RMSNorm; dw is overwritten.
   template <class T>
   void backward_to(device::Stream& stream, std::span<T const> x, NormTensors<T const> const& w,
                    std::span<T const> dy, NormStatistics<T> const& statistics, std::span<T> dx,
@@ -105,7 +107,7 @@ struct Norm {
                                           .add = false});
   }
 
-  /// dx += the gradient through the norm; dw is overwritten.
+  /// Adds the gradient through the norm to dx; dw is overwritten.
   template <class T>
   void backward(device::Stream& stream, std::span<T const> x, NormTensors<T const> const& w,
                 std::span<T const> dy, NormStatistics<T> const& statistics, std::span<T> dx,

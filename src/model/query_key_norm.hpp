@@ -13,7 +13,7 @@
 
 namespace offstage::model {
 
-/// 1 / rms of what is normalised together; empty in a model without these norms.
+/// 1 / rms of the elements that are normalised together; empty in a model without these norms.
 template <class T>
 struct QueryKeyStatistics {
   std::span<Real<T>> query;  ///< (B, T, H), or (B, T) for all heads together
@@ -24,7 +24,7 @@ struct QueryKeyStatistics {
 struct QueryKeyNorm {
   Dims dims;
 
-  /// Elements of the statistics of queries and of keys.
+  /// Number of statistics of queries and of keys.
   [[nodiscard]] std::int64_t query_rows() const { return there() ? queries().rows : 0; }
   [[nodiscard]] std::int64_t key_rows() const { return there() ? keys().rows : 0; }
   [[nodiscard]] bool there() const { return dims.qk_norm != state::QkNorm::none; }
@@ -35,7 +35,7 @@ struct QueryKeyNorm {
     return {.query = query, .key = slab.take<Real<T>>(key_rows())};
   }
 
-  /// `out` = `qkv` with normalised queries and keys.
+  /// Writes `qkv` with normalised queries and keys to `out`.
   template <class T>
   void forward(device::Stream& stream, std::span<T const> qkv, AttentionTensors<T const> const& w,
                std::span<T> out, QueryKeyStatistics<T> const& statistics) const {
@@ -58,7 +58,8 @@ struct QueryKeyNorm {
     normalise(keys(), w.k_norm, statistics.key);
   }
 
-  /// Of `d_qkv`: from the gradient of forward's `out` to that of `qkv`; dw's norms are overwritten.
+  /// On entry `d_qkv` is the gradient of forward's `out`, on return that of `qkv`. dw's norms are
+  /// overwritten.
   template <class T>
   void backward(device::Stream& stream, std::span<T const> qkv, AttentionTensors<T const> const& w,
                 QueryKeyStatistics<T> const& statistics, std::span<T> d_qkv,
@@ -81,9 +82,9 @@ struct QueryKeyNorm {
   }
 
  private:
-  /// Part of packed rows, as rows of a norm.
+  /// A part of packed rows, as rows of a norm.
   struct Heads {
-    std::int64_t first;  ///< element of the first row
+    std::int64_t first;  ///< first element of the first row
     std::int64_t rows, width;
     kernels::RowPlaces places;
 

@@ -5,7 +5,7 @@
 
 namespace offstage::model {
 
-/// How a model's RoPE frequencies are stretched, as the kernels take it.
+/// The stretching of a model's RoPE frequencies, in the kernels' form.
 [[nodiscard]] inline kernels::RopeScaling scaling_of(state::ModelShape const& shape) {
   auto const original = static_cast<double>(shape.rope_original_sequence);
   switch (shape.rope_scaling) {

@@ -31,9 +31,10 @@ class Slab {
         memory_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
     return {reinterpret_cast<U*>(part.data()), static_cast<std::size_t>(elements)};
   }
-  /// What is taken next begins at used().
+  /// Rounds used() up, so that the next part begins there.
   void align() { used_ = round_up(used_, alignment); }
-  /// Memory from `begin`, a used() of before, on: that of other parts, for another time.
+  /// Memory from `begin` on, an earlier used(): the same memory as other parts', for use at another
+  /// time.
   template <class U>
   [[nodiscard]] std::span<U> take_again(Bytes begin, std::int64_t elements) {
     Bytes const end = std::exchange(used_, begin);
@@ -41,7 +42,7 @@ class Slab {
     used_ = std::max(used_, end);
     return part;
   }
-  /// Likewise for all that `lay_out(*this)` takes.
+  /// The same for all parts that `lay_out(*this)` takes.
   template <class LayOut>
   [[nodiscard]] auto again(Bytes begin, LayOut const& lay_out) {
     Bytes const end = std::exchange(used_, begin);
@@ -52,7 +53,7 @@ class Slab {
   [[nodiscard]] Bytes used() const noexcept { return used_; }
 
  private:
-  static constexpr Bytes alignment = 256;  ///< as of what cudaMalloc gives
+  static constexpr Bytes alignment = 256;  ///< alignment of cudaMalloc
   std::span<std::byte> memory_;
   Bytes used_{};
 };

@@ -7,8 +7,8 @@
 
 namespace offstage::model {
 
-// Views into one layer: its parameters (Element = T const) or their gradient (T). What the family
-// does not have is empty.
+// Views into one layer: its parameters (Element = T const) or their gradient (T). A tensor that the
+// family does not have is empty.
 
 template <class Element>
 struct LinearTensors {
@@ -25,7 +25,7 @@ struct NormTensors {
 template <class Element>
 struct EmbeddingTensors {
   std::span<Element> table;      ///< (V, C)
-  std::span<Element> positions;  ///< (max_sequence, C), of gpt2
+  std::span<Element> positions;  ///< (max_sequence, C), gpt2 only
 };
 
 template <class Element>
@@ -49,7 +49,7 @@ struct HeadTensors {
   std::span<Element> matrix;  ///< (V, C)
 };
 
-/// One layer's memory, parameters or gradient, and what is where in it.
+/// One layer's memory, parameters or gradient, and the places of tensors in it.
 template <class Element>
 class LayerView {
  public:
@@ -66,7 +66,7 @@ class LayerView {
   [[nodiscard]] HeadTensors<Element> head(std::span<Element> table) const;
 
  private:
-  /// The tensors whose names end so, neighbours, as one.
+  /// The tensors whose names end with these suffixes, which are neighbours, as one.
   template <class... Suffixes>
   [[nodiscard]] std::span<Element> at(Suffixes... suffixes) const;
 

@@ -55,17 +55,18 @@ class Transformer<T>::Implementation {
  public:
   Implementation(state::ModelShape const& shape, RunShape const& run, device::Device& device,
                  device::Stream& stream);
-  /// What a call that failed has left in the stream uses memory of this object.
+  /// Waits for the stream, because work that a failed call left there uses this object's memory.
   ~Implementation() {
     try {
       stream_.synchronize();
-    } catch (...) {  // the call that failed has told
+    } catch (...) {  // the failed call has reported the error
     }
   }
   Implementation(Implementation const&) = delete;
   Implementation& operator=(Implementation const&) = delete;
 
-  /// Without `keep` nothing is kept for backward, and the scale of the gradient does not matter.
+  /// Runs forward. Without `keep` nothing is kept for backward, and the scale of the gradient does
+  /// not matter.
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source, bool keep,
                  double loss_scale);
   void backward(state::ParameterSource<T>& source, state::GradientSink<T>& sink);
@@ -82,24 +83,25 @@ class Transformer<T>::Implementation {
  private:
   friend class Vertical<T, Implementation>;
   using Head = HeldHead<T>;
-  // Work on micro-batch g of a vertical schedule, whose layers are held.
+  // Members that work on micro-batch g of a vertical schedule, whose layers are held.
   void upload_ids(data::TokenBatch const& batch, int g);
   void embed(state::HeldLayer<T> const& held, int g, std::span<T> x);
   void run_block(int block, state::HeldLayer<T> const& attention, state::HeldLayer<T> const& mlp,
                  std::span<T> x, std::span<T> out);
   void run_head(HeldHead<T> const& held, int g, std::span<T> x, double loss_scale, std::span<T> dx,
                 std::span<T> gradient, std::span<T> table);
-  /// Makes again what the block's backward needs, then the MLP's; attention's comes next.
+  /// Recomputes the parts that the block's backward needs, then runs the MLP's backward.
+  /// Attention's comes next.
   void run_mlp_backward(int block, state::HeldLayer<T> const& attention,
                         state::HeldLayer<T> const& mlp, std::span<T> x, std::span<T> dx,
                         std::span<T> gradient);
   void run_attention_backward(int block, state::HeldLayer<T> const& attention, std::span<T> x,
                               std::span<T> dx, std::span<T> gradient);
-  /// `gradient` holds the head's part of it if tied.
+  /// `gradient` has the head's part already if the head is tied.
   void run_embedding_backward(int g, std::span<T> dx, std::span<T> gradient);
   [[nodiscard]] GradientBuffers<T>& gradients() { return gradients_; }
 
-  /// Micro-batch g's of those that the workspace has room for.
+  /// Micro-batch g's part of an array of all micro-batches.
   template <class Element>
   [[nodiscard]] std::span<Element> rows_of(std::span<Element> all, int g) const {
     auto const rows = static_cast<std::size_t>(dims_.rows());
@@ -114,16 +116,18 @@ class Transformer<T>::Implementation {
     a.x = x;
     return a;
   }
-  /// Ids from `least` to the end of the vocabulary, by way of `staged`: the caller's may be gone before they are copied.
+  /// Copies ids, which run from `least` to the end of the vocabulary, to the device by way of
+  /// `staged`, because the caller's may be gone before they are copied.
   void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
               std::vector<std::int32_t>& staged, std::span<std::int32_t> target);
-  /// From the tokens to what the head takes.
+  /// Runs the embedding and the blocks. Returns the head's input.
   Residual<T> forward_blocks(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                              bool keep);
-  /// Where `keep`, for backward: parts leave.
+  /// Runs a block's forward. With `keep`, parts leave for backward.
   void forward_block(int block, state::ParameterSource<T>& source, Residual<T> const& residual,
                      BlockActivations<T> const& a, bool keep);
-  /// Where `keep`, backward too: dx and, in memory for the head's, the gradient, which wait for the rest.
+  /// Runs the head's forward. With `keep` its backward too: dx and the head's gradient, which is in
+  /// its own memory, then wait for the rest of backward.
   void forward_head(state::ParameterSource<T>& source, Residual<T> const& residual, bool keep,
                     double loss_scale);
   [[nodiscard]] std::vector<double> losses(int count);
@@ -132,7 +136,7 @@ class Transformer<T>::Implementation {
   /// The backward of a rank without a micro-batch.
   void idle_block_backward(int block, state::ParameterSource<T>& source,
                            state::GradientSink<T>& sink);
-  /// Leaves the layer's gradient in `gradient`.
+  /// Computes the embedding's gradient into `gradient`.
   void backward_embedding(int g, std::span<T> dx, EmbeddingTensors<T> const& gradient);
   [[nodiscard]] std::shared_ptr<device::Event> send(int layer, std::span<T> gradient,
                                                     state::GradientSink<T>& sink);
@@ -143,7 +147,7 @@ class Transformer<T>::Implementation {
   [[nodiscard]] state::LayerLayout const& layout(int layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
-  /// Those of a sequence, if the family has any.
+  /// The positions of one sequence, if the family has any.
   template <class Element>
   [[nodiscard]] std::span<Element> first_positions(std::span<Element> positions) const {
     return positions.first(std::min(positions.size(), static_cast<std::size_t>(dims_.T * dims_.C)));
@@ -176,7 +180,8 @@ class Transformer<T>::Implementation {
         .head(embedding ? view(embedding_layer, *embedding).embedding().table
                         : std::span<T const>{});
   }
-  /// Where the embedding's gradient is collected; the head's part of it comes first if tied.
+  /// Memory in which the embedding's gradient is summed. The head's part comes first if the head is
+  /// tied.
   [[nodiscard]] EmbeddingTensors<T> embedding_gradient(std::span<T> gradient) const {
     return view(embedding_layer, tied_ ? work_.tied_gradient : gradient).embedding();
   }
@@ -188,13 +193,13 @@ class Transformer<T>::Implementation {
   std::vector<state::LayerLayout> layers_;
   device::Stream& stream_;
   Workspace<T> work_;
-  std::vector<std::vector<std::int32_t>> tokens_;   ///< (B, T) on the host, of each micro-batch
-  std::vector<std::vector<std::int32_t>> targets_;  ///< likewise
-  std::vector<double> losses_;                      ///< likewise
+  std::vector<std::vector<std::int32_t>> tokens_;   ///< (B, T) on the host, for each micro-batch
+  std::vector<std::vector<std::int32_t>> targets_;  ///< (B, T) on the host, for each micro-batch
+  std::vector<double> losses_;                      ///< (B, T) on the host, for each micro-batch
   Block<T> block_;
   model::Head<T> head_;
-  bool forwarded_ = false;      ///< what backward needs is there
-  std::span<T> head_gradient_;  ///< the head's layer of it
+  bool forwarded_ = false;      ///< forward has kept the tensors for backward
+  std::span<T> head_gradient_;  ///< gradient of the head's layer
   BlockTraffic traffic_;
   GradientBuffers<T> gradients_;
   Vertical<T, Implementation> vertical_;
@@ -229,7 +234,7 @@ double Transformer<T>::Implementation::forward(data::TokenBatch const& batch,
   require(!keep || !vertical_run_, "Transformer: made for a vertical schedule");
   require(batch.targets.size() == batch.tokens.size(),
           "Transformer: a micro-batch needs as many targets as tokens");
-  // First: a copy of pageable memory may wait for all that the stream has.
+  // This copy comes first, because a copy of pageable memory may wait for all work in the stream.
   upload(batch.targets, data::ignored_target, targets_[0], head_rows(0).targets);
   auto const residual = forward_blocks(batch, source, keep);
   forward_head(source, residual, keep, loss_scale);
@@ -262,7 +267,7 @@ Residual<T> Transformer<T>::Implementation::forward_blocks(data::TokenBatch cons
   forwarded_ = false;
   upload(batch.tokens, 0, tokens_[0], rows_of(work_.tokens, 0));
   traffic_.begin();
-  // Without keeping anything, every block uses the first one's memory.
+  // If nothing is kept, every block uses the first one's memory.
   auto const block = [&](int i) -> BlockActivations<T> const& { return activations(keep ? i : 0); };
   {
     state::HeldLayer<T> const held{source, embedding_layer, stream_};
@@ -281,7 +286,7 @@ void Transformer<T>::Implementation::upload(std::vector<std::int32_t> const& ids
                                             std::int32_t least, std::vector<std::int32_t>& staged,
                                             std::span<std::int32_t> target) {
   require(ids.size() == target.size(), "Transformer: a micro-batch needs batch x sequence ids");
-  // Kernels of a GPU cannot say what is wrong.
+  // Kernels of a GPU cannot report an error.
   require(std::ranges::all_of(ids, [&](std::int32_t id) { return id >= least && id < dims_.V; }),
           "Transformer: an id of the micro-batch is outside the vocabulary");
   staged = ids;
@@ -370,10 +375,11 @@ void Transformer<T>::Implementation::backward(state::ParameterSource<T>& source,
   auto const gradient = gradients_.next(stream_);
   backward_embedding(0, work_.dx, embedding_gradient(gradient));
   gradients_.given(send(embedding_layer, tied_ ? work_.tied_gradient : gradient, sink));
-  stream_.synchronize();  // others may use the idle memory from here on
+  stream_.synchronize();  // others may use the idle memory from now on
 }
 
-// The MLP's layer comes first; attention's beside it only where the MLP needs what it adds.
+// The MLP's layer comes first. Attention's is acquired beside it only if the MLP needs attention's
+// addition.
 template <class T>
 void Transformer<T>::Implementation::backward_block(int block, state::ParameterSource<T>& source,
                                                     state::GradientSink<T>& sink) {
@@ -434,7 +440,7 @@ void Transformer<T>::Implementation::backward_embedding(int g, std::span<T> dx,
   auto const& [d_table, d_positions] = gradient;
   if (!tied_) {
     zero(stream_, d_table);
-  }  // a tied table holds the head's gradient already
+  }  // a tied table has the head's gradient already
   zero(stream_, d_positions);
   kernels::embedding_backward<T>(stream_, {.tokens = rows_of(work_.tokens, g),
                                            .d_out = dx,

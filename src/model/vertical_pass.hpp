@@ -21,16 +21,17 @@
 
 namespace offstage::model {
 
-/// Order of a step in which all micro-batches of this rank pass a block before the next one comes,
-/// whose two layers are held together. Every layer is acquired once in forward and once in
-/// backward, however many micro-batches there are. Between blocks their inputs and gradients of
-/// them wait (WaitingTensors); backward computes all else of a block again.
+/// A step in which all micro-batches of this rank pass a block before the next block comes. The
+/// block's two layers are held together. Every layer is acquired once in forward and once in
+/// backward, however many micro-batches there are. Between blocks their inputs and the gradients of
+/// these wait (WaitingTensors); backward computes the rest of a block again.
 ///
-/// T:     as Transformer's. Work: does a layer's part of a micro-batch (Transformer's
-/// implementation). Order: forward goes through the micro-batches to and fro, as what the layer
-/// before has made last is there still;
-///        gradients go to the sink in ascending order of micro-batches, the same as those of a
-///        horizontal schedule: of a block the MLP's and attention's of each.
+/// T:     as Transformer's.
+/// Work:  does a layer's part of a micro-batch (Transformer's implementation).
+/// Order: forward goes through the micro-batches to and fro, because the tensor that the layer
+///        before made last is still there. Gradients go to the sink in ascending order of
+///        micro-batches, the same order as in a horizontal schedule: in a block, those of the MLP
+///        and of attention for each micro-batch.
 template <class T, class Work>
 class Vertical {
  public:
@@ -51,8 +52,8 @@ class Vertical {
     tables_.set_store(store);
   }
 
-  /// From tokens to what the head takes. `rounds`: of the step; this rank has no micro-batch in
-  /// those after its own.
+  /// Runs from tokens to the head's input. `rounds` is the step's number of rounds; this rank has
+  /// no micro-batch in those after its own.
   void forward(std::span<data::TokenBatch const> batches, int rounds,
                state::ParameterSource<T>& source) {
     count_ = static_cast<int>(batches.size());
@@ -84,8 +85,9 @@ class Vertical {
     }
   }
 
-  /// Loss of each micro-batch, and the gradients of the head, of which all rounds' but the last go
-  /// to the sink. The last one waits for backward: until then no gradient is complete.
+  /// Computes the loss of each micro-batch, and the gradients of the head. The gradients of all
+  /// rounds but the last go to the sink. The last one waits for backward, because no gradient is
+  /// complete until then.
   std::vector<double> head(state::ParameterSource<T>& source, state::GradientSink<T>& sink,
                            double loss_scale) {
     work_.gradients().begin();
@@ -130,7 +132,7 @@ class Vertical {
       }
     }
     backward_embedding(sink);
-    stream_.synchronize();  // others may use the idle memory from here on
+    stream_.synchronize();  // others may use the idle memory from now on
   }
 
  private:
@@ -150,11 +152,11 @@ class Vertical {
   [[nodiscard]] static std::span<T> values(WaitingTensors::Memory memory) {
     return {reinterpret_cast<T*>(memory.data()), memory.size() / sizeof(T)};
   }
-  /// Numbers of tensors. `block` = blocks: the last one's output.
+  /// The numbers of tensors. `block` = blocks stands for the last block's output.
   [[nodiscard]] int input(int block, int g) const { return block * plan_.micro_batches + g; }
   [[nodiscard]] int gradient(int g) const { return input(plan_.blocks + 1, g); }
 
-  /// Micro-batch that is i-th in a layer; the head's, after all blocks, are ascending.
+  /// The i-th micro-batch in a layer. The head, after all blocks, takes them in ascending order.
   [[nodiscard]] int forward_order(int layer, int i) const {
     bool const ascending = (plan_.blocks + 1 - layer) % 2 == 0;
     return ascending ? i : count_ - 1 - i;
@@ -165,7 +167,8 @@ class Vertical {
     }
   }
 
-  /// A layer is released before its last gradient is handed on, as its parameters may change then.
+  /// A block whose layers are held. A layer is released before its last gradient is handed on,
+  /// because its parameters may change then.
   struct HeldBlock {
     std::optional<state::HeldLayer<T>> mlp, attention;
   };
@@ -241,7 +244,7 @@ class Vertical {
     }
   }
 
-  /// Empty where this rank has no micro-batch in the round.
+  /// Hands a gradient on; it is empty if this rank has no micro-batch in the round.
   void hand_on(int layer, std::span<T> gradient, state::GradientSink<T>& sink) {
     if (gradient.empty()) {
       work_.gradients().given_none(sink.add(layer, {}));

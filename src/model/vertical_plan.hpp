@@ -11,31 +11,34 @@
 
 namespace offstage::model {
 
-/// How many tensors of a vertical schedule wait, and how many slabs of device memory they have.
+/// Numbers of tensors of a vertical schedule that wait, and of slabs of device memory that they
+/// have.
 struct VerticalPlan {
-  int micro_batches = 0;  ///< of this rank, in a step; 0: the schedule is horizontal
+  int micro_batches = 0;  ///< this rank's in a step; 0: the schedule is horizontal
   int blocks = 0;
   bool leaves = false;  ///< they wait in an ActivationStore
-  bool ahead = false;   ///< what comes next is brought under the work of what is at hand
+  bool ahead = false;   ///< the next tensors are brought while the present ones are worked on
   bool tied = false;
 
-  /// Inputs of all blocks, the output of the last one, and the gradient of one layer's inputs.
+  /// Number of tensors: inputs of all blocks, the output of the last one, and the gradient of one
+  /// layer's inputs.
   [[nodiscard]] int tensors() const { return micro_batches * (blocks + 2); }
   [[nodiscard]] int tables() const { return tied ? micro_batches : 0; }
-  /// At work on a block: its input, its output or the gradient; ahead of it the next input and
-  /// gradient, behind it what leaves, and one whose slab is free by then.
+  /// Number of slabs. The block at work has its input and its output or the gradient; ahead of it
+  /// are the next input and gradient; behind it one tensor leaves, and another's slab is becoming
+  /// free.
   [[nodiscard]] int slabs() const {
     constexpr int at_work = 3;
     constexpr int with_ahead = 6;
     int const most = ahead ? with_ahead : at_work;
     return leaves && most < tensors() ? most : tensors();
   }
-  /// A GradientSink reads one while the next one is computed.
+  /// Number of slabs for tables: a GradientSink reads one while the next one is computed.
   [[nodiscard]] int table_slabs() const {
     constexpr int in_turn = 2;
     return leaves && in_turn < tables() ? in_turn : tables();
   }
-  /// What leaves, by the numbers that Vertical has for it.
+  /// The parts that leave, under the numbers that Vertical gives them.
   [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Bytes tensor, Bytes table) const {
     std::vector<state::LeavingPart> parts;
     for (int i = 0; slabs() < tensors() && i < tensors(); ++i) {
@@ -46,7 +49,7 @@ struct VerticalPlan {
     }
     return parts;
   }
-  /// Workspace has one without being told.
+  /// Demand on the workspace, which has one table in any case.
   [[nodiscard]] VerticalDemand demand() const {
     return micro_batches == 0 ? VerticalDemand{}
                               : VerticalDemand{.micro_batches = micro_batches,
@@ -55,7 +58,8 @@ struct VerticalPlan {
   }
 };
 
-/// Memory of blocks: a vertical schedule computes one at a time, and all of it again in backward.
+/// The ring of blocks' memory. A vertical schedule computes one block at a time, and all of it
+/// again in backward.
 [[nodiscard]] BlockRing ring_of(state::ModelShape const& shape, RunShape const& run);
 [[nodiscard]] VerticalPlan vertical_plan(state::ModelShape const& shape, RunShape const& run);
 

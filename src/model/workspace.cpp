@@ -23,7 +23,8 @@ WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers, 
   return demand;
 }
 
-// One buffer for what `lay_out(Slab&)` takes; `purpose` is named if the device has no room for it.
+// Allocates one buffer for the parts that `lay_out(Slab&)` takes. The error names `purpose` if the
+// device has no room for it.
 template <class T>
 template <class LayOut>
 auto Workspace<T>::allocate(device::Buffer& memory, std::string const& purpose, LayOut&& lay_out) {

@@ -16,21 +16,23 @@
 
 namespace offstage::model {
 
-/// What a vertical schedule keeps beside one block's memory: of micro-batches that pass a layer
+/// Memory that a vertical schedule keeps beside one block's, for micro-batches that pass a layer
 /// together.
 struct VerticalDemand {
-  int micro_batches = 1;  ///< whose tokens, targets and losses are there
-  int tensors = 0;  ///< (B, T, C) each: blocks' inputs and gradients of them; 0: it is horizontal
-  int tables = 0;  ///< tied gradients that are there at a time, beside the one that there is anyway
+  int micro_batches = 1;  ///< micro-batches whose tokens, targets and losses are there
+  /// (B, T, C) each: blocks' inputs and their gradients; 0: the schedule is horizontal.
+  int tensors = 0;
+  int tables = 0;  ///< tied gradients that are there at a time, beside the one that is always there
 };
 
-/// How much there is to keep beside the shapes of one block.
+/// Sizes of the memory beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
-  /// Of the largest layer, padded; the embedding not counted where its gradient has a place of its
-  /// own.
+  /// Elements of the largest layer, padded. The embedding does not count if its gradient has a
+  /// place of its own.
   std::int64_t layer_elements{};
-  std::int64_t tied_elements{};  ///< of a tied embedding, padded, whose gradient has one; else 0
+  /// Elements of a tied embedding, padded, whose gradient has a place of its own; else 0.
+  std::int64_t tied_elements{};
   VerticalDemand vertical{};
 };
 [[nodiscard]] WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers,
@@ -38,7 +40,7 @@ struct WorkspaceDemand {
                                                VerticalDemand const& vertical);
 
 /// All device memory of a Transformer but its parameters.
-/// Errors: UsageError of the device that names what there was no room for.
+/// Errors: UsageError of the device, which names the buffer for which there was no room.
 template <class T>
 class Workspace {
  public:
@@ -47,25 +49,27 @@ class Workspace {
   /// Copies the tables of RoPE to the device, if the family has any. Order: returns when done.
   void fill_rope_tables(state::ModelShape const& shape, device::Stream& stream);
 
-  /// The largest buffer of those that nobody reads before it is written once backward has returned: all
-  /// but the tables of RoPE.
+  /// The largest buffer that is written before it is read, once backward has returned. That holds
+  /// for all but the tables of RoPE.
   [[nodiscard]] std::span<std::byte> idle_memory() const;
 
   std::span<std::int32_t> tokens;  ///< (micro-batches, B, T)
   RopeTables<T> rope;
   BlockScratch<T> scratch;
-  std::vector<BlockActivations<T>> blocks;  ///< those of a slab share memory
-  /// Parts that blocks share: as many have memory as the ring has copies.
+  std::vector<BlockActivations<T>> blocks;  ///< blocks of a slab share memory
+  /// Memory of parts that blocks share, one for each copy of the ring.
   std::vector<std::array<std::span<std::byte>, part_count>> slabs;
-  HeadActivations<T> head;  ///< in memory of `scratch` beyond branch: it runs when no block does
-  HeadRows head_rows;       ///< (micro-batches, B, T) each
-  std::span<T> dx;  ///< (B, T, C) gradient of the residual stream; of a vertical schedule empty
-  /// Of one layer each, padded: one is computed while the other leaves the device.
+  /// In memory of `scratch` beyond branch, as no block runs while the head does.
+  HeadActivations<T> head;
+  HeadRows head_rows;  ///< (micro-batches, B, T) each
+  std::span<T> dx;     ///< (B, T, C) gradient of the residual stream; empty in a vertical schedule
+  /// Gradients of one layer each, padded. One is computed while the other leaves the device.
   std::array<std::span<T>, 2> gradients;
-  std::span<T> tied_gradient;  ///< of the embedding, padded, from the head's backward to its own
-  /// HeadGradient::sum. It lies in the memory of all these gradients, the one that the head's matrix
-  /// goes to first, as nobody needs any other of them while the head runs. Gradients of a vertical
-  /// schedule are on their way meanwhile: there it has memory of its own.
+  /// The embedding's gradient, padded, from the head's backward to its own.
+  std::span<T> tied_gradient;
+  /// HeadGradient::sum. It lies in the memory of all these gradients, and begins with the gradient
+  /// of the head's matrix. Nobody needs the others while the head runs. In a vertical schedule
+  /// other gradients are on their way meanwhile, so it has memory of its own.
   std::span<Real<T>> head_sum;
   std::vector<std::span<T>> tensors;  ///< VerticalDemand::tensors
   std::vector<std::span<T>> tables;   ///< VerticalDemand::tables
@@ -83,7 +87,7 @@ class Workspace {
   Dims dims_;
   device::Device& device_;
   device::Buffer rope_memory_;
-  std::vector<device::Buffer> memory_;  ///< of everything else
+  std::vector<device::Buffer> memory_;  ///< memory of everything else
 };
 
 }  // namespace offstage::model

@@ -18,20 +18,22 @@ struct Message {
   std::string content;
 };
 
-/// The messages of a conversation, which is a JSON object in `line`: those of the array `field`,
-/// objects with role and content; without that field one for each role of the template that is a
-/// field of the object, in the template's order (prompt, completion), empty ones left out.
-/// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role that
-///         the template does not know, a content that is no text.
+/// The messages of a conversation, which is a JSON object in `line`. They are the objects of the
+/// array `field`, with role and content. Without that field there is one message for each role of
+/// the template that is a field of the object, in the template's order (prompt, completion),
+/// without empty ones.
+/// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
+///         that the template does not have, a content that is no text.
 [[nodiscard]] std::vector<Message> read_messages(std::string_view line, std::string const& field,
                                                  Template const& form, std::string const& place);
 
 /// Turns conversations into tokens, one after another.
 ///
-/// Tokens: those of the whole text between two {bos} or {eos}, so that they are what the tokenizer
-///         makes of the text elsewhere. A token that lies on both sides of {learn} or {/learn}
-///         counts; such places are counted, as a prompt that ends there has other tokens.
-/// Time:   a text is encoded once more for each {learn} and {/learn} in it, up to there.
+/// Tokens:  those of the whole text between two {bos} or {eos}, so that they are the same tokens
+///         that the tokenizer makes of the text elsewhere. A token that lies on both sides of
+///         {learn} or {/learn} counts in the loss. Such places are counted, because a prompt that
+///         ends there has other tokens.
+/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place.
 /// Threads: one.
 class ConversationEncoder {
  public:
@@ -41,30 +43,31 @@ class ConversationEncoder {
   struct Encoded {
     std::vector<std::int32_t> tokens;
     std::vector<std::uint8_t> mask;  ///< 1: the token counts in the loss
-    std::int64_t straddling{};       ///< places inside of tokens
+    std::int64_t straddling{};       ///< places of {learn} and {/learn} inside of tokens
   };
   [[nodiscard]] Encoded encode(std::span<Message const> messages);
-  /// What a model is given to answer `messages`: them, and the first learned role up to {learn}.
+  /// The tokens that a model gets to answer `messages`: these messages, and the first learned role
+  /// up to {learn}.
   [[nodiscard]] std::vector<std::int32_t> prompt(std::span<Message const> messages);
 
  private:
-  /// Text without tokens of the template in it, and where {learn} and {/learn} stand in it.
+  /// A text without tokens of the template, and the places of {learn} and {/learn} in it.
   struct Text {
     std::string text;
     struct Turn {
       std::size_t place;
-      bool learns;  ///< from there on
+      bool learns;  ///< whether the text counts from there on
     };
     std::vector<Turn> turns;
     bool learns_at_first{};
   };
 
-  /// Adds a line of the template; false if it was ended at {learn}.
+  /// Adds a line of the template. Returns false if it ended at {learn}.
   bool add(TemplateLine const& line, std::string_view content, bool stops_at_learn);
   void add_token(std::int32_t token);
   void end_text();
   void turn(bool learns);
-  /// Where a turn lies in the text's tokens.
+  /// The place of a turn in the text's tokens.
   [[nodiscard]] std::size_t place_of(Text::Turn const& turn, std::span<std::int32_t const> tokens);
 
   Template const& form_;

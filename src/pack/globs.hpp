@@ -5,8 +5,8 @@
 
 namespace offstage::pack {
 
-/// The files that a name stands for: itself where such a file is there or where it has none of * ?
-/// [, else those that it matches as a shell's pattern, sorted by bytes.
+/// The files for which a name stands: the name itself if there is such a file or if it has none of
+/// * ? [, else the files that it matches as a shell's pattern, sorted by bytes.
 /// Errors: DataError naming `key` for a pattern that matches nothing.
 [[nodiscard]] std::vector<std::string> expand(std::string const& name, std::string const& key);
 

@@ -14,7 +14,7 @@
 namespace offstage::pack {
 namespace {
 
-/// Sees values as they come, and keeps one.
+/// Reads values as they come, and keeps one.
 class Reader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Reader(std::string const& field) : field_{field} {}

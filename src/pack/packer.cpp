@@ -30,22 +30,22 @@ constexpr Bytes bytes_per_thread = 4 * MiB;
 /// Documents that are encoded together, then their tokens.
 struct Batch {
   Text const* text{};
-  std::int64_t first_line{};  ///< of the documents, where lines are documents
+  std::int64_t first_line{};  ///< line of the first document, if lines are documents
   std::vector<data::TextDocuments::Document> documents;
-  Bytes bytes{};        ///< of the documents
-  Place behind;         ///< the documents
-  Bytes read_so_far{};  ///< of all files
+  Bytes bytes{};        ///< bytes of the documents
+  Place behind;         ///< the place behind the documents
+  Bytes read_so_far{};  ///< bytes of all files
 
   std::vector<std::int32_t> tokens;
-  std::vector<std::uint8_t> mask;  ///< of the tokens; empty without a template
-  std::vector<std::size_t> ends;   ///< of the documents, in tokens
+  std::vector<std::uint8_t> mask;  ///< the tokens' mask; empty without a template
+  std::vector<std::size_t> ends;   ///< ends of the documents, in tokens
   Conversations conversations;
   std::exception_ptr error;
   bool taken{};
   bool done{};
 };
 
-/// Turns batches into tokens.
+/// Encodes batches into tokens.
 class Worker {
  public:
   Worker(Task const& task, data::Tokenizer const& tokenizer)
@@ -111,7 +111,7 @@ class Worker {
     tokens.insert(tokens.end(), task_.frame.before.begin(), task_.frame.before.end());
     encoder_->encode(document.text, tokens);
     tokens.insert(tokens.end(), task_.frame.behind.begin(), task_.frame.behind.end());
-    // The frame may bring it already.
+    // The frame may end with that token already.
     bool const ended = !task_.frame.behind.empty() && tokens.back() == task_.end;
     if (task_.end && has_text && !ended) {
       tokens.push_back(*task_.end);
@@ -128,7 +128,7 @@ class Line {
  public:
   explicit Line(Bytes most) : most_{most} {}
 
-  /// Waits for room; false if nobody wants it any more.
+  /// Waits for room and adds a batch. Returns false if nobody wants it any more.
   bool put(std::unique_ptr<Batch> batch) {
     std::unique_lock lock{mutex_};
     changed_.wait(lock,
@@ -144,7 +144,7 @@ class Line {
     error_ = std::move(error);
     changed_.notify_all();
   }
-  /// The next one to encode; null if there is none any more.
+  /// The next batch to encode; null at the end.
   Batch* take() {
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -168,7 +168,7 @@ class Line {
     batch.done = true;
     changed_.notify_all();
   }
-  /// The next one to write, in the order of put(); null at the end.
+  /// The next batch to write, in the order of put(); null at the end.
   std::unique_ptr<Batch> get() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [&] { return batches_.empty() ? ended_ : batches_.front()->done; });
@@ -192,7 +192,7 @@ class Line {
 
  private:
   Bytes const most_;
-  std::mutex mutex_;  ///< guards all below, and taken and done of batches
+  std::mutex mutex_;  ///< guards all members below, and `taken` and `done` of batches
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Batch>> batches_;
   Bytes bytes_{};
@@ -201,7 +201,7 @@ class Line {
   std::exception_ptr error_;
 };
 
-/// The documents of a text, which are counted and summed.
+/// The documents of a text. They are counted, and their checksum is computed.
 class Source {
  public:
   Source(Task const& task, Text const& text, std::size_t index)
@@ -218,7 +218,7 @@ class Source {
     checksum_.add(std::as_bytes(std::span{document.end}));
     return true;
   }
-  /// Reads up to a place that a pack before came to.
+  /// Reads up to a place that an earlier pack reached.
   void skip_to(Place const& place) {
     data::TextDocuments::Document document;
     while (count_ < place.documents && next(document)) {
@@ -242,7 +242,7 @@ class Source {
   std::int64_t count_{};
 };
 
-/// False if nobody wants the text any more.
+/// Reads a text. Returns false if nobody wants it any more.
 bool read_text(Text const& text, Source& source, Bytes before, Line& line) {
   bool more = true;
   while (more) {
@@ -320,7 +320,7 @@ void add(Conversations const& batch, Conversations& all) {
   all.straddling += batch.straddling;
 }
 
-/// Threads end before what they use.
+/// Owns the threads, so that they end before the objects that they use.
 class Threads {
  public:
   Threads(Task const& task, data::Tokenizer const& tokenizer, Place const& begin, Line& line)
@@ -351,8 +351,8 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
   Progress progress = begin;
   progress.total = 0;
   for (Text const& text : task.texts) {
-    progress.total +=
-        data::InputFile{text.path, task.key}.size();  // found out before hours of work on others
+    // An error shows before hours of work on other texts.
+    progress.total += data::InputFile{text.path, task.key}.size();
   }
   Line line{task.threads * bytes_per_thread};
   Threads const threads{task, tokenizer, begin.place, line};

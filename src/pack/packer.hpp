@@ -21,31 +21,32 @@ struct Text {
 };
 
 struct Task {
-  std::vector<Text> texts;     ///< in this order
-  std::string key = "--from";  ///< named in errors
-  std::string field = "text";  ///< of lines that are JSON; with a template: of their messages
-  Template const* form{};      ///< null: lines are texts, not conversations
-  std::int64_t longest{};      ///< tokens of a conversation; longer ones are left out; 0: none are
-  data::Frame frame;           ///< around every document
+  std::vector<Text> texts;     ///< texts to pack, in this order
+  std::string key = "--from";  ///< option that errors name
+  /// Field of the text in JSON lines; with a template, of their messages.
+  std::string field = "text";
+  Template const* form{};  ///< null: lines are texts, not conversations
+  std::int64_t longest{};  ///< tokens of a conversation; longer ones are left out; 0: none are
+  data::Frame frame;       ///< tokens around every document
   std::optional<std::int32_t>
-      end;          ///< ends every document that has text, in the place of what parts documents
-  int threads = 1;  ///< that encode, beside one that reads and the caller, who writes
+      end;          ///< token that ends every document with text, in place of the separator
+  int threads = 1;  ///< threads that encode, beside one that reads and the caller, which writes
 };
 
-/// What became of conversations; zeros without a template.
+/// Counts of conversations; zeros without a template.
 struct Conversations {
   std::int64_t counted{};     ///< tokens that count in the loss
-  std::int64_t without{};     ///< left out: nothing of them counts
-  std::int64_t too_long{};    ///< left out: longer than Task::longest
-  std::int64_t straddling{};  ///< ConversationEncoder::Encoded
-  std::string first_without;  ///< the place of the first of these
+  std::int64_t without{};     ///< conversations left out because nothing of them counts
+  std::int64_t too_long{};    ///< conversations left out because they are longer than Task::longest
+  std::int64_t straddling{};  ///< sum of ConversationEncoder::Encoded::straddling
+  std::string first_without;  ///< place of the first of `without`
 };
 
 /// A place between two documents of the texts.
 struct Place {
-  std::size_t text{};        ///< number of texts before, whole ones
-  std::int64_t documents{};  ///< documents of this text before
-  std::uint64_t checksum{};  ///< XXH3 of these documents and what parts them
+  std::size_t text{};        ///< number of whole texts before
+  std::int64_t documents{};  ///< number of documents of this text before
+  std::uint64_t checksum{};  ///< XXH3 of these documents and their separators
 };
 
 struct Progress {
@@ -56,18 +57,18 @@ struct Progress {
   Conversations conversations;
 };
 
-/// Turns texts into tokens, and with a template conversations into tokens and their mask. What is written depends on texts and tokenizer alone, in the texts'
-/// order.
+/// Turns texts into tokens, and with a template conversations into tokens and their mask. The files
+/// depend on texts and tokenizer alone, and have the texts' order.
 ///
-/// Resume:  `begin` is a progress that was told before; documents before its place are read again, as far as they lie in
-///          the text of the place, and not written.
+/// Resume:  `begin` is a progress that was reported before. Documents in the place's text before it
+///          are read again, and not written.
 /// Memory:  text that is read and not written yet takes some 16 MiB per thread with its tokens, or
-///          a document with its tokens where one is larger.
-/// Threads: starts its own. `on_progress` is called by the caller's, after each part that is
+///          the memory of one document with its tokens if that is larger.
+/// Threads: starts its own. The caller's thread calls `on_progress` after each part that is
 ///          written.
-/// Errors:  DataError naming file and line for what is no text; DataError if documents before `begin` are others now; those of ByteStream, Tokenizer and
-///          TokenWriter. The first one in the order of the texts is thrown, whatever the threads
-///          do.
+/// Errors:  DataError naming file and line of bytes that are no text; DataError if documents before
+///          `begin` have changed; those of ByteStream, Tokenizer and TokenWriter. The first one in
+///          the order of the texts is thrown, whatever the threads do.
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
               Progress const& begin, std::function<void(Progress const&)> const& on_progress);
 

@@ -83,7 +83,7 @@ Json to_json(NotedText const& text) {
   return {{"path", text.path}, {"size", text.size}, {"modified", text.modified}};
 }
 
-/// All that the lines say.
+/// The contents of all lines.
 struct Contents {
   Json request;
   std::vector<NotedText> texts;
@@ -102,7 +102,9 @@ void add(Json const& line, Contents& contents) {
   contents.saved = saved;
 }
 
-/// Drops from `lines` a last one that is not whole, as the system stopped while it was written. Errors: nlohmann's.
+/// Reads the lines. Drops a last line that is not whole, because the system stopped while it was
+/// written.
+/// Errors: nlohmann's.
 Contents parse(std::string& lines) {
   Contents contents;
   lines.resize(lines.rfind('\n') + 1);
@@ -269,7 +271,7 @@ void ProgressFile::append(std::string line) {
       size_ += count;
     }
   }
-  // Behind it may be the rest of a longer line that was not whole.
+  // Behind the end may be the rest of a longer line that was not whole.
   if (ftruncate(descriptor_, size_) != 0 || fsync(descriptor_) != 0) {
     throw IoError{"cannot write", path_, errno};
   }

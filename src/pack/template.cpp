@@ -29,9 +29,9 @@ std::string_view trimmed(std::string_view text) {
              : text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
-/// A file's text between two passes: bos and eos may stand behind their uses.
+/// A line of a file between two passes; bos and eos may come after their uses.
 struct Given {
-  std::size_t number{};  ///< of the line
+  std::size_t number{};  ///< the line's number
   std::string name;
   std::string text;
 };

@@ -17,7 +17,7 @@ ExtentReader::ExtentReader(tiers::Tiers& tiers, int ahead, std::function<void(ti
     for (int i = 0; i < ahead; ++i) {
       threads_.emplace_back("parameters-" + std::to_string(i), [this] { work(); });
     }
-  } catch (...) {  // those that have started wait for what is to come
+  } catch (...) {  // threads that have started wait for extents to come
     stop();
     throw;
   }
@@ -33,7 +33,8 @@ void ExtentReader::expect(std::span<tiers::Key const> keys) {
   changed_.notify_all();
 }
 
-// A second lease of a key that is held already would wait for pop, and could be granted before the first.
+// A second lease of a key that is leased already would wait for pop(), and could be granted before
+// the first.
 bool ExtentReader::may_begin() const {
   if (begun_ == entries_.size() || begun_ == ahead_) {
     return false;
@@ -53,7 +54,8 @@ void ExtentReader::work() noexcept {
     if (stopping_) {
       return;
     }
-    Entry& entry = entries_[begun_++];  // stays where it is until it is settled and popped
+    // The entry stays at its place until it is settled and popped.
+    Entry& entry = entries_[begun_++];
     tiers::Key const key = entry.key;
     lock.unlock();
     std::optional<tiers::Lease> lease;

@@ -6,12 +6,12 @@
 
 namespace offstage::parameters {
 
-/// parameters.home: where the 16-bit working copy of a rank's shard lives.
+/// parameters.home: the place of the 16-bit working copy of a rank's shard.
 enum class Home {
-  device,   ///< in device memory; layers are used where they are, or gathered from the ranks
+  device,   ///< in device memory; layers are used in place, or gathered from the ranks
   host,     ///< in host memory, streamed to the device layer by layer
-  storage,  ///< on the storage paths, likewise, through a few extents in host memory
-  node,     ///< of all shards, in host memory that the ranks of a node share
+  storage,  ///< on the storage paths, streamed to the device through a few extents in host memory
+  node,     ///< all ranks' shards, in host memory that the ranks of a node share
 };
 
 [[nodiscard]] constexpr char const* name_of(Home home) {
@@ -28,15 +28,15 @@ enum class Home {
   return "device";
 }
 
-/// parameters.sharding: how long a layer that ranks have gathered on their devices stays whole
-/// there, by the names of ZeRO's stages. The optimizer state is always sharded.
+/// parameters.sharding: the time for which a layer that ranks have gathered on their devices stays
+/// whole there, by the names of ZeRO's stages. The optimizer state is always sharded.
 enum class Sharding {
   zero3,  ///< for one use: the next one gathers it again
   zero2,  ///< for a step: parameters are whole on each device
-  zero1,  ///< likewise, and gradients are whole there until a block of micro-batches is summed
+  zero1,  ///< for a step, and gradients are whole there until a block of micro-batches is summed
 };
 
-/// Whether parameters are whole on each device for a step.
+/// Returns whether parameters are whole on each device for a step.
 [[nodiscard]] constexpr bool stay_whole(Sharding sharding) {
   return sharding != Sharding::zero3;
 }
@@ -44,24 +44,25 @@ enum class Sharding {
   return sharding == Sharding::zero3 ? "zero3" : (sharding == Sharding::zero2 ? "zero2" : "zero1");
 }
 
-/// What decides how far layers are brought ahead of use. It changes times, never bits.
+/// Numbers that decide how far ahead of use layers are brought. They change times, never bits.
 struct DepthDemand {
-  Bytes free{};          ///< device memory that nothing else wants
-  Bytes layer{};         ///< of the largest layer that has no slot of its own, whole
-  Bytes large{};         ///< of the slot for layers that have (state::SlotSizes)
+  Bytes free{};          ///< device memory without another use
+  Bytes layer{};         ///< bytes of the largest whole layer that has no slot of its own
+  Bytes large{};         ///< bytes of the slot for large layers (state::SlotSizes)
   double link{};         ///< bytes per second to the device; 0: not known
-  double storage{};      ///< bytes per second that all paths together read; 0: not known
+  double storage{};      ///< bytes per second that all paths read together; 0: not known
   std::int64_t paths{};  ///< storage paths
 };
 
-/// Layers on the device at a time, beside a large one: as many as its memory has room for, but from
-/// 2 (a tied head needs two at once, and a block where it is computed again) to 4 (one or two in
-/// use, the others ahead of them; more hide nothing).
-/// Source: Fuyou section 4.4: device memory that is left is for what is prefetched.
+/// The number of layers on the device at a time, beside a large one: as many as its memory has room
+/// for, from 2 to 4. Two are needed at once by a tied head, and by a block that is computed again.
+/// With four, one or two are in use and the others ahead of them; more hide nothing.
+/// Source: Fuyou section 4.4: the rest of device memory is for prefetched parameters.
 [[nodiscard]] int device_slots(DepthDemand const& demand);
 
-/// Extents of parameters in host memory at a time, ahead of the device: one being sent, and as many being
-/// read as keep all paths at work, or more where the link is faster than they are, from 2 to 8 in all.
+/// The number of extents of parameters in host memory at a time, ahead of the device, from 2 to 8.
+/// One is sent, and as many are read as keep all paths at work, or more if the link is faster than
+/// the paths.
 /// Source: Fuyou section 4.4: the host's queue follows from the ratio of the two bandwidths.
 [[nodiscard]] int host_extents(DepthDemand const& demand);
 

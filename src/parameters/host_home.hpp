@@ -26,13 +26,13 @@ class HostHome final : public ShardHome<T> {
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }
   void stop() noexcept override {}
 
-  /// The rank's part of a layer, where it lies; waits until it is ready.
+  /// The rank's part of a layer, in place. Waits until it is ready.
   [[nodiscard]] std::span<T const> part(int layer);
 
  private:
   state::ShardMap const& map_;
   int rank_;
-  bool device_writes_;  ///< host memory as its own
+  bool device_writes_;  ///< the device writes to host memory as to its own
   memory::HugeBuffer shard_;
   std::unique_ptr<device::Pinned> pinned_;
   state::Readiness* readiness_{};

@@ -12,7 +12,7 @@ std::int64_t end_of(state::Subgroup const& subgroup) {
   return subgroup.begin + subgroup.size;
 }
 
-/// Ascending.
+/// The pieces of a range, ascending.
 std::vector<ReadPiece> pieces_of(ShardRange range, std::span<state::Subgroup const> subgroups) {
   std::vector<ReadPiece> pieces;
   auto subgroup = std::ranges::upper_bound(subgroups, range.begin, {}, end_of);
@@ -29,7 +29,7 @@ std::vector<ReadPiece> pieces_of(ShardRange range, std::span<state::Subgroup con
   return pieces;
 }
 
-/// Or can, when they are turned around.
+/// Returns whether the pieces begin with this extent, or would if their order were reversed.
 bool begins_with(std::vector<ReadPiece> const& pieces, tiers::Key key) {
   return pieces.front().key == key || pieces.back().key == key;
 }
@@ -52,7 +52,7 @@ std::vector<std::vector<ReadPiece>> plan_reads(std::span<ShardRange const> range
   for (std::size_t i = 0; i < plan.size(); ++i) {
     auto& pieces = plan[i];
     if (pieces.empty()) {
-      continue;  // this rank owns nothing of the layer; what is held may serve the one after
+      continue;  // this rank owns nothing of the layer; the lease may serve the next one
     }
     auto const next = std::find_if(plan.begin() + static_cast<std::ptrdiff_t>(i) + 1, plan.end(),
                                    [](auto const& later) { return !later.empty(); });

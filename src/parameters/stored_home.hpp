@@ -16,17 +16,18 @@ namespace offstage::parameters {
 
 /// The shard in extents of its own tiers, one per subgroup, whose index is the key.
 ///
-/// Reading: extents are fetched ahead, at most `ahead` at a time, and each once as long as the order goes up or
-///          down through the shard (plan_reads), from one expect to the next.
-/// Waiting: parts that are expected keep leases until they are brought. An update that creates a subgroup's
-///          extent therefore needs a buffer beside `ahead`, and that no layer of it is expected any more,
-///          which is so once its gradient is complete.
+/// Reading: extents are fetched ahead, at most `ahead` at a time, and each once as long as the
+///          order goes up or down through the shard (plan_reads), from one expect to the next.
+/// Waiting: parts that are expected keep leases until they are brought. An update that creates a
+///          subgroup's extent therefore needs a buffer beside `ahead`. No layer of that subgroup
+///          may be expected any more, which is so once its gradient is complete.
 template <class T>
 class StoredHome final : public ShardHome<T> {
  public:
   using typename ShardHome<T>::Take;
 
-  /// `tiers`: extents of sizeof(T) per element. `device_writes`: to host memory as to its own.
+  /// `tiers` have extents of sizeof(T) per element. `device_writes`: the device writes to host
+  /// memory as to its own.
   StoredHome(state::ShardMap const& map, int rank, std::vector<state::Subgroup> const& subgroups,
              tiers::Tiers& tiers, int ahead, bool device_writes);
 
@@ -48,10 +49,10 @@ class StoredHome final : public ShardHome<T> {
   std::vector<state::Subgroup> const& subgroups_;
   tiers::Tiers& tiers_;
   bool device_writes_;
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards all members below
   state::Readiness* readiness_{};
-  std::deque<Part> parts_;  ///< expected, in order
-  ExtentReader reader_;     ///< last: its threads use all of the above
+  std::deque<Part> parts_;  ///< expected parts, in order
+  ExtentReader reader_;     ///< last: its threads use all members above
 };
 
 }  // namespace offstage::parameters

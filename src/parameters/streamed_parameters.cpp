@@ -190,8 +190,8 @@ void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
   ++filled_;
 }
 
-// Which layers are gathered ahead depends on what was acquired and released alone, not on what is ready or has
-// arrived: else the ranks would gather different layers.
+// The layers that are gathered ahead depend only on the layers that were acquired and released. If
+// they depended on readiness or arrivals, ranks would gather different layers.
 template <class T>
 void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
                                          plan::SlotSchedule::Use const& now, std::int64_t index) {
@@ -259,7 +259,8 @@ void StreamedParameters<T>::gather(int layer, std::span<T> whole,
     Waiting const waiting{"the layer before to leave host memory"};
     sent_->wait();
   }
-  // Host code puts its part together where it may: a home gives it in pieces, which last as long as they are shown.
+  // Host code puts this rank's part together if it may write there. A home gives the part in
+  // pieces, which are valid only while `take` runs.
   auto const gathered = staged ? staging_.as<T>().first(whole.size()) : whole;
   auto const own = gathered.subspan(offset, size);
   bool const from_staging = link_.route() == state::Route::direct;
@@ -273,7 +274,7 @@ void StreamedParameters<T>::gather(int layer, std::span<T> whole,
   }
   link_.all_gather(stream_ ? *stream_ : model_, std::as_writable_bytes(gathered));
   if (staged) {
-    wait_for(freed);  // only now, as the ranks need not
+    wait_for(freed);  // only now, because the exchange between ranks need not wait
     copy(whole, gathered);
     sent_ = stream_->record();
   }

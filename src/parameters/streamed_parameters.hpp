@@ -24,33 +24,35 @@
 namespace offstage::parameters {
 
 struct StreamSettings {
-  /// Layers on the device at a time, 2 at least, beside a large one (state::SlotSizes); as many on
-  /// every rank.
+  /// Layers on the device at a time, at least 2, beside a large one (state::SlotSizes). It is the
+  /// same on every rank.
   int slots = 3;
   trace::Trace* trace{};
 };
 
 /// A working copy that is brought to the device layer by layer, ahead of use, through a few slots.
 ///
-/// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is free.
-/// Several:  acquire gathers, for one thread calls MPI: the layer itself if that was not done before, then the
-///           next one, whose way to the device hides under what the model does with this one (a host_visible
-///           device has it at once, and nothing is gathered ahead). The model's stream waits for a layer, not
-///           the thread. Every rank gathers the same layers in the same order, as the slots depend on the
-///           order of uses alone.
-///           A home that has whole layers gathers them once in a step, and each use copies one from there.
+/// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is
+///           free.
+/// Several:  acquire gathers, because one thread calls MPI: the layer itself if that was not done
+///           before, then the next one. The way of the next one to the device hides under the
+///           model's work with this one (a host_visible device has it at once, and nothing is
+///           gathered ahead). The model's stream waits for a layer, not the thread. Every rank
+///           gathers the same layers in the same order, because the slots depend on the order of
+///           uses alone. If the home has whole layers, each use copies one from there.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
-/// Memory:   device: device_bytes. Host: host_bytes, pinned, to gather through; the home's.
-/// Waiting:  a slot is free when the use before has ended (where the device has streams of its own, they wait
-///           for what the model's still has to do with it), and no use waits for a later one: any number of
-///           slots from 2 on is enough. The thread holds nothing that an update needs but leases of parts that
-///           are expected (StoredHome).
+/// Memory:   on the device, device_bytes. On the host, host_bytes, pinned, for gathering, and the
+///           home's memory.
+/// Waiting:  a slot is free when the use before has ended. If the device has streams of its own,
+///           they wait for the model's work with the slot. No use waits for a later one, so that
+///           two slots are enough. Of the things that an update needs, the thread holds only leases
+///           of expected parts (StoredHome).
 /// Trace:    row "parameters ahead".
 /// Errors:   construction: UsageError of the device (names parameters.home).
 template <class T>
 class StreamedParameters final : public WorkingParameters<T> {
  public:
-  /// `model`: its stream.
+  /// `model` is the model's stream.
   StreamedParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
                      device::Stream& model, std::unique_ptr<ShardHome<T>> home,
                      StreamSettings const& settings);
@@ -68,8 +70,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   void set_readiness(state::Readiness* readiness) override;
   void stop() noexcept override;
 
-  /// Of several ranks: a layer if layers are staged, a rank's part of one if they go from device to device. Nothing is
-  /// gathered through it where the home has whole layers.
+  /// Host memory for gathering with several ranks: a layer if layers are staged, a rank's part of
+  /// one if they go from device to device. None is needed if the home has whole layers.
   [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, state::Route route);
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
@@ -78,30 +80,32 @@ class StreamedParameters final : public WorkingParameters<T> {
     bool ended = false;
   };
 
-  /// Under mutex_, these four. Uses count as those of the schedule.
+  /// The caller of these four has locked mutex_. Uses are counted as the schedule's.
   [[nodiscard]] std::int64_t expected() const { return first_ + std::ssize(uses_); }
   [[nodiscard]] Use& use(std::int64_t index) {
     return uses_[static_cast<std::size_t>(index - first_)];
   }
   [[nodiscard]] bool has_ended(std::int64_t index) { return index < first_ || use(index).ended; }
-  /// Whether the first use that is not filled can be.
+  /// Returns whether the first use that is not filled can be filled.
   [[nodiscard]] bool may_fill() {
     return filled_ < expected() && (!use(filled_).fill || has_ended(use(filled_).after));
   }
 
-  /// The thread of a rank alone.
+  /// The thread's function, for one rank.
   void run_ahead() noexcept;
-  /// Several ranks: `now`, the use of this index, is on the device when this returns.
+  /// With several ranks: gathers layers. `now`, the use of this index, is on the device when this
+  /// returns.
   void gather_ahead(std::unique_lock<std::mutex>& lock, plan::SlotSchedule::Use const& now,
                     std::int64_t index);
-  /// The first use that is not filled; without the lock meanwhile, and after an error.
+  /// Fills the first use that is not filled. The lock is released meanwhile, and after an error.
   void fill_next(std::unique_lock<std::mutex>& lock);
-  /// `freed`: until when the slot is in use; null: it is not.
+  /// Brings a use's layer to its slot. `freed` is the event until which the slot is in use; null:
+  /// it is not in use.
   void bring(plan::SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
   /// Brings a layer from the home to a slot, without memory between them.
   void bring_from_home(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
-  /// What is written to a slot from now on comes after that; null: nothing uses it.
+  /// Makes later writes to a slot wait for this event; null: nothing uses the slot.
   void wait_for(std::shared_ptr<device::Event> const& freed);
   void copy(std::span<T> target, std::span<T const> source);
   [[nodiscard]] std::span<T> slot(plan::SlotSchedule::Use const& use) const;
@@ -112,27 +116,27 @@ class StreamedParameters final : public WorkingParameters<T> {
   trace::Trace* trace_;
   bool visible_;  ///< host code writes to the slots
   std::unique_ptr<ShardHome<T>> home_;
-  std::vector<device::Buffer> slots_;  ///< as SlotSchedule counts them
+  std::vector<device::Buffer> slots_;  ///< in SlotSchedule's order
   memory::HugeBuffer staging_;  ///< one gathered layer on the host, or this rank's part of one
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
-  std::vector<std::shared_ptr<device::Event>> arrived_;  ///< of each slot; several ranks
-  std::shared_ptr<device::Event> sent_;                  ///< what is in staging_ has left it
-  plan::SlotSchedule schedule_;                          ///< the caller's
-  state::Readiness* readiness_{};                        ///< likewise
+  std::vector<std::shared_ptr<device::Event>> arrived_;  ///< arrivals in each slot; several ranks
+  std::shared_ptr<device::Event> sent_;  ///< event at which the layer has left staging_
+  plan::SlotSchedule schedule_;          ///< used by the calling thread
+  state::Readiness* readiness_{};        ///< used by the calling thread
 
-  std::mutex mutex_;  ///< guards all below
+  std::mutex mutex_;  ///< guards all members below
   std::condition_variable changed_;
-  std::deque<Use> uses_;       ///< that have not ended, and those after them
-  std::int64_t first_ = 0;     ///< of uses_
+  std::deque<Use> uses_;       ///< uses from the first one that has not ended on
+  std::int64_t first_ = 0;     ///< index of the first one of uses_
   std::int64_t filled_ = 0;    ///< uses whose layers are in their slots, or on the way there
   std::int64_t acquired_ = 0;  ///< uses that have begun
   std::vector<std::int64_t> held_;
   std::vector<std::shared_ptr<device::Event>>
-      freed_;  ///< of each slot: behind its last use that ended
+      freed_;  ///< event of each slot behind its last use that ended
   std::exception_ptr error_;
   bool stopping_ = false;
-  std::optional<NamedThread> thread_;  ///< last: it uses all of the above
+  std::optional<NamedThread> thread_;  ///< last: it uses all members above
 };
 
 }  // namespace offstage::parameters

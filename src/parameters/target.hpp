@@ -8,19 +8,20 @@
 
 namespace offstage::parameters {
 
-/// Where a subgroup's new parameters go.
+/// The place of a subgroup's new parameters.
 struct Target {
-  /// View of the subgroup's elements. They are as they were, where the state has the lower halves of
-  /// parameters alone.
+  /// View of the subgroup's elements. With split parameters it has the upper halves that the update
+  /// needs.
   kernels::WorkingCopyView view;
-  /// In memory that kernels of the device may write; else in host memory.
+  /// The view is in memory that kernels of the device may write; else in host memory.
   bool on_device = true;
-  /// Lease of the view, to be committed when the view is written. Nothing is to commit if nobody owns it.
+  /// Lease of the view, to be committed when the view is written. It is empty if there is nothing
+  /// to commit.
   tiers::Lease lease{};
 };
 
-/// Gives a subgroup's target to the thread that updates it, which has its gradient and its state then, and
-/// lacks nothing else. Threads: any.
+/// Gives a subgroup's target to the thread that updates it. That thread has the gradient and the
+/// state already, and needs nothing else. Threads: any.
 using Targets = std::function<Target(state::Subgroup const&)>;
 
 }  // namespace offstage::parameters

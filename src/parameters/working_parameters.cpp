@@ -12,7 +12,7 @@
 namespace offstage::parameters {
 namespace {
 
-/// Parameters on their way to the device.
+/// Number of parameters that are converted at once on their way to the device.
 constexpr std::size_t converted_at_once = std::size_t{1} << 20U;
 
 void require_fit(state::Subgroup const& subgroup, std::span<float const> parameters) {

@@ -16,38 +16,43 @@
 
 namespace offstage::parameters {
 
-/// A rank's working copy, wherever it lives: gives layers to the model, takes new parameters from updates.
+/// A rank's working copy in any place. It gives layers to the model, and takes new parameters from
+/// updates.
 ///
-/// Order:      what is not on the device has to know the uses of layers beforehand: begin, then expect, then
-///             the layers are acquired in just that order. No update begins to change a layer that is
-///             expected; one that began before is waited for.
+/// Order:      a copy that is not on the device has to know the uses of layers beforehand: begin,
+///             then expect, then the layers are acquired in exactly that order. No update begins to
+///             change a layer that is expected. The copy waits for an update that began before.
 /// Collective: acquire.
-/// Errors:     acquire: what an update, a path or a stream failed with; PreconditionError: another layer than
-///             the next one expected (a slower way would hide the mistake), or a third one held.
+/// Errors:     acquire: the error of a failed update, path or stream; PreconditionError: the layer
+///             is not the next one expected (a slower way would hide the mistake), or two are held
+///             already.
 template <class T>
 class WorkingParameters : public state::ParameterSource<T> {
  public:
-  /// All that was expected has been acquired and released. Parameters may have changed since.
+  /// Says that parameters may have changed. Every expected layer has been acquired and released.
   virtual void begin() {}
-  /// These layers will be acquired, in this order, after those that were expected before.
+  /// Announces that these layers will be acquired in this order, after those that were expected
+  /// before.
   virtual void expect(std::span<int const> /*layers*/) {}
-  /// Where an update puts the subgroup's new parameters. Threads: any.
+  /// The target of the subgroup's new parameters. Threads: any.
   [[nodiscard]] virtual Target target(state::Subgroup const& subgroup) = 0;
-  /// Fills the subgroup's part with these, rounded to T; returns when done. No layer of it is expected.
+  /// Fills the subgroup's part with these parameters, rounded to T. Returns when done. No layer of
+  /// the subgroup is expected.
   virtual void fill(state::Subgroup const& subgroup, std::span<float const> parameters);
-  /// Whose wait comes before a layer is used; null: everything is always ready. No layer is expected.
+  /// Sets the object whose wait comes before a layer is used; null: everything is always ready. No
+  /// layer is expected.
   virtual void set_readiness(state::Readiness* readiness) = 0;
-  /// Ends what runs ahead of use, before the readiness ends, which it fails. Targets remain; no layer is
-  /// acquired any more.
+  /// Ends the threads that work ahead of use, before the readiness ends, which then fails their
+  /// waits. Targets remain valid; no layer is acquired any more.
   virtual void stop() noexcept {}
 };
 
-/// In device memory (Home::device).
+/// A working copy in device memory (Home::device).
 template <class T>
 class DeviceParameters final : public WorkingParameters<T> {
  public:
-  /// `slots`: of layers that are gathered (state::WorkingCopy). `trace`: null: none. Shows layers
-  /// that come from other ranks.
+  /// `slots` is the number of slots for gathered layers (state::WorkingCopy). `trace` shows layers
+  /// that come from other ranks; null: no trace.
   DeviceParameters(state::ShardMap const& map, state::RankLink& link, device::Device& device,
                    device::Stream& stream, int slots = state::WorkingCopy<T>::least_slots,
                    trace::Trace* trace = nullptr)
@@ -71,7 +76,8 @@ class DeviceParameters final : public WorkingParameters<T> {
   state::WorkingCopy<T> copy_;
 };
 
-/// In host memory that the device uses as its own, of a rank alone: layers are used where they are.
+/// A working copy in host memory that the device uses as its own, for one rank. Layers are used in
+/// place.
 template <class T>
 class HostParameters final : public WorkingParameters<T> {
  public:

@@ -7,42 +7,47 @@
 
 namespace offstage::plan {
 
-/// tiers.evict: which extent leaves host memory when a commit finds the cache full.
+/// tiers.evict: the extent that leaves host memory when a commit finds the cache full.
 enum class Evict {
-  /// The one that this pass needs no more (committed in it) and that was committed first: what the
-  /// pass still needs stays, whatever the order. The committed extent itself if there is no other.
+  /// The extent that was committed first of those that this pass needs no more (committed in it).
+  /// So extents that the pass still needs stay, whatever the order. The committed extent itself
+  /// leaves if there is no other.
   farthest,
-  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. For updates under
-  /// backward, which come to the lowest last, and the forward after it first; no value of tiers.evict.
+  /// The highest key that this pass needs no more: the lowest keys stay, whatever the order. It is
+  /// for updates under backward, which reach the lowest keys last, while the next forward needs
+  /// these first. It is no value of tiers.evict.
   highest,
-  oldest  ///< least recently committed, as the papers' systems do: ascending passes then thrash
+  /// The least recently committed one, as in the papers' systems; ascending passes then thrash.
+  oldest
 };
 
-/// Which extents' current versions are in host memory, in order of commit, and which of them leaves
-/// when there are too many. Knows nothing of bytes. Threads: none of its own; the owner's lock.
+/// Knows which extents' current versions are in host memory, in order of commit, and decides which
+/// of them leaves when there are too many. It knows nothing of bytes.
+/// Threads: none of its own; the owner's lock guards it.
 class ExtentCache {
  public:
-  /// When a key came in.
+  /// The commit of a key.
   struct Commit {
     std::int64_t key{};
     std::int64_t pass{};
     std::int64_t number{};  ///< counts commits
   };
 
-  /// At most `extents` keys are in it at a time; beyond `limit` one has to leave.
+  /// A cache of at most `extents` keys at a time. Beyond `limit` one has to leave.
   ExtentCache(std::int64_t extents, std::int64_t limit, Evict evict);
 
   void begin_pass() noexcept { ++pass_; }
-  /// A new version of the key: it is the last in order now, and this pass needs it no more.
+  /// Adds a new version of the key. It is the last in order now, and this pass needs it no more.
   void insert(std::int64_t key);
   void remove(std::int64_t key) noexcept;
-  /// Commit of a key that is in the cache.
+  /// The commit of a key that is in the cache.
   [[nodiscard]] Commit commit_of(std::int64_t key) const;
-  /// The key is where it was before any later commit of it, in order and pass.
+  /// Restores the key's order and pass from before any later commit.
   void restore(Commit const& commit);
   [[nodiscard]] std::int64_t size() const noexcept { return std::ssize(order_); }
 
-  /// The key that has to leave, if there are too many; none while all that might are `taken` (of keys).
+  /// The key that has to leave, if there are too many. None if `taken(key)` is true for all that
+  /// could leave.
   template <class Taken>
   [[nodiscard]] std::optional<std::int64_t> victim(Taken const& taken) const {
     if (size() <= limit_) {

@@ -5,16 +5,16 @@
 
 namespace offstage::plan {
 
-/// Rates per second of one rank's share of each resource, while all ranks of the node do the same.
-/// 0: it takes no time.
+/// Rates per second of one rank's part of each resource, while all ranks of the node do the same.
+/// 0: the work takes no time.
 struct Machine {
   double compute{};  ///< floating-point operations of the device's products
-  /// Updates, link and paths. `paths`: all of them, with the rates divided by the ranks that share
-  /// them.
+  /// Rates of updates, link and paths. `paths` has all paths, with rates divided by the ranks that
+  /// use them together.
   UpdateRates rates{};
-  double host_sum{};   ///< bytes that the cores read and write where they add gradients
+  double host_sum{};   ///< bytes that the cores read and write to add gradients
   double rank_link{};  ///< bytes that come to this rank from the others
-  /// Bytes that a hold of a path transfers at most (tiers::path_hold_bytes).
+  /// Bytes that one turn at a path transfers at most (tiers::path_hold_bytes).
   double path_hold = 64.0 * static_cast<double>(MiB);
 };
 

@@ -12,20 +12,21 @@ namespace offstage::plan {
 namespace {
 
 constexpr Bytes fp32_bytes = 4;
-/// One fetched, one updated, one flushed.
+/// Buffers for one extent that is fetched, one updated and one flushed.
 constexpr std::int64_t least_buffers = 3;
-/// Of a node on several paths, if subgroups are not smaller for it than that: with fewer the paths do not
-/// end together and stand idle at both ends of an update. And of each rank.
+/// Least numbers of subgroups of a node on several paths, and of each rank, as far as subgroups do
+/// not become too small. With fewer the paths do not end together, and are idle at both ends of an
+/// update.
 constexpr std::int64_t node_subgroups = 32;
 constexpr std::int64_t rank_subgroups = 8;
 constexpr std::int64_t least_split_elements = 2 << 20;
-/// More paths than any node has; a product with it holds.
+/// More paths than any node has. A product with it does not overflow.
 constexpr std::int64_t most_paths = 1024;
 
-/// Sums and products that end at the largest number: it fits into no limit, so that absurd demands
-/// end in the same error as large ones.
+/// The largest number, at which sums and products end. It fits into no limit, so that absurd
+/// demands end in the same error as large ones.
 constexpr Bytes largest = std::numeric_limits<Bytes>::max();
-/// More than any layout has per element.
+/// More bytes per element than any layout has.
 constexpr Bytes most_state_bytes = 64;
 Bytes times(Bytes a, Bytes b) {
   Bytes product{};
@@ -36,7 +37,7 @@ Bytes plus(Bytes a, Bytes b) {
   return __builtin_add_overflow(a, b, &sum) ? largest : sum;
 }
 
-/// For values that round_up and ceil_div would carry beyond the type's end.
+/// Number of pieces of a whole, also for values with which round_up and ceil_div would overflow.
 std::int64_t pieces_of(std::int64_t whole, std::int64_t piece) {
   return whole / piece + (whole % piece != 0 ? 1 : 0);
 }
@@ -144,7 +145,7 @@ class Division {
   [[nodiscard]] std::int64_t gradient_extents() const {
     return plan_.subgroups + pieces_of(demand_.resident_elements, plan_.subgroup_elements);
   }
-  /// Buffers without which nothing overlaps; fewer where there are fewer subgroups.
+  /// The number of buffers without which nothing overlaps; fewer if there are fewer subgroups.
   [[nodiscard]] std::int64_t few() const { return std::min(least_buffers, plan_.subgroups); }
   [[nodiscard]] std::int64_t few_gradients() const {
     return std::min(least_buffers, gradient_extents());
@@ -159,7 +160,8 @@ class Division {
   [[nodiscard]] Bytes parameter_extent() const {
     return times(demand_.parameter_bytes_per_element, plan_.subgroup_elements);
   }
-  /// An extent of parameters takes one place, as those of the state: resident subgroups have some, too.
+  /// The least number of places for parameters. An extent takes one place; resident subgroups have
+  /// extents too.
   [[nodiscard]] std::int64_t few_parameters() const { return few_gradients(); }
   [[nodiscard]] Bytes least_parameters() const {
     std::int64_t const elements = demand_.shared_parameters > 0
@@ -170,7 +172,7 @@ class Division {
                ? std::min(all, times(few_parameters(), parameter_extent()))
                : all;
   }
-  /// What a rank cannot do without.
+  /// The least memory of a rank.
   [[nodiscard]] Bytes least() const {
     return plus(
         plus(plus(plus(demand_.exchange_bytes, least_activations()), times(few(), extent())),
@@ -178,7 +180,7 @@ class Division {
         least_parameters());
   }
 
-  /// One extent that leaves, one that comes.
+  /// Buffers for one extent that leaves and one that comes.
   [[nodiscard]] std::int64_t few_activations() const {
     return std::min<std::int64_t>(2, demand_.activation_extents);
   }
@@ -240,7 +242,8 @@ class Division {
         demand_.most_cache < 0 ? largest : demand_.most_cache / demand_.ranks_per_node;
     std::int64_t const most_cached =
         cache >= whole_state() ? plan_.subgroups : std::min(plan_.subgroups, cache / extent());
-    // An extent takes one place, in the cache or in a buffer: where there is one for each, all stay.
+    // An extent takes one place, in the cache or in a buffer. If there is a place for each, all
+    // stay.
     bool const all_stay = extents >= plan_.subgroups && most_cached == plan_.subgroups;
     plan_.buffers = static_cast<int>(buffers);
     plan_.cached = all_stay ? plan_.subgroups : std::min(extents - buffers, most_cached);

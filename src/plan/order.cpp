@@ -21,7 +21,7 @@ std::vector<std::int64_t> update_order(UpdateOrder order, std::int64_t step,
   }
   std::vector<std::int64_t> mixed;
   mixed.reserve(all.size());
-  // The k-th of those in memory stands at position k * all / near, the first therefore at the front.
+  // The k-th subgroup in memory has position k * all / near, so that the first is at the front.
   for (std::size_t taken = 0; mixed.size() < all.size();) {
     bool const take_near = taken < near.size() && mixed.size() >= taken * all.size() / near.size();
     mixed.push_back(take_near ? near[taken] : far[mixed.size() - taken]);

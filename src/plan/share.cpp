@@ -11,7 +11,7 @@
 namespace offstage::plan {
 namespace {
 
-/// best_share looks at so many shares, then between the neighbours of the best.
+/// best_share tries so many shares, then those between the neighbours of the best.
 constexpr int grid = 256;
 constexpr int narrowings = 60;
 
@@ -23,7 +23,7 @@ Seconds time_of(double amount, double rate, char const* missing) {
   return Seconds{amount / rate};
 }
 
-/// A rate that was measured with more going on is not above that with less; 0: as that.
+/// A rate measured beside other work, which is not above that measured alone; 0: the same as alone.
 double shared_rate(double both, double alone) {
   return both > 0.0 && alone > 0.0 ? std::min(both, alone) : alone;
 }
@@ -31,12 +31,13 @@ double shared_rate(double both, double alone) {
 /// One update's work: elements by who updates them, and bytes by direction of the link.
 struct Work {
   double cpu, device, resident;
-  double gradients, resident_gradients;  ///< elements whose gradient crosses: of all, of residents
-  double spilled;                        ///< elements whose gradient is read from storage
+  /// Elements whose gradient crosses: all, and resident ones.
+  double gradients, resident_gradients;
+  double spilled;  ///< elements whose gradient is read from storage
   double to_device, to_host;
-  double chunk;           ///< of the elements that go to the device and back; 0: none do
-  double resident_chunk;  ///< likewise of those that live there
-  double copied_chunk;    ///< of new parameters of the CPU
+  double chunk;           ///< chunk of the elements that go to the device and back; 0: none do
+  double resident_chunk;  ///< chunk of the elements that live there
+  double copied_chunk;    ///< chunk of the CPU's new parameters
 
   Work(UpdateDemand const& demand, double share);
 };
@@ -69,7 +70,7 @@ Work::Work(UpdateDemand const& demand, double share) {
   copied_chunk = copied > 0.0 ? std::min(piece, cpu) : 0.0;
 }
 
-/// What one chunk takes where.
+/// Times of one chunk at each resource.
 struct Trip {
   Seconds in{}, kernel{}, out{};
 };
@@ -105,13 +106,14 @@ class Makespan {
     return time_of(bytes, rates_.device_to_host, "update_times: device_to_host is not known");
   }
 
-  /// The direction with less to do runs wholly beside the other, which is faster once alone.
+  /// Sets the link's times. The direction with less to do runs wholly beside the other, which is
+  /// faster once it is alone.
   void set_link() {
     if (work_.to_host == 0.0) {
       times_.host_to_device = to_device(work_.to_device);
       return;
     }
-    static_cast<void>(to_device(1.0));  // both are needed
+    static_cast<void>(to_device(1.0));  // checks that both rates are known
     static_cast<void>(to_host(1.0));
     double const in = shared_rate(rates_.host_to_device_both, rates_.host_to_device);
     double const out = shared_rate(rates_.device_to_host_both, rates_.device_to_host);
@@ -122,8 +124,9 @@ class Makespan {
         together + to_host(std::max(0.0, work_.to_host - out * together.count()));
   }
 
-  /// The CPU reads and writes the state back, reads the gradient and writes the parameter past its caches;
-  /// whatever crosses the link is read or written once more.
+  /// Sets the time of host memory. The CPU reads the state and writes it back, reads the gradient,
+  /// and writes the parameter past its caches. Bytes that cross the link are read or written once
+  /// more.
   void set_host_memory() {
     if (rates_.host_memory <= 0.0) {
       return;
@@ -141,7 +144,7 @@ class Makespan {
   }
 
   [[nodiscard]] Trip trip() const {
-    // Held gradients are the first of each kind: the last chunk's crosses if any does.
+    // Held gradients are the first of each kind, so the last chunk's crosses if any does.
     bool const crosses = work_.gradients > 0.0;
     double const gradient = crosses ? static_cast<double>(demand_.gradient_bytes) : 0.0;
     if (work_.chunk > 0.0) {
@@ -151,7 +154,7 @@ class Makespan {
     return {to_device(work_.resident_chunk * gradient), kernel(work_.resident_chunk), {}};
   }
 
-  /// Each resource's busy time with what must come before its first chunk and after its last.
+  /// Each resource's busy time with the times before its first chunk and after its last.
   [[nodiscard]] Seconds with_ends() const {
     Trip const one = trip();
     auto const copied = static_cast<double>(demand_.parameter_bytes) * work_.copied_chunk;
@@ -161,7 +164,8 @@ class Makespan {
          times_.device_to_host + (work_.chunk > 0.0 ? one.in + one.kernel : Seconds{})});
   }
 
-  /// First what is resident, gradient by gradient; then the CPU and its copies, one after the other.
+  /// The time of turns: resident subgroups first, gradient by gradient, then the CPU and its
+  /// copies, one after the other.
   [[nodiscard]] Seconds in_turns() const {
     auto const gradient = static_cast<double>(demand_.gradient_bytes);
     Seconds const gradients = to_device(work_.resident_gradients * gradient);
@@ -186,12 +190,12 @@ UpdateTimes update_times(UpdateDemand const& demand, UpdateRates const& rates, d
 }
 
 double best_share(UpdateDemand const& demand, UpdateRates const& rates) {
-  // In the order in which they matter.
+  // Times in the order of their weight.
   auto const times = [&](double share) {
     Makespan makespan{demand, rates, share};
     return std::pair{makespan.finished().total, makespan.without_storage()};
   };
-  // Ascending, and only what is better counts: of equals the least share wins.
+  // Shares ascend, and only a better one replaces another, so that of equals the least share wins.
   int best = 0;
   auto least = times(0.0);
   for (int i = 1; i <= grid; ++i) {

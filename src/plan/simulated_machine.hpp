@@ -14,7 +14,7 @@
 
 namespace offstage::plan {
 
-/// Who uses a resource, for the events. No row: nobody that a trace shows.
+/// The user of a resource, for the events. Without a row a trace does not show it.
 struct Label {
   std::string_view row{}, name{};
   std::int64_t key = -1;
@@ -23,7 +23,7 @@ struct Label {
 /// The resources of a rank under virtual time. Members return when the work is done.
 class SimulatedMachine {
  public:
-  /// `events`: null: nobody wants them. Outlives the machine.
+  /// `events` may be null, and must outlive the machine.
   SimulatedMachine(VirtualTime& time, Machine const& machine,
                    std::vector<SimulatedEvent>* events = nullptr);
 
@@ -38,7 +38,7 @@ class SimulatedMachine {
         booked(device_update_, seconds(static_cast<double>(elements), machine_.rates.device_update),
                {"device update", "update", subgroup}));
   }
-  /// `bytes`: that the cores read and write.
+  /// Sums gradients; the cores read and write `bytes`.
   [[nodiscard]] auto sum(double bytes) { return sums_.serve(seconds(bytes, machine_.host_sum)); }
   [[nodiscard]] auto between_ranks(double bytes) {
     return ranks_.serve(seconds(bytes, machine_.rank_link));
@@ -57,7 +57,7 @@ class SimulatedMachine {
         link_seconds(bytes, rates.device_to_host, rates.device_to_host_both, to_host_, to_device_);
     return to_host_.serve(booked(to_host_, taken, label, bytes));
   }
-  /// Host memory that work of others has read or written.
+  /// Counts bytes of host memory that other resources' work has read or written.
   void touch_host(double bytes) { host_bytes_ += bytes; }
 
   [[nodiscard]] std::size_t paths() const { return paths_.size(); }
@@ -65,26 +65,26 @@ class SimulatedMachine {
   [[nodiscard]] Task write(std::size_t path, double bytes);
 
   [[nodiscard]] double now() const { return time_.now(); }
-  /// Events so far.
+  /// Number of events so far.
   [[nodiscard]] std::size_t recorded() const { return events_ != nullptr ? events_->size() : 0; }
-  /// Something that begins now, for ended().
+  /// Records the begin of an event, for ended().
   [[nodiscard]] std::size_t begun(Label const& label);
   void ended(std::size_t event);
-  /// Something that was from `begin` to `end`.
+  /// Records an event from `begin` to `end`.
   void record(Label const& label, double begin, double end, double bytes = -1.0);
 
   /// Bytes that each path has moved so far.
   [[nodiscard]] std::vector<PathUse> moved() const;
-  /// Seconds that each resource was given to somebody so far, in a fixed order; host memory last.
+  /// Seconds for which each resource was in use so far, in a fixed order; host memory last.
   [[nodiscard]] std::vector<ResourceUse> uses() const;
 
  private:
   struct Path {
     PathRate rate;
-    Server reads, writes;  ///< half duplex: reads alone
+    Server reads, writes;  ///< on a half-duplex path `reads` alone serves both
     PathUse moved{};
   };
-  /// The seconds, recorded as what the server does next.
+  /// Returns the seconds, and records them as the server's next work.
   double booked(Server const& server, double seconds, Label const& label, double bytes = -1.0) {
     record(label, server.begin(), server.begin() + seconds, bytes);
     return seconds;
@@ -97,7 +97,7 @@ class SimulatedMachine {
     bool const shared = both > 0.0 && other.begin() > mine.begin();
     return seconds(bytes, shared ? both : alone);
   }
-  /// `row` and `name`: of the events.
+  /// `row` and `name` are the event's.
   [[nodiscard]] Task transfer(Server& server, double bytes, double rate, std::string row,
                               std::string_view name);
 
@@ -109,18 +109,18 @@ class SimulatedMachine {
   double host_bytes_ = 0.0;
 };
 
-/// Extents of one kind under virtual time, in host memory and on paths: what
-/// tiers::make_virtual_tiers does.
+/// Extents of one kind under virtual time, in host memory and on paths, as with
+/// tiers::make_virtual_tiers.
 class SimulatedExtents {
  public:
   struct Settings {
-    std::string name{};         ///< in the events: "state"
-    bool made = false;          ///< all have a first version, made in ascending order
+    std::string name{};         ///< name in the events: "state"
+    bool made = false;          ///< all extents have a first version, made in ascending order
     std::vector<double> bytes;  ///< bytes of each extent
-    std::int64_t buffers{};     ///< in flight; 0: all extents are in memory for good
+    std::int64_t buffers{};     ///< extents in flight; 0: all extents are always in memory
     std::int64_t cached{};      ///< extents that stay in memory beside
-    std::int64_t spares{};      ///< versions on trial beside those that they replace, in memory
-    bool spare_slots = false;   ///< and on storage
+    std::int64_t spares{};      ///< versions on trial in memory, beside those that they replace
+    bool spare_slots = false;   ///< storage has room for them, too
     Evict evict = Evict::farthest;
     std::vector<double> weights{};  ///< weights of the paths
     PathSharer sharer{};
@@ -131,27 +131,28 @@ class SimulatedExtents {
   [[nodiscard]] bool in_memory(std::int64_t key) const {
     return settings_.buffers == 0 || extents_[index(key)].in_memory;
   }
-  /// Whether a lease of it may be on trial; then one spare is taken until the next pass.
+  /// Returns whether a lease of the key may be on trial. If so, one spare is taken until the next
+  /// pass.
   [[nodiscard]] bool take_spare(std::int64_t key);
   [[nodiscard]] Task fetch(std::int64_t key);
   [[nodiscard]] Task create(std::int64_t key);
-  /// The lease ends, with a new version.
+  /// Ends the lease with a new version.
   [[nodiscard]] Task commit(std::int64_t key);
-  /// Without one.
+  /// Ends the lease without a new version.
   void discard(std::int64_t key);
 
  private:
   struct Extent {
-    bool in_memory = false;  ///< the current version
+    bool in_memory = false;  ///< the current version is in memory
     bool lent = false, leaving = false;
     std::size_t path{};
-    bool stored = false;  ///< there
+    bool stored = false;  ///< the current version is on that path
   };
   [[nodiscard]] static std::size_t index(std::int64_t key) { return static_cast<std::size_t>(key); }
   [[nodiscard]] std::size_t next() const;
-  /// A new version of the key is there.
+  /// Takes a new version of the key into memory.
   void take(std::int64_t key);
-  /// The extent that has to leave now, if there is one: it is on a path from then on.
+  /// The extent that has to leave now, if there is one. It is on a path from then on.
   [[nodiscard]] std::optional<std::int64_t> leaving();
 
   SimulatedMachine& machine_;

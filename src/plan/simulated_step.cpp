@@ -9,7 +9,7 @@
 namespace offstage::plan {
 namespace {
 
-/// Steps until caches have settled, and those that count: one with either order of subgroups.
+/// Steps until caches have settled, and steps that count, one with each order of subgroups.
 constexpr int settling_steps = 2;
 constexpr int counted_steps = 2;
 /// A layer's gradient is summed while the next one comes, and backward makes one more meanwhile.
@@ -99,7 +99,7 @@ SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes,
                                          int buffers, std::int64_t cached) {
   SimulatedExtents::Settings settings;
   settings.name = name;
-  // Gradients come with the steps.
+  // Gradients have no first versions.
   settings.made = settings.name == "state" || settings.name == "parameter";
   settings.buffers = buffers;
   settings.cached = cached;
@@ -114,7 +114,7 @@ SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes,
     settings.spares = schedule_.spares;
     settings.spare_slots = schedule_.spare_slots;
     settings.evict = schedule_.evict;
-    // Where all have a place, the table has one for each.
+    // If all extents have a place, the table has one for each.
     if (cached >= std::ssize(settings.bytes)) {
       settings.buffers = 0;
     }
@@ -143,7 +143,7 @@ Prediction SimulatedSteps::run() {
   for (std::size_t i = 0; i < uses.size(); ++i) {
     uses[i].busy = (uses[i].busy - settled_[i].busy) / counted_steps;
   }
-  result.step = std::max(result.step, uses.back().busy);  // host memory, which nobody queues for
+  result.step = std::max(result.step, uses.back().busy);  // host memory, for which nothing queues
   result.paths = moved_;
   for (std::size_t i = 0; i < result.paths.size(); ++i) {
     result.paths[i].read = (result.paths[i].read - moved_before_[i].read) / counted_steps;
@@ -178,7 +178,7 @@ Task SimulatedSteps::steps() {
 
 // ---- Model
 
-/// An update before has ended; the next one is dealt.
+/// Deals the next update. The one before has ended.
 void SimulatedSteps::plan_update() {
   trips_ = trips();
   hold(trips_);

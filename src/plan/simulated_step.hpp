@@ -34,22 +34,22 @@ struct SimulatedUpdate {
         cores_left{order.cpu_trips()} {}
 
   TripOrder order;
-  bool ahead;  ///< it began under backward, or is done again: state is fetched first
+  bool ahead;  ///< it began under backward, or is made again: state is fetched first
   bool cancelled = false;
-  std::vector<Point> complete;  ///< gradients
-  std::vector<Point> ready;     ///< new parameters
+  std::vector<Point> complete;  ///< gradients are complete
+  std::vector<Point> ready;     ///< new parameters are ready
   Point confirmed;
-  Change ended;  ///< a trip
+  Change ended;  ///< changes when a trip ends
   Point cores_done, done;
   std::int64_t cores_left;
   int workers_left{};
 };
 
-/// Part of an extent of the working copy that a micro-batch's use of a layer takes.
+/// The part of an extent of the working copy that one use of a layer takes.
 struct ExtentPiece {
   std::int64_t key{};
   std::int64_t elements{};
-  bool ends{};  ///< the extent's lease
+  bool ends{};  ///< the extent's lease ends with this piece
   Point* arrived{};
 };
 
@@ -66,7 +66,7 @@ class SimulatedSteps {
   SimulatedSteps(Machine const& machine, Workload const& work, Schedule const& schedule,
                  std::vector<SimulatedEvent>* events = nullptr);
   [[nodiscard]] Prediction run();
-  /// To the end, or until so many events are recorded.
+  /// Runs to the end, or until so many events are recorded.
   void run_until(std::size_t events);
 
  private:
@@ -76,23 +76,24 @@ class SimulatedSteps {
   };
   struct StepUses {
     std::deque<LayerUse> uses;
-    std::deque<Point> extents;  ///< read ahead
+    std::deque<Point> extents;  ///< extents that are read ahead
   };
-  /// State of one round of a step, or of all rounds of a vertical one.
+  /// The state of one round of a step, or of all rounds of a vertical one.
   struct Round {
     Round(VirtualTime& time, std::size_t layers)
         : left(layers), back(layers), freed(layers, Point{time}), summed{time} {}
     std::vector<std::shared_ptr<Point>> left;  ///< activations have left the device
-    std::vector<std::shared_ptr<Point>> back;  ///< and are there again
-    std::vector<Point> freed;                  ///< their slab is free for them
-    Point summed;                              ///< all gradients
+    std::vector<std::shared_ptr<Point>> back;  ///< activations are back
+    std::vector<Point> freed;                  ///< the activations' slab is free for them
+    Point summed;                              ///< all gradients are summed
     std::int64_t layers_left{}, writes_left{};
   };
-  /// Gradient of a layer that is handed on.
+  /// The gradient of a layer that is handed on.
   struct Handed {
     std::size_t layer{};
     std::int64_t round{};
-    std::shared_ptr<Point> read{};  ///< told when it was read; null: a buffer is free then
+    /// Happens when the gradient was read; null: a buffer becomes free then.
+    std::shared_ptr<Point> read{};
   };
 
   Task steps();
@@ -138,19 +139,20 @@ class SimulatedSteps {
   Task on_device(SimulatedUpdate& update, std::int64_t key);
   Task send(std::int64_t elements, Point& sent);
   Task chunk(std::int64_t key, std::int64_t elements, Point& returned);
-  /// Leases of a subgroup; `go`: none, as the update was cancelled.
+  /// Takes the leases of a subgroup. `go` becomes false, and there are none, if the update was
+  /// cancelled.
   Task fetch(SimulatedUpdate& update, std::int64_t key, bool& go);
   Task end(SimulatedUpdate& update, std::int64_t key);
 
-  /// Ranks that have a micro-batch in it.
+  /// Number of ranks that have a micro-batch in the round.
   [[nodiscard]] std::int64_t active(std::int64_t round) const {
     std::int64_t const first = round / work_.row * work_.row * work_.ranks + round % work_.row;
     return std::clamp<std::int64_t>(ceil_div(work_.micro_batches - first, work_.row), 1,
                                     work_.ranks);
   }
-  /// Sums of blocks that are added to a total in it.
+  /// Number of blocks' sums that are added to a total in the round.
   [[nodiscard]] double blocks_ended(std::int64_t round) const;
-  /// Whether gradients, or sums of them, go to the ranks in it.
+  /// Returns whether gradients, or sums of them, go to the ranks in the round.
   [[nodiscard]] bool exchanges(std::int64_t round) const {
     return (round + 1) % work_.row == 0 || last(round);
   }
@@ -158,7 +160,7 @@ class SimulatedSteps {
   [[nodiscard]] SubgroupWork const& subgroup(std::int64_t key) const {
     return work_.subgroups[index(key)];
   }
-  /// Subgroups that have elements of the layer's part: [first, second).
+  /// The subgroups that have elements of the layer's part: [first, second).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> keys(LayerWork const& layer) const;
   [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
   [[nodiscard]] SimulatedExtents extents(char const* name, double element_bytes, bool resident,
@@ -171,11 +173,11 @@ class SimulatedSteps {
   VirtualTime time_;
   SimulatedMachine machine_;
   std::int64_t waiting_;  ///< subgroups that are not resident
-  int slots_;             ///< slots of layers on the device; 0: all are there
+  int slots_;             ///< slots of layers on the device; 0: all layers are there
   SimulatedExtents state_, gradients_, flushed_, parameters_;
   Tokens lane_, feed_, chunk_slots_, staged_chunks_;
   Tokens gradient_places_, gradient_staging_, readers_ahead_;
-  std::vector<std::int64_t> leaving_;  ///< by layer: its activations' key
+  std::vector<std::int64_t> leaving_;  ///< key of each layer's activations
   SimulatedActivations activations_;
   std::optional<SimulatedTensors> tensors_, tables_;
   SlotSchedule layer_slots_;
@@ -184,9 +186,10 @@ class SimulatedSteps {
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
   std::vector<Trip> trips_;
   std::vector<char> held_, stays_;
-  std::int64_t passes_ = 1;  ///< the first versions were made in ascending order: pass 0
+  std::int64_t passes_ = 1;  ///< pass 0 is the making of first versions, in ascending order
   std::deque<Marks> marks_;
-  std::vector<ResourceUse> settled_, ended_;  ///< before the steps that count, and after them
+  /// Uses of resources before the steps that count, and after them.
+  std::vector<ResourceUse> settled_, ended_;
   /// Uses of paths: before the steps that count, and after them.
   std::vector<PathUse> moved_before_, moved_;
 };

@@ -18,7 +18,7 @@ void SimulatedSteps::expect(StepUses& step) {
   std::vector<std::size_t> fills;
   for (int const layer : layers) {
     if (schedule_.home == ParameterHome::device && !schedule_.gathers_once) {
-      layer_slots_.forget();  // ranks gather a layer for each of its uses
+      layer_slots_.forget();  // several ranks gather a layer for each of its uses
     }
     auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
     if (slot.fill) {
@@ -29,7 +29,7 @@ void SimulatedSteps::expect(StepUses& step) {
   if (slots_ == 0) {
     return;
   }
-  // Uses count over all steps; here they count from this step's first one.
+  // Uses count over all steps; here they count from this step's first use.
   auto const before =
       static_cast<std::int64_t>(step_uses_.size() - 1) * static_cast<std::int64_t>(layers.size());
   for (LayerUse& use : step.uses) {
@@ -130,7 +130,8 @@ Task SimulatedSteps::ready(LayerWork const& layer, SimulatedUpdate* update) {
 
 // ---- Activations
 
-/// The leaving layer of the block that has the same slab before; `layer`: the lowest of its block.
+/// The leaving layer of the block that had the same slab before. `layer` is the lowest of its
+/// block.
 std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const {
   auto const away = static_cast<std::size_t>(schedule_.slabs) * work_.layers_per_block;
   std::size_t const last = layer + work_.layers_per_block - 1;
@@ -138,7 +139,7 @@ std::optional<std::size_t> SimulatedSteps::slab_before(std::size_t layer) const 
   return has ? std::optional{last - away} : std::nullopt;
 }
 
-/// Blocks come after the embedding.
+/// The block of a layer's activations. Blocks come after the embedding.
 std::int64_t SimulatedSteps::activation_block(std::size_t layer) const {
   return static_cast<std::int64_t>((layer - 1) / work_.layers_per_block);
 }
@@ -149,7 +150,7 @@ double SimulatedSteps::blocks_ended(std::int64_t round) const {
   if (work_.sum_block == 0) {
     return 0.0;
   }
-  // The first block's sum is the total's beginning.
+  // The first block's sum begins the total.
   auto const ended = [&](std::int64_t added) {
     bool const all = added == work_.micro_batches;
     return std::max<std::int64_t>(
@@ -159,7 +160,7 @@ double SimulatedSteps::blocks_ended(std::int64_t round) const {
   return static_cast<double>(ended(before + active(round)) - ended(before));
 }
 
-// What the device adds there counts for nothing beside what it computes.
+// The device's additions count for nothing beside its products.
 void SimulatedSteps::stays_whole(Round& round, Handed const& handed) {
   if (handed.read) {
     handed.read->set();
@@ -215,7 +216,7 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
   co_await machine_.to_host(taken);
   co_await machine_.to_device(brought);
   gradient_staging_.give();
-  // Rounds of a vertical schedule's layer are summed before any extent is opened.
+  // In a vertical schedule the rounds of a layer are summed before any extent is opened.
   if (!work_.vertical || last(number)) {
     for (std::int64_t key = to - 1; key >= from; --key) {
       if (subgroup(key).begin >= work.begin) {  // its lowest layer: it is complete
@@ -229,7 +230,7 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
 }
 
 Task SimulatedSteps::spill(Round& round, std::int64_t key, bool is_new, bool is_last) {
-  // Sums that the device makes are in no extent but when they leave.
+  // Sums on the device are in no extent until they leave.
   bool const on_device = held_[index(key)] != 0 && (!gathers() || schedule_.direct);
   bool const stays = stays_[index(key)] != 0;
   bool const leaves = on_device && is_last && !stays;

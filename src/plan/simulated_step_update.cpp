@@ -33,7 +33,7 @@ std::vector<Trip> SimulatedSteps::trips() {
   return trips;
 }
 
-/// As update::Update::plan and HeldGradients::hold.
+/// Chooses held gradients as update::Update::plan and HeldGradients::hold do.
 void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   held_.assign(work_.subgroups.size(), 0);
   stays_.assign(work_.subgroups.size(), 0);

@@ -5,8 +5,8 @@
 
 namespace offstage::plan {
 
-// Order of model::Vertical: micro-batches go to and fro in forward and ascend in backward; between
-// blocks their inputs and their gradients wait, each a tensor with the number that it has there.
+// The order of model::Vertical: micro-batches go to and fro in forward and ascend in backward.
+// Between blocks their inputs and gradients wait, each a tensor with the number that it has there.
 
 Task SimulatedSteps::layers(Marks& marks, StepUses& uses) {
   Round round{time_, work_.layers.size()};

@@ -6,7 +6,8 @@
 namespace offstage::plan {
 namespace {
 
-/// Where all have a place in host memory nothing goes to storage, and no buffer is waited for.
+/// The settings of the extents. If all have a place in host memory, nothing goes to storage and
+/// nothing waits for a buffer.
 SimulatedExtents::Settings extents_of(SimulatedActivations::Settings const& settings) {
   bool const stored = settings.storage && settings.cached < std::ssize(settings.bytes);
   return {.name = "activation",

@@ -11,26 +11,27 @@
 
 namespace offstage::plan {
 
-/// Activations that leave the device: host memory first, the rest on the paths. What
-/// activations::HostActivations and StoredActivations do.
+/// Activations that leave the device, to host memory first and then to the paths, as with
+/// activations::HostActivations and StoredActivations.
 class SimulatedActivations {
  public:
   struct Settings {
     std::vector<double> bytes;         ///< bytes of each extent
     std::vector<std::int64_t> blocks;  ///< block of each extent, for the events
     bool storage = false;
-    std::int64_t cached{};  ///< extents that stay in host memory, where others go to storage
+    std::int64_t cached{};  ///< extents that stay in host memory, if others go to storage
     int writers = 1, readers = 1;
     std::vector<double> weights{};  ///< weights of the paths
     PathSharer sharer{};
   };
   SimulatedActivations(VirtualTime& time, SimulatedMachine& machine, Settings const& settings);
 
-  /// A micro-batch begins, or all of a vertical schedule's.
+  /// Begins a micro-batch, or all micro-batches of a vertical schedule.
   void open() { extents_.begin_pass(); }
-  /// `left`: its memory may be written again.
+  /// Takes activations off the device. At `left` their memory may be written again.
   [[nodiscard]] Task put(std::int64_t key, std::shared_ptr<Point> left);
-  /// Brings back what was put before. `freed`: its memory may be written; null: it may.
+  /// Brings back activations that were put before. At `freed` their memory may be written; null: at
+  /// once.
   [[nodiscard]] Task take(std::int64_t key, Point* freed, std::shared_ptr<Point> arrived);
 
  private:
@@ -43,10 +44,10 @@ class SimulatedActivations {
   std::vector<std::shared_ptr<Point>> there_;
 };
 
-/// Tensors that wait between layers: what model::WaitingTensors does, with the same slabs.
+/// Tensors that wait between layers, as with model::WaitingTensors, with the same slabs.
 class SimulatedTensors {
  public:
-  /// Key of tensor k is `first_key` + k.
+  /// The key of tensor k is `first_key` + k.
   SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs, int tensors,
                    std::int64_t first_key);
 
@@ -57,7 +58,7 @@ class SimulatedTensors {
   [[nodiscard]] Task change(int tensor);
   void keep(int tensor);
   void drop(int tensor);
-  /// Others read it until the point.
+  /// Says that the tensor is not used again. Others read it until the point.
   void give(int tensor, std::shared_ptr<Point> done);
 
  private:

@@ -11,7 +11,7 @@
 namespace offstage::plan {
 namespace {
 
-/// Rounds by which the shorter of two simulated steps is shorter.
+/// Difference in rounds of the two simulated steps.
 constexpr std::int64_t horizontal_difference = 2;
 constexpr std::int64_t vertical_difference = 4;
 
@@ -22,7 +22,7 @@ struct Coarse {
   Schedule schedule;
 };
 
-/// The count that stands for `count` of `of` things once there are `now` of them.
+/// Scales a count out of `of` things to the `now` things that stand for them.
 std::int64_t scaled(std::int64_t count, std::int64_t of, std::int64_t now) {
   if (count >= of) {
     return count - of + now;
@@ -38,7 +38,7 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   auto const waiting = std::ranges::count(work.subgroups, false, &SubgroupWork::resident);
   if (all > detail.subgroups) {
     std::int64_t const merged = ceil_div(all, detail.subgroups);
-    result.machine.path_hold *= static_cast<double>(merged);  // an extent takes as many
+    result.machine.path_hold *= static_cast<double>(merged);  // a merged extent takes as many turns
     auto& subgroups = result.work.subgroups;
     subgroups.clear();
     std::int64_t run = 0;
@@ -62,13 +62,13 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   for (SubgroupWork const& each : work.subgroups) {
     elements += each.elements;
   }
-  if (schedule.chunk > 0) {  // none is an error, which simulated steps tell
+  if (schedule.chunk > 0) {  // no chunk is an error, which simulated steps report
     result.schedule.chunk = std::max(schedule.chunk, elements / detail.chunks);
   }
   return result;
 }
 
-/// Step with so many rounds; the last of them is as full as the last of all.
+/// A step with so many rounds, the last of which is as full as the whole step's last.
 Prediction simulate_rounds(Coarse step, std::int64_t rounds) {
   step.work.micro_batches -= (step.work.rounds - rounds) * step.work.ranks;
   step.work.rounds = rounds;
@@ -84,7 +84,8 @@ Seconds busy(Prediction const& prediction, std::string const& name) {
   return found == prediction.uses.end() ? Seconds{} : found->busy;
 }
 
-/// From two steps of fewer rounds. Busy times grow evenly; a step takes no less than the longest.
+/// Extrapolates from two steps of fewer rounds. Busy times grow evenly; a step takes no less than
+/// the longest.
 Prediction extrapolated(Prediction const& shorter, Prediction const& longer, double factor) {
   auto const beyond = [&](Seconds a, Seconds b) { return b + factor * std::max(Seconds{}, b - a); };
   Prediction result{.step = {},

@@ -55,11 +55,11 @@ class Least {
   }
   [[nodiscard]] static double rest(double all, double less) { return std::max(0.0, all - less); }
   [[nodiscard]] double rounds() const { return static_cast<double>(work_.rounds); }
-  /// Trips are whole subgroups.
+  /// Elements that the cores and the device update at least. Trips are whole subgroups.
   [[nodiscard]] double cores() const { return rest((1.0 - schedule_.share) * waiting_, largest_); }
   [[nodiscard]] double on_device() const { return rest(schedule_.share * waiting_, largest_); }
 
-  /// Elements of the rank's part of parameters that are brought in a step. A layer that lies in a
+  /// Elements of the rank's part of parameters that are brought in a step. A layer that is in a
   /// slot already is not brought.
   [[nodiscard]] double brought() const {
     bool const slots = schedule_.parameter_slots > 0 || work_.ranks > 1;
@@ -126,7 +126,7 @@ class Least {
   Workload const& work_;
   Schedule const& schedule_;
   double waiting_ = 0.0, resident_ = 0.0, largest_ = 0.0;  ///< elements
-  double flops_ = 0.0, leaving_ = 0.0;                     ///< of a round
+  double flops_ = 0.0, leaving_ = 0.0;                     ///< of one round
 };
 
 }  // namespace

@@ -12,7 +12,8 @@
 namespace offstage::plan {
 namespace {
 
-/// Beyond these one path would take everything or nothing; so narrow, quotients of weights hold.
+/// Limits of weights. Beyond them one path would take everything or nothing; within them quotients
+/// of weights do not overflow.
 constexpr double least_weight = 1e-6;
 constexpr double largest_weight = 1e6;
 
@@ -40,7 +41,7 @@ void require_positive(std::span<PathRate const> rates) {
           "the rates of storage paths are positive");
 }
 
-/// Extents that the path reads and writes again per second, times their size.
+/// Bytes per second of extents that the path reads and writes again.
 double path_speed(SplitRule rule, PathRate const& rate) {
   if (rule == SplitRule::paper || rate.full_duplex) {
     return std::min(rate.read, rate.write);
@@ -48,7 +49,7 @@ double path_speed(SplitRule rule, PathRate const& rate) {
   return 1.0 / (1.0 / rate.read + 1.0 / rate.write);
 }
 
-/// Those of the open paths; equal ones if all of these are 0. Others have 0.
+/// Weights of the open paths; equal ones if all of these are 0. Closed paths have 0.
 std::vector<double> effective_weights(std::span<double const> weights,
                                       std::vector<bool> const& open) {
   bool any_weight = false;
@@ -64,7 +65,8 @@ std::vector<double> effective_weights(std::span<double const> weights,
   return effective;
 }
 
-/// The path that is fullest last with one extent more, of those with a weight; their number if none has.
+/// The path that would be least full with one extent more, of those with a weight; the number of
+/// paths if none has a weight.
 std::size_t emptiest(std::span<double const> weights, std::span<std::int64_t const> counts) {
   std::size_t best = weights.size();
   double best_fill{};
@@ -81,9 +83,10 @@ std::size_t emptiest(std::span<double const> weights, std::span<std::int64_t con
   return best;
 }
 
-/// How many extents of this rank each path should hold with one more than `counts`: its part of what
-/// all ranks together would place, by rounding sums over the paths at a point that is the rank's own,
-/// so that the parts of the ranks add up to the whole and those of the paths to the rank's extents.
+/// The number of this rank's extents that each path should have with one more than `counts`. It is
+/// the rank's part of the extents that all ranks together would place. Sums over the paths are
+/// rounded at a point that is the rank's own, so that the ranks' parts add up to the whole, and the
+/// paths' parts to the rank's extents.
 std::vector<std::int64_t> quotas_of(std::span<double const> weights,
                                     std::span<std::int64_t const> counts, PathSharer sharer) {
   std::int64_t mine = 1;
@@ -93,7 +96,7 @@ std::vector<std::int64_t> quotas_of(std::span<double const> weights,
     weight_sum += weights[path];
   }
   std::int64_t left = mine * sharer.ranks;
-  // One by one they would come to this at least.
+  // Placed one by one, extents would reach these numbers at least.
   std::vector<std::int64_t> whole(weights.size());
   for (std::size_t path = 0; path < weights.size() && weight_sum > 0.0; ++path) {
     whole[path] =
@@ -132,7 +135,8 @@ SplitPolicy parse_split(std::string const& text) {
     begin = end + 1;
   }
   if (std::ranges::all_of(policy.weights, [](double weight) { return weight == 0.0; })) {
-    throw UsageError{fmt::format("'{}' gives no path anything; one weight must be above 0", text)};
+    throw UsageError{
+        fmt::format("'{}' gives no path any extents; one weight must be above 0", text)};
   }
   return policy;
 }
@@ -199,7 +203,7 @@ Seconds bandwidth_bound(Bytes read_bytes, Bytes write_bytes, std::span<PathRate 
   }
   require(!rates.empty(), "what is moved has a storage path");
   require_positive(rates);
-  // Of the whole that a path could do per second if it did all of it; these add up.
+  // Part of the whole that each path could do per second by itself; the parts add up.
   double speed = 0.0;
   for (PathRate const& rate : rates) {
     double const reading = static_cast<double>(read_bytes) / rate.read;

@@ -12,7 +12,7 @@ Seconds seconds(double amount, double rate) {
   return Seconds{amount > 0.0 ? amount / rate : 0.0};
 }
 
-/// Nothing is written or read for ever where there is no storage.
+/// Seconds of storage; infinite if there are bytes and no storage.
 Seconds storage_seconds(PathRate const& rate, Bytes read, Bytes written) {
   Seconds const reading = seconds(static_cast<double>(read), rate.read);
   Seconds const writing = seconds(static_cast<double>(written), rate.write);

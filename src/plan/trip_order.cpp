@@ -6,8 +6,8 @@
 
 namespace offstage::plan {
 
-// Two on each side where the workers allow it: one drains or commits while the next is fed or
-// computed.
+// Each side should have two trips if the workers allow it: one drains or commits while the next is
+// fed or computed.
 TripOrder::TripOrder(std::span<Trip const> order, int workers, bool device_first)
     : least_{workers >= 4 ? 2 : 1}, device_first_{device_first} {
   for (std::size_t place = 0; place < order.size(); ++place) {

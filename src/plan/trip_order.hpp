@@ -11,13 +11,14 @@ namespace offstage::plan {
 /// One subgroup's turn in an update.
 struct Trip {
   std::int64_t subgroup{};
-  bool on_device = false;  ///< resident subgroups are updated there in any case
+  bool on_device = false;  ///< the device updates it, as it does resident subgroups in any case
 };
 
-/// Order of an update's trips, in which CPU and device both have work as long as there is any for
-/// them: the given order, but a side with less than its part of the workers comes first. (In strict
-/// order all workers may hold trips that wait for one side, while the other is idle.) Waits for
-/// nothing. Threads: one at a time.
+/// The order of an update's trips, in which CPU and device both have work as long as there is any
+/// for them. It is the given order, but a side with less than its part of the workers comes first.
+/// (In strict order all workers may have trips that wait for one side, while the other is idle.)
+/// Waits for nothing.
+/// Threads: one at a time.
 class TripOrder {
  public:
   /// `device_first`: no CPU trip begins before all device trips have ended.
@@ -31,37 +32,37 @@ class TripOrder {
   [[nodiscard]] std::optional<Trip> take();
   /// Deals this trip before all that are left; no effect if it was dealt.
   void bring_forward(std::int64_t subgroup);
-  /// Trips that are left are dealt in ascending order of subgroups from now on.
+  /// From now on deals the trips that are left in ascending order of subgroups.
   void lowest_first();
   /// Ends a trip that was taken.
   void end(Trip const& trip) noexcept;
   /// Drops the trips that are left. Returns how many of them were CPU trips.
   std::int64_t clear() noexcept;
-  /// Trips that run on the CPU, as of construction.
+  /// Number of trips that ran on the CPU at construction.
   [[nodiscard]] std::int64_t cpu_trips() const noexcept { return cpu_trips_; }
 
  private:
   struct Turn {
     Trip trip;
-    std::int64_t place;  ///< in the order; lower comes first
+    std::int64_t place;  ///< place in the order; lower comes first
   };
   struct Side {
     std::deque<Turn> turns;
     int under_way = 0;
   };
-  /// Which side a worker should serve, of two that both have turns.
+  /// The side that a worker should serve, if both have turns.
   [[nodiscard]] Side& choose();
   [[nodiscard]] static Trip pop(Side& side);
 
-  int least_;  ///< trips under way that each side should have, if it has trips
+  int least_;  ///< trips that each side should have under way, if it has any
   bool device_first_;
   std::int64_t cpu_trips_ = 0;
-  std::int64_t first_place_ = 0;  ///< lowest place of all so far
+  std::int64_t first_place_ = 0;  ///< lowest place so far
   Side cpu_, device_;
 };
 
-/// Trips of the subgroups in this order: after each of them the device has its share of the
-/// elements, rounded to whole subgroups. `sizes`: by subgroup.
+/// Deals the subgroups in this order to trips. After each trip the device has its share of the
+/// elements, rounded to whole subgroups. `sizes` has each subgroup's elements.
 [[nodiscard]] std::vector<Trip> deal_trips(double share, std::span<std::int64_t const> order,
                                            std::span<std::int64_t const> sizes);
 

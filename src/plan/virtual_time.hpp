@@ -15,14 +15,15 @@
 
 namespace offstage::plan {
 
-/// A piece of straight-line work under virtual time. It begins when somebody awaits it, or when
-/// VirtualTime::start is given it, and ends where its function does.
+/// A piece of straight-line work under virtual time. It begins when another task awaits it, or when
+/// VirtualTime::start is given it. It ends where its function does.
 class [[nodiscard]] Task {
  public:
   struct promise_type {
-    std::coroutine_handle<> then = std::noop_coroutine();  ///< who awaits it
+    std::coroutine_handle<> then = std::noop_coroutine();  ///< task that awaits it
     std::exception_ptr error;
-    std::vector<std::size_t>* ended{};  ///< told of `place` at the end; null: somebody awaits it
+    /// Gets `place` at the end; null: another task awaits this one.
+    std::vector<std::size_t>* ended{};
     std::size_t place{};
 
     Task get_return_object() {
@@ -63,7 +64,7 @@ class [[nodiscard]] Task {
   void await_resume() const { rethrow(); }
 
   [[nodiscard]] std::coroutine_handle<> handle() const { return handle_; }
-  /// Nobody awaits it: its end is told by the number `place`.
+  /// For a task that nobody awaits: at its end the number `place` is appended to `ended`.
   void tell_end(std::vector<std::size_t>& ended, std::size_t place) const {
     handle_.promise().ended = &ended;
     handle_.promise().place = place;
@@ -85,7 +86,7 @@ class [[nodiscard]] Task {
 class VirtualTime {
  public:
   [[nodiscard]] double now() const noexcept { return now_; }
-  /// From the present moment on, beside whoever calls this.
+  /// Starts a task at the present moment, beside the caller.
   void start(Task task) {
     resume_at(now_, task.handle());
     std::size_t place = tasks_.size();
@@ -101,13 +102,13 @@ class VirtualTime {
   void resume_at(double when, std::coroutine_handle<> task) {
     events_.push({when, ++count_, task});
   }
-  /// Returns when nothing is left to happen. Errors: that of a task; PreconditionError: a task
-  /// waits for ever.
+  /// Runs until no event is left. Errors: that of a task; PreconditionError: a task waits for ever.
   void run() {
     run_while([] { return true; });
     require(running() == 0, "VirtualTime: a task waits for ever");
   }
-  /// Returns sooner if goes_on(), which is asked before each event, says no. Errors: that of a task.
+  /// The same, but returns once goes_on(), which is called before each event, is false.
+  /// Errors: that of a task.
   template <class GoesOn>
   void run_while(GoesOn goes_on) {
     while (!events_.empty() && goes_on()) {
@@ -123,7 +124,7 @@ class VirtualTime {
       ended_.clear();
     }
   }
-  /// Tasks that were started and have not ended.
+  /// Number of tasks that were started and have not ended.
   [[nodiscard]] std::size_t running() const { return tasks_.size() - free_.size(); }
 
  private:
@@ -137,8 +138,8 @@ class VirtualTime {
   };
   std::priority_queue<Event> events_;
   std::vector<std::optional<Task>> tasks_;
-  std::vector<std::size_t> free_;   ///< places among them
-  std::vector<std::size_t> ended_;  ///< by the event at hand
+  std::vector<std::size_t> free_;   ///< free places in tasks_
+  std::vector<std::size_t> ended_;  ///< places of tasks that the present event ended
   double now_ = 0.0;
   std::uint64_t count_ = 0;
 };
@@ -148,7 +149,7 @@ class Server {
  public:
   explicit Server(VirtualTime& time) : time_{&time} {}
 
-  /// Returns when `seconds` of it were spent on the caller.
+  /// Returns when the server has spent `seconds` on the caller.
   [[nodiscard]] auto serve(double seconds) {
     struct Awaiter {
       Server& server;
@@ -163,9 +164,9 @@ class Server {
     };
     return Awaiter{*this, seconds};
   }
-  /// When the next caller would be served.
+  /// The time at which the next caller would be served.
   [[nodiscard]] double begin() const { return std::max(time_->now(), busy_until_); }
-  /// Seconds that it was in use so far.
+  /// Seconds for which it was in use so far.
   [[nodiscard]] double busy() const { return busy_ - (begin() - time_->now()); }
 
  private:
@@ -174,12 +175,12 @@ class Server {
   double busy_ = 0.0;
 };
 
-/// A number of equal things, each lent to one at a time, in order of arrival.
+/// A number of equal tokens, each lent to one caller at a time, in order of arrival.
 class Tokens {
  public:
   Tokens(VirtualTime& time, std::int64_t count) : time_{&time}, free_{count} {}
 
-  /// Returns when the caller has one.
+  /// Returns when the caller has a token.
   [[nodiscard]] auto take() {
     struct Awaiter {
       Tokens& tokens;
@@ -208,7 +209,7 @@ class Tokens {
   std::deque<std::coroutine_handle<>> waiting_;
 };
 
-/// Something that happens once.
+/// An event that happens once.
 class Point {
  public:
   explicit Point(VirtualTime& time) : time_{&time} {}
@@ -237,7 +238,7 @@ class Point {
   std::vector<std::coroutine_handle<>> waiting_;
 };
 
-/// Something that changes again and again: whoever awaits it goes on at the next change.
+/// An event that happens again and again. A task that awaits it goes on at the next change.
 class Change {
  public:
   explicit Change(VirtualTime& time) : time_{&time} {}

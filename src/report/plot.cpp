@@ -166,11 +166,6 @@ void Plot::bar(Range x, Range y, std::string_view look, std::string_view tip) {
       tip_of(tip));
 }
 
-void Plot::rule(double x, std::string_view look, std::string_view tip) {
-  drawn_ += fmt::format("<path class=\"rule {}\" d=\"M{:.2f} {:.2f}V{:.2f}\">{}</path>", look,
-                        across(x), frame.top, size_.height - frame.bottom, tip_of(tip));
-}
-
 std::string Plot::axes() const {
   std::string text;
   double const bottom = size_.height - frame.bottom;

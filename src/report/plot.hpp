@@ -45,8 +45,6 @@ class Plot {
   /// `tip` is shown under a pointer, here and below.
   void mark(Point at, Mark mark, std::string_view look, std::string_view tip);
   void bar(Range x, Range y, std::string_view look, std::string_view tip);
-  /// A vertical line over the whole height.
-  void rule(double x, std::string_view look, std::string_view tip);
 
   [[nodiscard]] std::string text() const;
 

@@ -30,7 +30,7 @@ svg .row, svg .words { fill: var(--ink); }
 .grid { stroke: var(--grid); stroke-width: 1; fill: none; } .axis { stroke: var(--soft); stroke-width: 1; fill: none; }
 .line { fill: none; stroke: currentColor; stroke-linejoin: round; stroke-linecap: round; }
 .thin { stroke-width: 1; opacity: .45; } .bold { stroke-width: 2.2; } .dashed { stroke-dasharray: 7 5; } .dotted { stroke-dasharray: 2 5; }
-.band { fill: currentColor; opacity: .22; } .rule { stroke: currentColor; stroke-width: 1; }
+.band { fill: currentColor; opacity: .22; }
 .mark { fill: currentColor; stroke: var(--card); stroke-width: 1; } .mark.hollow { fill: var(--card); stroke: currentColor; stroke-width: 2; }
 .limit { stroke: currentColor; stroke-width: 2.5; fill: none; } .limited { color: var(--limit); stroke-width: 3.5; } .planned { color: var(--ink); stroke-dasharray: 4 3; }
 .bar { fill: currentColor; }

@@ -8,7 +8,7 @@
 namespace offstage::state {
 namespace {
 
-/// Elements [begin, end) of the layer that lie in `tensor`, into out[0 .. end - begin).
+/// Writes elements [begin, end) of the layer, which lie in `tensor`, to out[0 .. end - begin).
 void fill(TensorLayout const& tensor, std::uint64_t seed, std::int64_t begin, std::int64_t end,
           float* out) {
   if (tensor.initial.kind == Initial::Kind::ones) {

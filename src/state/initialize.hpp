@@ -7,7 +7,8 @@
 
 namespace offstage::state {
 
-/// Gives a model's parameters in FP32, any chunks of any layer: a Hugging Face model, a checkpoint.
+/// Gives a model's parameters in FP32, any chunks of any layer, from a Hugging Face model or a
+/// checkpoint.
 /// Threads: one. Errors: DataError, IoError naming the file.
 class ParameterReader {
  public:

@@ -30,7 +30,8 @@ void require_product(char const* first_key, std::int64_t first, char const* seco
   }
 }
 
-/// Each product stays within the limit, and so do later sums of a few of them within 64 bits.
+/// Checks that each product stays within the limit, so that later sums of a few of them stay within
+/// 64 bits.
 void require_sizes_in_limits(ModelShape const& shape) {
   if (shape.layers > max_layers) {
     throw UsageError{fmt::format("model.layers={} must be at most {}", shape.layers, max_layers)};
@@ -60,7 +61,7 @@ void require_parameters_in_limit(ModelShape const& shape) {
   }
 }
 
-/// "4 or 8": the divisors of `whole` on both sides of a number that is none.
+/// The divisors of `whole` on both sides of a number that is none, as "4 or 8".
 std::string nearest_divisors(std::int64_t whole, std::int64_t number) {
   std::int64_t below = std::min(number, whole);
   while (whole % below != 0) {
@@ -74,7 +75,7 @@ std::string nearest_divisors(std::int64_t whole, std::int64_t number) {
                                               : fmt::format("{}", below);
 }
 
-/// Lays tensors out one behind the other; the caller adds the decayed ones first.
+/// Lays tensors out one behind the other. The caller adds the decayed ones first.
 class LayerBuilder {
  public:
   LayerBuilder(std::string name, std::int64_t& tensors, std::int64_t block = -1)
@@ -112,7 +113,8 @@ class LayerBuilder {
   std::int64_t& tensors_;
 };
 
-/// Of the weights that end in the residual sum: smaller the deeper the model is (GPT-2).
+/// Standard deviation of the weights that end in the residual sum: the deeper the model, the
+/// smaller it is (GPT-2).
 double residual_deviation(ModelShape const& shape) {
   return initial_deviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
 }
@@ -199,7 +201,7 @@ void require_positive(char const* key, double value) {
   }
 }
 
-/// Of what no kind of scaling but llama3 and yarn has.
+/// Checks that the values that only llama3 and yarn have are at their defaults.
 void require_default_bounds(ModelShape const& shape, std::string const& choice) {
   ModelShape const plain;
   require_default(shape.rope_low_frequency == plain.rope_low_frequency, "model.rope-low-frequency",
@@ -253,7 +255,7 @@ void validate_rope(ModelShape const& shape) {
   }
 }
 
-/// Models that exist: what transformers has no name for could not be exported.
+/// Checks that transformers has a name for the model, because others could not be exported.
 void validate_variant(ModelShape const& shape) {
   if (shape.qkv_bias && shape.qk_norm != QkNorm::none) {
     throw UsageError{
@@ -278,7 +280,7 @@ void validate_variant(ModelShape const& shape) {
   }
 }
 
-/// Heads of keys and values, and how wide a head is.
+/// Checks the heads of keys and values, and the width of a head.
 void validate_heads(ModelShape const& shape) {
   if (shape.head_size < 0) {
     throw UsageError{fmt::format("model.head-dim={} must be at least 1", shape.head_size)};

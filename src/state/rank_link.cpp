@@ -9,7 +9,7 @@
 namespace offstage::state {
 namespace {
 
-/// The bytes of a rank that it sends to itself.
+/// Copies the bytes that a rank sends to itself.
 void copy_own(device::Stream& stream, int rank, std::span<std::byte const> send,
               std::span<Slice const> send_parts, std::span<std::byte> receive,
               std::span<Slice const> receive_parts) {
@@ -36,7 +36,7 @@ class MpiLink final : public RankLink {
       comm().all_to_all(send, send_parts, receive, receive_parts);
       return;
     }
-    // MPI moves between ranks; within this one host code would copy.
+    // MPI moves bytes between ranks. Within this rank MPI would copy them by host code.
     copy_own(stream, rank(), send, send_parts, receive, receive_parts);
     stream.synchronize();
     std::vector<Slice> to_others{send_parts.begin(), send_parts.end()};
@@ -61,7 +61,7 @@ class NcclLink final : public RankLink {
       }
     });
     id = comm.broadcast_value(id, 0);
-    static_cast<void>(stream.native());  // makes its GPU the current one
+    static_cast<void>(stream.native());  // makes the stream's GPU the current one
     ranks_ = library_->connect(id, rank(), size());
   }
   ~NcclLink() override { end(); }
@@ -89,7 +89,8 @@ class NcclLink final : public RankLink {
   }
 
  private:
-  /// On all ranks one after the other in the same order: of two at once each may have what the other waits for.
+  /// Operations follow each other in the same order on all ranks. If two ran at once, each might
+  /// have resources for which the other waits.
   void follow(device::Stream& stream) {
     require(ranks_ != nullptr, "RankLink: it has ended");
     if (last_) {
@@ -99,7 +100,7 @@ class NcclLink final : public RankLink {
 
   std::unique_ptr<nccl::Library> library_;
   std::unique_ptr<nccl::Communicator> ranks_;
-  std::shared_ptr<device::Event> last_;  ///< of what was queued; null: nothing was
+  std::shared_ptr<device::Event> last_;  ///< behind the last operation; null: there was none
   int errors_;
 };
 

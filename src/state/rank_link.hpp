@@ -12,21 +12,22 @@
 
 namespace offstage::state {
 
-/// How layers in device memory get to other ranks.
+/// The route by which layers in device memory go to other ranks.
 enum class Route {
-  in_place,  ///< host code sees device memory, and MPI takes it from there
+  in_place,  ///< host code sees device memory, and MPI reads and writes it there
   staged,    ///< through host memory, by MPI
   direct,    ///< from device memory to device memory, by CUDA-aware MPI or NCCL
 };
 
-/// Between the ranks of a run: layers of parameters go from their owners to all, slices of gradients from all to
-/// their owners.
+/// The way between the ranks of a run: layers of parameters go from their owners to all ranks,
+/// slices of gradients from all ranks to their owners.
 ///
-/// Memory:     buffers lie in device memory, or on the route `staged` in host memory.
-/// Order:      what `stream` was given before comes first, and what it is given later comes after. NCCL's
-///             link queues and returns at once; MPI's wait for the stream and return when all is done.
-/// Collective: both calls, in one order on all ranks, whatever their streams.
-/// Threads:    one, the one that calls MPI.
+/// Memory:     buffers are in device memory, or on the route `staged` in host memory.
+/// Order:      work that was enqueued on `stream` before comes first, and later work comes after.
+///             NCCL's link enqueues and returns at once. MPI's links wait for the stream and return
+///             when the transfer is done.
+/// Collective: both calls, in the same order on all ranks, whatever their streams.
+/// Threads:    one calls the members, the one that calls MPI.
 /// Errors:     MpiError, nccl::NcclError.
 class RankLink {
  public:
@@ -40,18 +41,21 @@ class RankLink {
   [[nodiscard]] int size() const noexcept { return comm_.size(); }
   [[nodiscard]] Route route() const noexcept { return route_; }
 
-  /// Device memory that a library behind it takes for itself, as who made the link says.
+  /// Device memory that a library behind the link takes for itself, as set by the maker of the
+  /// link.
   [[nodiscard]] Bytes device_bytes() const noexcept { return device_bytes_; }
   void set_device_bytes(Bytes bytes) noexcept { device_bytes_ = bytes; }
 
-  /// Gathers equal parts as mpi::Communicator::all_gather does; this rank's own is filled in already.
+  /// Gathers equal parts as mpi::Communicator::all_gather does; this rank's own is filled in
+  /// already.
   virtual void all_gather(device::Stream& stream, std::span<std::byte> buffer) = 0;
   /// Exchanges as mpi::Communicator::all_to_all does.
   virtual void all_to_all(device::Stream& stream, std::span<std::byte const> send,
                           std::span<Slice const> send_parts, std::span<std::byte> receive,
                           std::span<Slice const> receive_parts) = 0;
-  /// Before its streams end: nothing follows. Where an error is on its way through this thread, what is queued
-  /// does not wait for other ranks any more, as they may not come.
+  /// Ends the link. Call it before its streams end; nothing follows. If an exception is unwinding
+  /// this thread, queued operations do not wait for other ranks any more, because these may not
+  /// come.
   virtual void end() noexcept {}
 
  private:
@@ -60,11 +64,12 @@ class RankLink {
   Bytes device_bytes_{};
 };
 
-/// By MPI, on any route; `comm` outlives it.
+/// A link by MPI, on any route; `comm` must outlive it.
 [[nodiscard]] std::unique_ptr<RankLink> make_mpi_link(mpi::Communicator const& comm, Route route);
 
-/// By NCCL, on the route `direct`; `comm` outlives it. `stream`: of this rank's GPU, which no other rank uses.
-/// Collective. Errors: nccl::NcclError.
+/// A link by NCCL, on the route `direct`; `comm` must outlive it. `stream` is one of this rank's
+/// GPU, which no other rank uses. Collective.
+/// Errors: nccl::NcclError.
 [[nodiscard]] std::unique_ptr<RankLink> make_nccl_link(mpi::Communicator const& comm,
                                                        std::unique_ptr<nccl::Library> library,
                                                        device::Stream& stream);

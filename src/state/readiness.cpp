@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::state {
@@ -66,18 +65,11 @@ void Readiness::wait(std::int64_t begin, std::int64_t end) {
   };
   if (!settled()) {
     Waiting const waiting{"updated parameters"};
-    Stopwatch const watch;
     changed_.wait(lock, settled);
-    waited_ += watch.elapsed();
   }
   if (error_) {
     std::rethrow_exception(error_);
   }
-}
-
-Seconds Readiness::waited() const {
-  std::scoped_lock const lock{mutex_};
-  return waited_;
 }
 
 }  // namespace offstage::state

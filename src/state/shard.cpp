@@ -75,7 +75,7 @@ std::int64_t ShardMap::largest_gathered() const {
   return largest;
 }
 
-// A slot of its own saves memory where two usual ones and that take less than two that have room
+// A slot for large layers saves memory if it and two usual slots take less than two slots with room
 // for any layer.
 SlotSizes ShardMap::slot_sizes() const {
   SlotSizes sizes;
@@ -114,8 +114,8 @@ std::vector<Subgroup> subgroups_of(ShardMap const& map, int rank, std::int64_t s
   std::int64_t const first_resident =
       all - nearest_chunks(std::min(resident, all * chunk_elements));
   std::vector<Subgroup> subgroups;
-  std::int64_t room = 0;   // chunks that the last subgroup still takes
-  std::int64_t begin = 0;  // in chunks of the shard
+  std::int64_t room = 0;   // chunks for which the last subgroup still has room
+  std::int64_t begin = 0;  // position in the shard, in chunks
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
     ChunkRange left = map.chunks(layer, rank);
     while (left.count > 0) {

@@ -18,7 +18,7 @@ Bytes bytes_of(std::int64_t elements) {
   return elements * static_cast<Bytes>(sizeof(T));
 }
 
-/// Elements of all layers, gathered.
+/// Elements of all gathered layers together.
 std::int64_t gathered_elements(ShardMap const& map) {
   std::int64_t elements = 0;
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
@@ -163,7 +163,7 @@ std::span<T const> WorkingCopy<T>::gather(int layer, std::span<T const> mine, Sl
        staged ? device::Copy::device_to_host : device::Copy::device_to_device);
   link_.all_gather(stream, std::as_writable_bytes(gathered));
   if (staged) {
-    wait_for_slot();  // only now, as the ranks need not
+    wait_for_slot();  // only now, because the exchange between ranks need not wait
     copy(whole.first(own), gathered.first(own), device::Copy::host_to_device);
     copy(whole.subspan(own, mine.size()), mine, device::Copy::device_to_device);
     std::size_t const rest = own + mine.size();

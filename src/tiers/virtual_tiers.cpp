@@ -228,10 +228,4 @@ std::unique_ptr<Tiers> make_virtual_tiers(std::vector<Bytes> const& extent_bytes
   return std::make_unique<VirtualTiers>(extent_bytes, settings);
 }
 
-std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes) {
-  VirtualSettings settings;
-  settings.cached = std::ssize(extent_bytes);
-  return make_virtual_tiers(extent_bytes, settings);
-}
-
 }  // namespace offstage::tiers

@@ -86,7 +86,4 @@ struct VirtualSettings {
 [[nodiscard]] std::unique_ptr<Tiers> make_virtual_tiers(std::vector<Bytes> const& extent_bytes,
                                                         VirtualSettings const& settings);
 
-/// The same with every extent in host memory.
-[[nodiscard]] std::unique_ptr<Tiers> make_host_tiers(std::vector<Bytes> const& extent_bytes);
-
 }  // namespace offstage::tiers

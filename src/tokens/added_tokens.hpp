@@ -35,7 +35,7 @@ class AddedTokens {
   AddedTokens(Fields& file, Model const& model, Normalizer const& normalizer);
 
   /// Hands the parts of a text to `sink`, in order: those between tokens with token -1, and tokens.
-  /// Of tokens that begin at the same place the longest one is taken. `normalized` says which ones
+  /// The longest of the tokens that begin at the same place is taken. `normalized` says which ones
   /// are looked for.
   void split(std::string_view text, bool normalized,
              std::function<void(std::string_view part, std::int32_t token)> const& sink) const;

@@ -21,6 +21,7 @@
 #include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/scratch_directory.hpp"
+#include "tiers/host_tiers.hpp"
 
 namespace offstage::checkpoint {
 namespace {

@@ -217,8 +217,8 @@ TEST_F(ForgedCheckpoint, SaysWhereItsBytesAreAsHDF5Does) {
     std::swap(manifest.subgroups[0].offset, manifest.subgroups[1].offset);
   });
   EXPECT_THAT(problems(),
-              Contains(HasSubstr("rank-0000.h5: /subgroup/0/parameter does not stand where the "
-                                 "manifest says")));
+              Contains(HasSubstr("rank-0000.h5: /subgroup/0/parameter is not at the place that the "
+                                 "manifest names")));
 }
 
 TEST(Plausible, ManifestsOfRunsStayBelowTheirLimit) {

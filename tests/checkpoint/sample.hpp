@@ -18,6 +18,7 @@
 #include "checkpoint/writer.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "state/shard.hpp"
+#include "tiers/host_tiers.hpp"
 #include "tiers/tiers.hpp"
 #include "tiers/virtual_tiers.hpp"
 

@@ -292,7 +292,7 @@ class NoSpace(Refusals):
         self.assertIn("checkpoints/step-000000001: good", result.out, result)
         self.assertEqual(1, len(result.errors), result)
         self.assertIn("checkpoint.keep=2", result.warnings[0])
-        for words in "cannot save step 2", "earlier checkpoints are as they were", "make room":
+        for words in "cannot save step 2", "earlier checkpoints are unchanged", "make room":
             self.assertIn(words, result.errors[0])
         self.assertEqual([], self.processes())
 
@@ -317,7 +317,7 @@ class NoSpace(Refusals):
         result = self.call(*on_small_disk(disk, 8, script, options=",nr_inodes=9"))
         self.assertIn("code 74", result.out, result)
         self.assertEqual(1, len(result.errors), result)
-        for words in "cannot save step 2", "No space left on device", "earlier checkpoints are as they were":
+        for words in "cannot save step 2", "No space left on device", "earlier checkpoints are unchanged":
             self.assertIn(words, result.errors[0])
         self.assertIn("checkpoints/step-000000001: good", result.out, result)
         self.assertNotIn("step-000000002", result.out.split("code 74")[1], "what was written of it is gone")

@@ -217,7 +217,7 @@ class Gpu(OffstageTest):
         self.assertRegex(self.train("auto", *asked).out, r"attention: (own kernels \(cuDNN: .*\)|cuDNN [0-9.]+ \(eng.*\), workspace .*)")
         self.assertIn("attention: own kernels (device.attention=own)", self.train("own", *asked, "device.attention=own").out)
         refused = self.train("fp32", *asked, "numerics.dtype=fp32", "device.attention=cudnn", expect=64)
-        self.assertRegex(refused.errors[0], "device.attention=cudnn, but cuDNN: .*; mend that, or set device.attention=auto")
+        self.assertRegex(refused.errors[0], "device.attention=cudnn, but cuDNN: .*; correct that, or set device.attention=auto")
         on_host = self.train("host", *asked, CPU, "device.attention=cudnn", expect=64)
         self.assertIn("device.attention=cudnn is of GPUs", on_host.errors[0])
         self.assertRegex(self.train("cores", *asked, CPU).out, "attention: bf16 (products by|widened to)")

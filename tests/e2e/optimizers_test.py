@@ -55,7 +55,7 @@ class Optimizers(OffstageTest):
             step = self.checkpoints("run")[-1]
             steps = self.step_of(step) + 1
             result = self.train("run", *self.keys("adamw", 0, now), f"train.steps={steps}", ranks=2)
-            self.assertIn(f"optimizer.moments={now} where the checkpoint has {was}: moments converted, {how}",
+            self.assertIn(f"optimizer.moments={now}, but the checkpoint has {was}: moments were converted, {how}",
                           result.out)
             self.assertEqual(1, result.out.count("converted"))
             self.offstage("checkpoint", "verify", self.checkpoints("run")[-1])
@@ -87,7 +87,7 @@ class Optimizers(OffstageTest):
                 (["optimizer.kind=sgd", "optimizer.moments=bf16"], "optimizer.moments=bf16"),
                 (["optimizer.kind=sgd", "optimizer.beta2=0.9"], "optimizer.beta2=0.9 does nothing"),
                 (["optimizer.kind=lion", "optimizer.eps=1e-6"], "optimizer.eps=1e-6 does nothing"),
-                (["optimizer.momentum=0.9"], "optimizer.momentum=0.9 does nothing with optimizer.kind=adamw"),
+                (["optimizer.momentum=0.9"], "optimizer.momentum=0.9 has no effect with optimizer.kind=adamw"),
                 (["optimizer.kind=rmsprop", "optimizer.momentum=1"], "optimizer.momentum=1 must be")]:
             result = self.train("bad", *keys, expect=64)
             self.assertIn(part, result.errors[0])

@@ -78,7 +78,7 @@ class Partner(OnNodes):
         total = begin + 3
         result = self.train_on("n1:1,n4:2,n3:1", "run", *self.options, f"train.steps={total}")
         self.assertIn(f"continuing after step {begin}\n", result.out)
-        self.assertIn("what nodes lacked came from others", result.out)
+        self.assertIn("parts that nodes lacked came from other nodes", result.out)
         self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
         for node in "n1", "n3", "n4":
             self.assertEqual([], list((self.nodes / node).rglob("*")), "level 2 has all of it")

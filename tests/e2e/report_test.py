@@ -398,7 +398,7 @@ class Looking(OffstageTest):
         said = re.findall(r"(?m)^advice: (.*)$", result.out)
         self.assertTrue(1 <= len(said) <= 4, result)
         # A busy machine may make its steps much longer than they are simulated.
-        self.assertRegex(said[0], rf"^(the step is bound by {path}: busy \d+ %|nothing alone bounds the step|steps took )")
+        self.assertRegex(said[0], rf"^(the step is bound by {path}: busy \d+ %|no resource alone bounds the step|steps took )")
         end = [r for r in self.records("run") if "end" in r][-1]
         self.assertEqual(said, end["advice"][:len(said)])
         page = self.report("run")

@@ -7,7 +7,6 @@
 #include "device/device.hpp"
 #include "kernels/gpu_support.hpp"
 #include "kernels/optimizer/optimizer.hpp"
-#include "kernels/optimizer/working_copy.hpp"
 #include "kernels/optimizer_arrays.hpp"
 #include "platform/cuda/check.hpp"
 #include "platform/cuda/gpus.hpp"
@@ -146,41 +145,6 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRefOnAStream) {
     stream->synchronize();
   });
   expect_same_bytes(got, expected);
-}
-
-TEST(WorkingCopyOnGpu, IsSplitAndJoinedWithTheBitsOfRef) {
-  if (offstage::cuda::device_count() == 0) {
-    GTEST_SKIP() << "no GPU: not run";
-  }
-  for (std::size_t const count : odd_lengths) {
-    for (std::size_t const guard : {std::size_t{0}, 1 + count % 3}) {
-      SCOPED_TRACE(testing::Message() << count << " elements behind " << guard);
-      auto const p = make_values<float>(guard + count, Values::extreme, 1);
-      std::vector<std::uint16_t> low(p.size());
-      std::vector<bfloat16> copy(p.size());
-      std::vector<float> joined(p.size());
-      DeviceArray<float> const on_p{p}, on_joined{joined};
-      DeviceArray<std::uint16_t> const on_low{low};
-      DeviceArray<bfloat16> const on_copy{copy};
-      cuda::split_parameters(on_p.view(guard, count), on_low.view(guard, count),
-                             on_copy.view(guard, count), nullptr);
-      cuda::join_parameters(on_copy.view(guard, count), on_low.view(guard, count),
-                            on_joined.view(guard, count), nullptr);
-      offstage::cuda::check(cudaDeviceSynchronize());
-      auto got_low = low;
-      auto got_copy = copy;
-      auto got_joined = joined;
-      on_low.copy_to(got_low);
-      on_copy.copy_to(got_copy);
-      on_joined.copy_to(got_joined);
-      auto const part = [&](auto& all) { return std::span{all}.subspan(guard); };
-      ref::split_parameters(part(p), part(low), part(copy));
-      ref::join_parameters(part(copy), part(low), part(joined));
-      EXPECT_EQ(got_low, low);
-      expect_same_bits(got_copy, copy, "working copy");
-      expect_same_bits(got_joined, joined, "joined");
-    }
-  }
 }
 
 TEST(OptimizeOnGpu, ChecksItsArgumentsWithoutAGpu) {

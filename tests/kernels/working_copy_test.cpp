@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "device/device.hpp"
 #include "kernels/optimizer_support.hpp"
 
 namespace offstage::kernels {
@@ -105,18 +104,6 @@ TEST(WorkingCopy, OfOtherTypesIsRoundedToNearestEven) {
   host::round_parameters(p, halves);
   EXPECT_EQ(floats, p);
   EXPECT_EQ(halves, (std::vector<float16>{{0x3C00}, {0x3C02}, {0xFC00}}));
-}
-
-TEST(WorkingCopy, IsSplitAndJoinedOnAStream) {
-  auto const device = device::make_host_device(0);
-  auto const stream = device->make_stream("update");
-  std::vector<float> const p = all_halves();
-  Split split{std::vector<std::uint16_t>(p.size()), std::vector<bfloat16>(p.size())};
-  std::vector<float> joined(p.size());
-  split_parameters(*stream, p, split.low, split.copy);
-  join_parameters(*stream, split.copy, split.low, joined);
-  stream->synchronize();
-  expect_same_bits(joined, p, "joined");
 }
 
 TEST(WorkingCopy, RejectsViewsOfDifferentLength) {

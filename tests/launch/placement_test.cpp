@@ -259,20 +259,5 @@ TEST(Placement, WantsMasksThatHoldACpu) {
   EXPECT_TRUE(place(node, {}, {}).empty());
 }
 
-TEST(OrderByNearness, PutsTheNearestFirstAndTheUnknownLast) {
-  auto const node = synthetic("pack:2 group:2 [numa] core:2 pu:1");
-  auto const order = [&](int numa) {
-    std::string text;
-    for (auto const& place : order_by_nearness(
-             node, {{"network", -1}, {"far", 3}, {"beside", 1}, {"here", 0}, {"too", 0}}, numa)) {
-      text += place.path + " ";
-    }
-    return text;
-  };
-  EXPECT_EQ(order(0), "here too beside far network ");
-  EXPECT_EQ(order(2), "far beside here too network ");
-  EXPECT_EQ(order(-1), "network far beside here too ");
-}
-
 }  // namespace
 }  // namespace offstage::launch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +14,12 @@
 
 namespace offstage::plan {
 namespace {
+
+/// Nothing is merged.
+constexpr Detail full_detail{.rounds = std::numeric_limits<std::int64_t>::max(),
+                             .rounds_in_layers = std::numeric_limits<std::int64_t>::max(),
+                             .subgroups = std::numeric_limits<std::int64_t>::max(),
+                             .chunks = std::numeric_limits<std::int64_t>::max()};
 
 /// Two layers of 100 elements that compute for 1 s forward and 2 s backward, on three subgroups.
 Workload two_layers() {

@@ -32,7 +32,6 @@ TEST(Readiness, IsThereAtFirst) {
   auto const subgroups = three();
   Readiness readiness{subgroups};
   readiness.wait(0, 60);
-  EXPECT_EQ(readiness.waited().count(), 0.0);
 }
 
 TEST(Readiness, WaitsForEverySubgroupOfTheRangeAndForNoOther) {
@@ -52,7 +51,6 @@ TEST(Readiness, WaitsForEverySubgroupOfTheRangeAndForNoOther) {
   EXPECT_TRUE(waits(first));
   readiness.done(0);
   first.wait();
-  EXPECT_GE(readiness.waited().count(), 0.005);
   readiness.begin();
   auto const again = std::async(std::launch::async, [&] { readiness.wait(0, 1); });
   EXPECT_TRUE(waits(again));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/failing_allocations.hpp"
+#include "host_tiers.hpp"
 #include "platform/aio/kernel.hpp"
 #include "tiers/virtual_support.hpp"
 

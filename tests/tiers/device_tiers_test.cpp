@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/thread.hpp"
 #include "device/wrapped_device.hpp"
+#include "host_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/thread.hpp"
 #include "device/device.hpp"
+#include "host_tiers.hpp"
 #include "tiers/device_tiers.hpp"
 #include "tiers/virtual_support.hpp"
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "host_tiers.hpp"
 #include "tiers/device_tiers.hpp"
 #include "tiers/trial_support.hpp"
 

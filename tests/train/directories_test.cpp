@@ -75,7 +75,7 @@ TEST_F(DirectoriesOfARun, ANameThatIsTooLongIsAnIoErrorWithKeyAndPath) {
   auto const run = root_ / std::string(300, 'x') / "run";
   EXPECT_THAT(refusal(config(run, root_)),
               AllOf(HasSubstr("run.dir=" + run.string()), HasSubstr("File name too long"),
-                    HasSubstr("name a directory that you may create files in")));
+                    HasSubstr("name a directory in which you may create files")));
   EXPECT_THAT(refusal(config(root_ / "run", run)), HasSubstr("checkpoint.dir=" + run.string()));
   EXPECT_TRUE(fs::is_empty(root_));
 }

@@ -23,7 +23,7 @@ namespace {
 
 [[noreturn]] void fail(char const* key, std::string const& path, std::string const& problem) {
   throw IoError{
-      fmt::format("{}={}: {}; name a directory that you may create files in", key, path, problem)};
+      fmt::format("{}={}: {}; name a directory in which you may create files", key, path, problem)};
 }
 
 void check(std::error_code const& error, char const* key, std::string const& path,
@@ -56,7 +56,8 @@ void sync_parent(fs::path const& created, std::string const& path, char const* k
   }
 }
 
-/// Checkpoints inside a checkpoint: a run would not find the one that its user means.
+/// Refuses checkpoints inside a checkpoint, because a run would not find the one that its user
+/// means.
 void refuse_checkpoint(std::string const& path) {
   if (checkpoint::size_of(path + "/" + checkpoint::master_name)) {
     throw UsageError{
@@ -69,14 +70,14 @@ void refuse_checkpoint(std::string const& path) {
 void refuse_foreign(std::string const& path, char const* key) {
   if (auto const owner = foreign_owner(path, ::geteuid())) {
     throw IoError{fmt::format(
-        "{}={} belongs to {}, not to you ({}): what lies there decides what this run loads and "
+        "{}={} belongs to {}, not to you ({}): its files decide what this run loads and "
         "writes; name a directory of your own, or set run.allow-foreign=true if you trust them",
         key, path, *owner, ::geteuid())};
   }
 }
 
-/// What a run makes, renames and removes in checkpoint.dir it knows by name: through a link that would be
-/// files of somebody else.
+/// Refuses links in checkpoint.dir. A run makes, renames and removes files there by name, which
+/// through a link would be somebody else's.
 void refuse_links(std::string const& checkpoints) {
   refuse_link("checkpoint.dir: cannot use", checkpoints + "/" + checkpoint::slots_name);
   for (std::string const& name : checkpoint::names_of(checkpoints)) {
@@ -114,7 +115,7 @@ Directories::Directories(config::RunConfig const& config) : allow_foreign_{confi
 
 Directories::~Directories() {
   if (!slots_.empty()) {
-    rmdir(slots_.c_str());  // while another rank has slots there it stays
+    rmdir(slots_.c_str());  // it stays while another rank has slots there
   }
   if (!kept_) {
     undo();

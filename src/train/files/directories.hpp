@@ -9,12 +9,13 @@
 
 namespace offstage::train {
 
-/// The run and checkpoint directories of one run, durably created where missing, and their locks.
-/// Rank 0 alone makes one. Unless keep() was called, the destructor removes again what it created: a run
-/// that does not get to its first step leaves nothing. The directory of the tiers' slots goes in any case.
-/// Either may be a symbolic link; what a run itself makes inside may not.
-/// Errors: IoError naming the key and the path, also where a directory is another user's (foreign.hpp) and
-///         run.allow-foreign is false, and where a checkpoint or the slots are symbolic links;
+/// The run and checkpoint directories of one run, durably created if missing, and their locks. Rank
+/// 0 alone makes this object. Unless keep() was called, the destructor removes what was created: a
+/// run that does not reach its first step leaves nothing. The directory of the tiers' slots is
+/// removed in any case. Both directories may be symbolic links; directories that a run makes inside
+/// may not.
+/// Errors: IoError naming the key and the path, also if a directory is another user's (foreign.hpp)
+///         and run.allow-foreign is false, and if a checkpoint or the slots are symbolic links;
 ///         UsageError if checkpoint.dir is a checkpoint itself; LockedError.
 class Directories {
  public:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uid_t root = 0;
 
-/// The owner of a file that this process makes in a directory; none if it may not.
+/// The owner of a file that this process makes in a directory; none if it may not make one.
 std::optional<uid_t> owner_of_new_file(std::string const& directory) {
   std::string const path = fmt::format("{}/.owner-{}", directory, ::getpid());
   int const descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

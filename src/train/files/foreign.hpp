@@ -7,10 +7,10 @@
 
 namespace offstage::train {
 
-/// Who owns a directory, in words, if that is another user than `me` and root: somebody who could have put
-/// links or checkpoints of their own there. Nobody where `me` only goes by another name on its file
-/// system, as root does on an NFS that squashes it: files that this process makes there have the same owner.
-/// Symbolic links are followed. Errors: IoError if the directory cannot be looked at.
+/// The owner of a directory, in words, if that is another user than `me` and root. Such a user
+/// could have put links or checkpoints there. None if `me` only has another name on its file
+/// system, as root has on an NFS that squashes it: files that this process makes there have the
+/// same owner. Symbolic links are followed. Errors: IoError if the directory cannot be looked at.
 [[nodiscard]] std::optional<std::string> foreign_owner(std::string const& directory, uid_t me);
 
 }  // namespace offstage::train

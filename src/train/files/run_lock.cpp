@@ -27,7 +27,8 @@ std::string this_process() {
                      fmt::localtime(std::time(nullptr)));
 }
 
-/// What the holder wrote, which may be anything: its first line, or that nobody knows.
+/// The first line that the holder wrote, which may be anything; or words that say that nobody
+/// knows.
 std::string holder_of(int descriptor) {
   std::array<char, 512> text{};
   auto const size = ::pread(descriptor, text.data(), text.size(), 0);
@@ -36,7 +37,7 @@ std::string holder_of(int descriptor) {
   return line.empty() ? "another run" : printable_name(line);
 }
 
-/// Informs only, so a failure to write it is no error.
+/// Writes the holder's line. It only informs, so that a failure to write it is no error.
 void write_holder(int descriptor) {
   std::string const text = this_process() + '\n';
   if (::ftruncate(descriptor, 0) == 0) {
@@ -48,7 +49,7 @@ void write_holder(int descriptor) {
 
 RunLock::RunLock(std::string const& directory, std::string const& key)
     : path_{fmt::format("{}/{}", directory, file_name)} {
-  // Another run may remove the file at any moment before it is locked: then it starts over.
+  // Another run may remove the file at any moment before it is locked; this one then starts over.
   constexpr int attempts = 1000;
   try {
     for (int i = 0; i < attempts; ++i) {
@@ -75,7 +76,7 @@ void RunLock::remove() noexcept {
   }
 }
 
-/// False if the file was removed in between.
+/// Returns false if the file was removed in between.
 bool RunLock::open(std::string const& directory, std::string const& key) {
   auto const action = fmt::format("{}={}: cannot open the lock file", key, directory);
   descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
@@ -90,7 +91,7 @@ bool RunLock::open(std::string const& directory, std::string const& key) {
   return true;
 }
 
-/// False if the file is no longer the one that the next run would open.
+/// Returns false if the file is no longer the one that the next run would open.
 bool RunLock::lock(std::string const& directory, std::string const& key) {
   switch (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key, directory), path_)) {
     case FileLock::held:

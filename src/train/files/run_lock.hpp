@@ -5,10 +5,11 @@
 namespace offstage::train {
 
 /// Holds `directory/lock` (F_OFD_SETLK) while it lives, so that two runs never share a directory.
-/// The kernel lets go if the process dies; the file stays and its contents only inform: host,
-/// process, start time.
-/// Errors: LockedError naming the directory and who holds it; IoError, also where something else than a file
-///         is called so (base/regular_file.hpp). A file system without locks (ENOLCK) only warns.
+/// The kernel frees the lock if the process dies. The file stays; its contents (host, process,
+/// start time) only inform.
+/// Errors: LockedError naming the directory and the process that holds it; IoError, also if the
+///         name is that of no regular file (base/regular_file.hpp). A file system without locks
+///         (ENOLCK) causes a warning only.
 class RunLock {
  public:
   static constexpr char const* file_name = "lock";
@@ -19,10 +20,10 @@ class RunLock {
   RunLock(RunLock const&) = delete;
   RunLock& operator=(RunLock const&) = delete;
 
-  /// True if there was no lock file before.
+  /// Returns true if there was no lock file before.
   [[nodiscard]] bool created() const noexcept { return created_; }
-  /// Unlinks the file if this lock created it. Nobody else can hold it then; who has opened it
-  /// already finds out and starts over.
+  /// Unlinks the file if this lock created it. Nobody else can hold it then. A process that has
+  /// opened it already notices, and starts over.
   void remove() noexcept;
 
  private:

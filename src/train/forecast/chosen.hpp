@@ -9,27 +9,28 @@
 
 namespace offstage::train {
 
-/// Keys that plan.choose=on decides together. Plain bytes: rank 0 can tell the others.
+/// Keys that plan.choose=on decides together. They are plain bytes, so that rank 0 can send them to
+/// the others.
 struct Chosen {
   parameters::Home home = parameters::Home::device;
   parameters::Sharding sharding = parameters::Sharding::zero3;
   config::LayerSchedule schedule = config::LayerSchedule::horizontal;
   activations::Policy activations{};
-  config::Overlap overlap =
-      config::Overlap::off;  ///< or automatic, which a run leaves where it gains nothing
+  /// Or automatic, with which a run does without overlap if it gains nothing.
+  config::Overlap overlap = config::Overlap::off;
   double share{};
   double resident{};
   Bytes cache = -1;
 };
 
-/// Writes what was chosen to the keys that are left to the plan; those that were given stay.
+/// Writes the choice to the keys that are left to the plan. Keys that were given stay.
 void take(config::RunConfig& config, Chosen const& chosen);
 
-/// "parameters.home=host, train.schedule=vertical, ..."; keys that `config` leaves to the plan alone,
-/// parameters.sharding where it is not zero3.
+/// The choice in words: "parameters.home=host, train.schedule=vertical, ...". It has only keys that
+/// `config` leaves to the plan, and parameters.sharding only if it is not zero3.
 [[nodiscard]] std::string describe(Chosen const& chosen, config::RunConfig const& config);
 
-/// Whether a key of them is left to the plan.
+/// Returns whether this key is left to the plan.
 [[nodiscard]] bool leaves_home(config::RunConfig const& config);
 [[nodiscard]] bool leaves_sharding(config::RunConfig const& config);
 [[nodiscard]] bool leaves_schedule(config::RunConfig const& config);
@@ -38,7 +39,7 @@ void take(config::RunConfig& config, Chosen const& chosen);
 [[nodiscard]] bool leaves_share(config::RunConfig const& config);
 [[nodiscard]] bool leaves_resident(config::RunConfig const& config);
 
-/// A value as its key takes it: "host", "zero2", "vertical", "off". Shares with two digits.
+/// A value as its key takes it: "host", "zero2", "vertical", "off". Shares have two digits.
 [[nodiscard]] std::string text_of(parameters::Home home);
 [[nodiscard]] std::string text_of(parameters::Sharding sharding);
 [[nodiscard]] std::string text_of(config::LayerSchedule schedule);

@@ -29,10 +29,11 @@ using parameters::Home;
 using parameters::Sharding;
 using Rule = Policy::Rule;
 
-/// Coarse enough for hundreds of simulations in a second or two.
+/// Detail that is coarse enough for hundreds of simulations in a second or two.
 constexpr plan::Detail coarse{.rounds = 3, .rounds_in_layers = 8, .subgroups = 96, .chunks = 384};
 constexpr int most_simulated = 60;
-/// Numbers of best ones: those around which share and cache are varied, and those that are compared.
+/// Numbers of best trials: those around which share and cache are varied, and those that are
+/// compared.
 constexpr std::size_t varied = 2;
 constexpr std::size_t compared = 3;
 /// Times that differ by less are equal.
@@ -41,7 +42,7 @@ constexpr double equal = 0.01;
 /// A configuration that fits.
 struct Trial {
   Chosen chosen;
-  std::size_t number{};  ///< in the order in which they were tried: what moves least comes first
+  std::size_t number{};  ///< place in the order of trials: the one that moves least comes first
   plan::MemoryPlan memory;
   DeviceDemand device;
   plan::Bound bound;
@@ -50,7 +51,7 @@ struct Trial {
   [[nodiscard]] Seconds seconds() const { return step ? step->step : bound.step; }
 };
 
-/// The trial that moves least among those that are equal to the quickest.
+/// The trial that moves least among those that are as quick as the quickest.
 Trial& best_of(std::vector<Trial*> const& trials) {
   auto const seconds = [](Trial const* trial) { return trial->step->step; };
   auto const least = std::ranges::min(trials, {}, seconds)->step->step;
@@ -78,14 +79,14 @@ class Search {
   }
 
   [[nodiscard]] Choice run();
-  /// First that fits.
+  /// The first trial that fits.
   [[nodiscard]] Chosen first();
 
  private:
   void try_all();
-  /// With each value of overlap that is left to the plan.
+  /// Tries each value of overlap, if it is left to the plan.
   void try_overlaps(Chosen chosen);
-  /// Errors: UsageError: nothing fits.
+  /// Checks that a trial fits. Errors: UsageError: nothing fits.
   void require_any() const;
   void try_with(Chosen chosen);
   void vary(Trial const& around);
@@ -101,7 +102,8 @@ class Search {
             .device = trial.device,
             .share = trial.chosen.share};
   }
-  /// Whether the plan has a share to decide: a device that the host sees has the host's cores.
+  /// Returns whether the plan has a share to decide. A device that the host sees has the host's
+  /// cores.
   [[nodiscard]] bool shares() const {
     return by_time_ && leaves_share(config_) && room_.route != state::Route::in_place;
   }
@@ -111,7 +113,7 @@ class Search {
   [[nodiscard]] std::vector<Home> homes() const;
   [[nodiscard]] std::vector<Sharding> shardings(Home home) const;
   [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
-  /// Trials that were simulated, the quickest first.
+  /// The trials that were simulated, the quickest first.
   [[nodiscard]] std::vector<Trial*> by_time();
   template <class Value>
   void add_other(Choice& choice, char const* key, Value Chosen::*value) const;
@@ -119,11 +121,11 @@ class Search {
   config::RunConfig config_;
   state::ShardMap const& map_;
   ActivationRoom const& room_;
-  bool by_time_;  ///< else rates are not known, and the first that fits is wanted
+  bool by_time_;  ///< rates are known; else the first trial that fits is chosen
   int rank_ = 0;
   std::vector<Trial> trials_;
   int tried_ = 0, simulated_ = 0;
-  std::optional<Bytes> least_device_;  ///< of what did not fit
+  std::optional<Bytes> least_device_;  ///< least need of the trials that did not fit
   std::string host_problem_;
 };
 
@@ -177,7 +179,7 @@ double Search<T>::share_for(config::RunConfig const& config, Trial const& trial)
   return plan::best_share(demand, machine.rates);
 }
 
-/// The share of residents that device memory is left for, if gradients give way.
+/// The largest part of residents for which device memory has room, if gradients give way.
 template <class T>
 double Search<T>::most_resident(Trial const& trial) const {
   if (!leaves_resident(config_) || room_.memory == 0) {
@@ -186,7 +188,7 @@ double Search<T>::most_resident(Trial const& trial) const {
   Bytes const left = room_.memory - (trial.device.total() - trial.device.held);
   double const state = with(trial.chosen).optimizer.layout().bytes_per_element() *
                        static_cast<double>(map_.shard_elements(rank_));
-  // Whole percents: a plan that a reader can repeat.
+  // Whole percents, so that a reader can repeat the plan.
   return std::clamp(std::floor(100.0 * static_cast<double>(left) / state) / 100.0, 0.0, 1.0);
 }
 
@@ -284,7 +286,8 @@ void Search<T>::try_overlaps(Chosen chosen) {
   }
 }
 
-/// With the share that a model of the update has for the best, and with residents if there is room.
+/// Tries a choice with the share that a model of the update takes for the best, and with residents
+/// if there is room.
 template <class T>
 void Search<T>::try_with(Chosen chosen) {
   auto add = [&](std::optional<Trial> trial) {
@@ -300,7 +303,7 @@ void Search<T>::try_with(Chosen chosen) {
     if (!shares()) {
       return fit(open);
     }
-    open.share = 1.0;  // slots are there
+    open.share = 1.0;  // there are slots
     auto trial = fit(open);
     if (!trial) {
       open.share = 0.0;
@@ -355,7 +358,8 @@ void Search<T>::vary(Trial const& around) {
     add(&Chosen::resident, std::floor(50.0 * around.chosen.resident) / 100.0);
   }
   if (config_.storage.most_cache < 0 && around.memory.cached > 0 && !config_.paths.empty()) {
-    // Second versions on storage where all of the first are in memory, for updates under backward.
+    // A cache of 0 gives second versions on storage, for updates under backward, if all first
+    // versions are in memory.
     add(&Chosen::cache, Bytes{0});
   }
   for (Chosen const& chosen : variants) {

@@ -25,10 +25,10 @@
 namespace offstage::train {
 namespace {
 
-/// Of a device without a limit.
+/// Memory of a device without a limit.
 constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
 
-/// So that no count of activations overflows; generous, as it is beyond every device.
+/// Checks that no count of activations overflows. The limit is beyond every device.
 void require_countable(config::RunConfig const& config) {
   constexpr double most_bytes = 1e18;
   auto const& model = config.model;
@@ -47,7 +47,7 @@ bool host_visible(config::DeviceConfig const& device) {
          device.emulation.device_to_host <= 0.0;
 }
 
-/// Nothing is gained by moving work from the cores to themselves.
+/// Returns whether the device is the cores. Then nothing is gained by moving work to it.
 bool device_is_cores(config::DeviceConfig const& device) {
   return device.kind == config::DeviceKind::host && !device.emulation.any();
 }
@@ -68,7 +68,7 @@ ActivationRoom room_of(config::RunConfig const& config, ForecastScope const& sco
           .ranks_per_node = scope.ranks_per_node};
 }
 
-/// As a run would settle it on devices with device.memory, by the rates that are given.
+/// Settles activations as a run would on devices with device.memory, by the given rates.
 template <class T>
 ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
                         state::ShardMap const& map) {
@@ -81,7 +81,7 @@ ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
   return choice;
 }
 
-/// One configuration on some ranks; T is its numerics.dtype.
+/// Forecasts one configuration on some ranks. T is its numerics.dtype.
 template <class T>
 class Foreseer {
  public:
@@ -115,11 +115,11 @@ class Foreseer {
                                      .device = so_far.device,
                                      .share = so_far.update.share});
   }
-  /// Adds to `missing` what must be known.
+  /// Adds to `missing` the keys whose rates are needed.
   [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
 
  private:
-  /// Whether state may travel to the device in an update.
+  /// Returns whether state may go to the device in an update.
   [[nodiscard]] bool is_shared() const {
     auto const& share = config_.share.device_share;
     return share ? *share > 0.0 : !device_is_cores(config_.device);
@@ -131,7 +131,7 @@ class Foreseer {
   [[nodiscard]] std::int64_t waiting() const {
     return shard_ - std::llround(config_.share.device_resident * static_cast<double>(shard_));
   }
-  /// The shard's working copy, where it lives on storage: an update writes all of it.
+  /// Bytes of the shard's working copy, if it lives on storage. An update writes all of it.
   [[nodiscard]] Bytes stored_parameters() const {
     return config_.parameter_home == parameters::Home::storage
                ? shard_ * static_cast<Bytes>(sizeof(T))
@@ -147,7 +147,7 @@ class Foreseer {
   state::ShardMap const& map_;
   LinkChoice link_;
   int fullest_{};         ///< the rank with the largest shard
-  std::int64_t shard_{};  ///< its elements
+  std::int64_t shard_{};  ///< elements of that shard
 };
 
 template <class T>
@@ -187,7 +187,7 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   return paths;
 }
 
-/// All ranks of a node use its paths at the same time.
+/// The rates of one rank. All ranks of a node use its paths at the same time.
 template <class T>
 plan::UpdateRates Foreseer<T>::rates_of_rank() const {
   plan::UpdateRates all = known_rates(config_);
@@ -274,11 +274,11 @@ std::optional<double> stride_of(plan::UpdateRates const& rates) {
   if (rates.cpu_update <= 0.0 || rates.device_update <= 0.0 || link <= 0.0) {
     return std::nullopt;
   }
-  // The measured update of the CPU has the conversion in it.
+  // The measured rate of the CPU's update includes the conversion.
   return plan::paper_stride(rates.cpu_update, 0.0, rates.device_update, link);
 }
 
-/// As a run would: on GPUs, unless they are emulated.
+/// Settles device.kind as a run would: GPUs, unless they are emulated.
 config::RunConfig settled(config::RunConfig config) {
   if (config.device.kind == config::DeviceKind::automatic) {
     config.device.kind =
@@ -290,7 +290,7 @@ config::RunConfig settled(config::RunConfig config) {
   return config;
 }
 
-/// Who is assumed to compute attention; `config` takes what that needs of the device.
+/// Settles attention by assumption. `config` gets the device memory that it needs.
 template <class T>
 AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const& scope,
                                  state::ShardMap const& map) {

@@ -15,67 +15,72 @@
 
 namespace offstage::train {
 
-/// Where a run is to be planned for.
+/// The machine for which a run is planned.
 struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
-  Bytes host_memory{};        ///< of a node, where tiers.host-memory=auto
-  bool memory_alone = false;  ///< no times: Forecast::step is empty
+  Bytes host_memory{};        ///< a node's, for tiers.host-memory=auto
+  bool memory_alone = false;  ///< without times: Forecast::step is empty
 };
 
-/// The part that a storage path holds of the state of a node's ranks, and of their parameters if they live there.
+/// The part of a storage path in the state of a node's ranks, and in their parameters if they live
+/// there.
 struct PathForecast {
   std::string directory;
-  plan::PathRate rate;  ///< as given; 0: not known
-  double weight{};      ///< share of what is on storage
+  plan::PathRate rate;  ///< given rate; 0: not known
+  double weight{};      ///< part of the extents on storage
   Bytes bytes{};
 };
 
-/// How updates are shared, and how long one takes.
+/// The division of updates between CPU and device, and the time of one.
 struct UpdateForecast {
   plan::Transfers transfers{};
-  double share{};     ///< of what is not resident, on the device
-  double resident{};  ///< of the shard
+  double share{};     ///< part of the elements that are not resident which the device updates
+  double resident{};  ///< part of the shard that is resident
   plan::UpdateTimes times{};
-  std::string problem{};  ///< why there are no times: what is not known or does not fit; else empty
+  /// Why there are no times: rates that are not known, or memory that is too small; else empty.
+  std::string problem{};
 };
 
 struct Forecast {
   std::int64_t parameters{};
-  std::int64_t shard_elements{};  ///< of the rank with most, padding included
+  std::int64_t shard_elements{};  ///< elements of the rank with most, with padding
   std::int64_t layers{};
-  std::string attention{};            ///< who is assumed to compute it; empty: not on GPUs
-  std::string state{};                ///< of the optimizer, in words
-  std::vector<std::string> chosen{};  ///< by plan.choose=on: what and why, in lines; else empty
-  /// The configuration that was planned: what was given, with what was chosen.
+  std::string attention{};  ///< text on attention, as assumed; empty: not on GPUs
+  std::string state{};      ///< the optimizer's state, in words
+  /// With plan.choose=on: lines on the choice and its reasons; else empty.
+  std::vector<std::string> chosen{};
+  /// The configuration that was planned: the given one with the choices.
   config::RunConfig config{};
-  std::string activations{};      ///< as train.activations is settled
+  std::string activations{};      ///< train.activations as it was settled
   std::string activations_why{};  ///< ActivationChoice::why
-  std::string link{};     ///< how layers get from rank to rank, and why so; empty for one rank
-  std::string sums{};     ///< blocks of numerics.sum-block, in words; empty: sums have one level
-  std::string gathers{};  ///< how many of them, in words; empty: none, or parameters live elsewhere
+  std::string link{};  ///< way of layers from rank to rank and its reason; empty for one rank
+  std::string sums{};  ///< blocks of numerics.sum-block, in words; empty: sums have one level
+  /// Number of gathers, in words; empty: none, or parameters live elsewhere.
+  std::string gathers{};
   int nodes{};
-  plan::MemoryPlan memory{};      ///< of this configuration
+  plan::MemoryPlan memory{};      ///< memory plan of this configuration
   Bytes host_limit{};             ///< per node
-  DeviceDemand device{};          ///< of that rank
-  std::vector<MemoryRow> rows{};  ///< of that rank
+  DeviceDemand device{};          ///< device memory of the rank with most
+  std::vector<MemoryRow> rows{};  ///< memory table of the rank with most
   std::vector<PathForecast> paths{};
   UpdateForecast update{};
-  plan::Prediction step{};  ///< by rates that are known; of forward and backward see compute_known
+  /// Times by the known rates; for forward and backward see compute_known.
+  plan::Prediction step{};
   bool compute_known{};
-  std::int64_t tokens{};  ///< of a step, all ranks
+  std::int64_t tokens{};  ///< tokens of a step, all ranks
   std::optional<double>
       stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
-  std::vector<std::string> missing{};  ///< keys without which times are not known
+  std::vector<std::string> missing{};  ///< keys of rates without which there are no times
 };
 
-/// Memory that a run of this configuration would take and the length of its update phases, by platform.* and
-/// the rates of tiers.path alone: nothing is measured and nothing is allocated. The link and host
-/// memory of an emulated device that is host_visible count as such: new parameters are written in place.
+/// Forecasts the memory and the times of a run of this configuration, from platform.* and the rates
+/// of tiers.path alone. Nothing is measured or allocated. An emulated device is taken as
+/// host_visible if it would be: new parameters are written in place.
 ///
-/// Storage: an update reads and writes the extents that are not cached (all, where the oldest leave
-///          first and the order ascends), reads gradients that spilled and writes parameters that live there.
-///          Paths are those of a node.
+/// Storage: an update reads and writes the extents that are not cached (all extents if the oldest
+///          leave first and the order ascends), reads spilled gradients, and writes parameters that
+///          live there. Paths are a node's.
 /// Errors: UsageError as plan_memory.
 [[nodiscard]] Forecast forecast(config::RunConfig const& config, ForecastScope const& scope);
 

@@ -15,7 +15,7 @@
 namespace offstage::train {
 namespace {
 
-/// Enough to tell a rate to some per cent, and short beside the start of a run.
+/// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
 constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 constexpr double tenth = 0.1;
 

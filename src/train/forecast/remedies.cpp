@@ -14,13 +14,13 @@ namespace {
 
 /// A gain that is worth a line.
 constexpr double clear_gain = 0.02;
-/// What is busy for less of the step does not bound it alone.
+/// A resource that is busy for less of the step does not bound it alone.
 constexpr double bounding = 0.7;
-/// A step that differs by more from what was simulated is bound by something else.
+/// A step that differs by more from the simulated one is bound by something else.
 constexpr double far_off = 0.3;
 constexpr std::size_t most_sentences = 4;
 
-/// Something that could be otherwise.
+/// A possible change of machine or configuration.
 struct Remedy {
   std::string words;
   config::RunConfig config;
@@ -148,9 +148,8 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
   Seconds const step = now->step.step;
   if (std::abs(reached / step - 1.0) > far_off) {
     return {
-        fmt::format("steps took {:.3g} s, {:.3g} s by the run's rates: what bounds them is not "
-                    "what is simulated, such as "
-                    "other work on the machine",
+        fmt::format("steps took {:.3g} s, {:.3g} s by the run's rates: something that is not "
+                    "simulated bounds them, such as other work on the machine",
                     reached.count(), step.count())};
   }
   auto const& most = now->step.uses.front();
@@ -160,8 +159,9 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
       share >= bounding
           ? fmt::format("the step is bound by {}: busy {:.0f} % of {:.3g} s", name, 100.0 * share,
                         step.count())
-          : fmt::format("nothing alone bounds the step of {:.3g} s: {} is busiest, {:.0f} % of it",
-                        step.count(), name, 100.0 * share)};
+          : fmt::format(
+                "no resource alone bounds the step of {:.3g} s: {} is busiest, {:.0f} % of it",
+                step.count(), name, 100.0 * share)};
   for (Help const& help : what_helps(config, scope, step)) {
     if (sentences.size() < most_sentences) {
       sentences.push_back(fmt::format("{} would save {:.3g} of {:.3g} s", help.words,

@@ -11,7 +11,7 @@
 namespace offstage::train {
 namespace {
 
-/// Whether extents of any kind wait on storage.
+/// Returns whether extents of any kind wait on storage.
 bool uses_storage(plan::Workload const& work, plan::Schedule const& schedule) {
   auto const waiting = std::ranges::count(work.subgroups, false, &plan::SubgroupWork::resident);
   return (schedule.buffers > 0 && schedule.cached < waiting) || schedule.gradient_buffers > 0 ||
@@ -60,7 +60,7 @@ void fill_in(plan::Machine& machine, plan::Workload const& work, StepFacts const
   }
 }
 
-/// Resources that the step needs and that have no rate.
+/// Resources that the step needs and whose rates are missing.
 std::vector<std::string> unknown(config::RunConfig const& config, plan::Machine const& machine,
                                  plan::Workload const& work, plan::Schedule const& schedule,
                                  StepFacts const& facts) {

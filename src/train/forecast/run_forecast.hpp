@@ -22,36 +22,35 @@ struct StepFacts;
 
 /// Rates that a run has measured in its steps so far; 0: not known.
 struct ReachedRates {
-  Seconds forward{}, backward{};        ///< of the last step
-  plan::UpdateRates update{};           ///< without paths
-  std::vector<plan::PathRate> paths{};  ///< of a node, in the order of tiers.path
-  std::int64_t steps{}, clipped{};      ///< so far, and those whose norm was above optimizer.clip
+  Seconds forward{}, backward{};        ///< seconds of the last step
+  plan::UpdateRates update{};           ///< rates of updates, without paths
+  std::vector<plan::PathRate> paths{};  ///< rates of a node, in the order of tiers.path
+  std::int64_t steps{}, clipped{};  ///< steps so far, and those whose norm was above optimizer.clip
 };
 
 /// The prediction of a run's steps.
 struct RunForecast {
-  plan::Prediction step{};              ///< of this rank
-  std::vector<plan::PathRate> paths{};  ///< of a node, by which it is made; as step.paths
-  plan::Machine machine{};              ///< of this rank, by which it is made
-  bool given = true;  ///< by rates that were given; else some are as its first steps had them
-  std::vector<std::string> unknown{};  ///< resources whose rates nobody knows: they take no time
+  plan::Prediction step{};  ///< this rank's steps
+  /// Rates of a node in the prediction, in the order of step.paths.
+  std::vector<plan::PathRate> paths{};
+  plan::Machine machine{};  ///< this rank's machine in the prediction
+  bool given = true;        ///< all rates were given; else some are those of the first steps
+  std::vector<std::string> unknown{};  ///< resources with unknown rates, which take no time
 };
 
-/// The steps of a run by rates that were given and, where `reached` is not null, for the others by
-/// those that it has reached; updates under backward are done again as often as norms were above
-/// the limit so far. Products that were not measured count as all that forward, or
-/// backward, waited for, whichever makes them quicker.
-/// Returns nothing where a rate is missing and `reached` is null, and where what goes to storage has
-/// paths of which nothing is known.
-/// T is numerics.dtype.
-/// Time: that of some simulations (plan::simulate). `events`: as StepSimulation's.
+/// Predicts the steps of a run by the given rates and, if `reached` is not null, by reached ones in
+/// place of missing ones. Updates under backward are made again as often as norms were above the
+/// limit so far. If products were not measured, forward or backward is assumed to have waited for
+/// them alone, whichever makes them quicker. Returns nothing if a rate is missing and `reached` is
+/// null, or if extents go to storage whose paths have no known rate. T is numerics.dtype. The call
+/// takes the time of some simulations (plan::simulate). `events` is as in StepSimulation.
 /// Errors: those of plan::simulate.
 template <class T>
 [[nodiscard]] std::optional<RunForecast> foresee_run(
     config::RunConfig const& config, StepFacts const& facts, ReachedRates const* reached,
     std::vector<plan::SimulatedEvent>* events = nullptr);
 
-/// The events as spans of a trace, whose clock reads 0 when the first step begins.
+/// Writes the events as spans to a trace, whose clock reads 0 when the first step begins.
 void draw(std::vector<plan::SimulatedEvent> const& events, trace::Trace& trace);
 
 }  // namespace offstage::train

@@ -26,9 +26,10 @@
 namespace offstage::train {
 namespace {
 
-/// Products of the head, whose backward has two for one in forward.
+/// Products of the head: one in forward and two in backward.
 constexpr double head_products = 3.0;
-/// Events of a trace: some ten megabytes of them, which also bounds the time that a long step takes.
+/// Largest number of events in a trace: some ten megabytes. It also bounds the time of simulating a
+/// long step.
 constexpr std::size_t most_events = 100'000;
 
 double first_known(double one, double other) {
@@ -43,8 +44,8 @@ struct BlockWork {
   plan::LayerWork attention, mlp;
 };
 
-/// Operations that take as long at the rate of products as theirs do at the rate that a block's
-/// pass was measured to have.
+/// The number of operations that take as long at the rate of products as `flops` take at the
+/// measured rate of a block's pass.
 double as_products(config::RunConfig const& config, double flops, double rate) {
   double const products = known_compute(config);
   return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
@@ -91,7 +92,7 @@ model::BlockRing ring_of(config::RunConfig const& config) {
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
 }
 
-/// Slots that a planned working copy of this size has for the layers of all ranks.
+/// The slots of a planned working copy for layers that ranks gather.
 template <class T>
 int gathering_slots(StepFacts const& facts) {
   using Copy = state::WorkingCopy<T>;
@@ -99,7 +100,7 @@ int gathering_slots(StepFacts const& facts) {
   return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
-/// Tensors of model::VerticalPlan, in bytes.
+/// The tensors of model::VerticalPlan, in bytes.
 template <class T>
 plan::WaitingWork waiting_work(config::RunConfig const& config) {
   auto const dims = run_dims(config);

@@ -14,20 +14,21 @@
 
 namespace offstage::train {
 
-/// The run whose steps are simulated. Given by reference: outlives the call.
+/// The run whose steps are simulated. Members by reference must outlive the call.
 struct StepFacts {
   state::ShardMap const& map;
-  int rank{};  ///< whose steps they are
+  int rank{};  ///< rank whose steps they are
   int ranks_per_node = 1;
   state::Route route = state::Route::in_place;
   plan::MemoryPlan const& memory;
   DeviceDemand const& device;
-  double share{};  ///< of the update that the device has
+  double share{};  ///< the device's share of the update
 };
 
-/// platform.*, and where it says nothing the rates of an emulated device.
+/// Rates of platform.*, and for missing ones those of an emulated device.
 [[nodiscard]] plan::UpdateRates known_rates(config::RunConfig const& config);
-/// Floating-point operations per second of the device's products, likewise; 0: not known.
+/// Floating-point operations per second of the device's products, from the same sources; 0: not
+/// known.
 [[nodiscard]] double known_compute(config::RunConfig const& config);
 
 /// The rank's part of every resource, while all ranks of its node work.
@@ -38,16 +39,17 @@ template <class T>
 template <class T>
 [[nodiscard]] plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& facts);
 
-/// The machine is machine_of's unless it is given.
+/// Arguments of a simulation. The machine is machine_of's unless it is given.
 struct StepSimulation {
   plan::Machine const* machine{};
-  std::vector<plan::SimulatedEvent>* events{};  ///< plan::simulate_events; null: nobody wants them
+  /// Gets plan::simulate_events; null: they are not wanted.
+  std::vector<plan::SimulatedEvent>* events{};
   plan::Detail detail{};
 };
 
-/// A step that the configuration would make. Rates that are not known take no time. Updates that
-/// began under backward are done again as often as plan.clip-rate says. update.overlap=auto is the
-/// quicker of both ways, where versions are kept.
+/// Predicts a step of the configuration. Work with an unknown rate takes no time. Updates that
+/// began under backward are made again as often as plan.clip-rate says. update.overlap=auto is the
+/// quicker of both ways, if versions are kept.
 template <class T>
 [[nodiscard]] plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& facts,
                                             StepSimulation const& by = {});

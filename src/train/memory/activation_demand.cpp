@@ -53,7 +53,7 @@ template <class T>
 Bytes stored_activations(config::RunConfig const& config, plan::MemoryPlan const& plan) {
   auto const extents = activation_extents<T>(config);
   auto const cached = std::min<std::int64_t>(std::ssize(extents), plan.activations_cached);
-  // The first leave, the last stay.
+  // The first extents leave, and the last stay.
   return std::accumulate(extents.begin(), extents.end() - cached, Bytes{});
 }
 

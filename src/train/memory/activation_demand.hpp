@@ -11,27 +11,27 @@
 
 namespace offstage::train {
 
-/// The demand for which a run's model is made. T is numerics.dtype. Where copies block (update.transfers), nothing moves under other blocks'
-/// work: there is one slab.
+/// The shape for which a run's model is made. T is numerics.dtype. If copies block
+/// (update.transfers), nothing moves under other blocks' work, so there is one slab.
 template <class T>
 [[nodiscard]] model::RunShape run_shape(config::RunConfig const& config);
 
-/// The dims of it, on the device that the configuration names.
+/// The dims of that shape, on the device that the configuration names.
 [[nodiscard]] model::Dims run_dims(config::RunConfig const& config);
 
-/// Host memory of a rank for activations that leave and stay there.
+/// Host memory of a rank for activations that leave the device and stay in host memory.
 template <class T>
 [[nodiscard]] Bytes activation_bytes(config::RunConfig const& config);
-/// Sizes of the extents of those that may go to storage.
+/// Sizes of the extents of activations that may go to storage.
 template <class T>
 [[nodiscard]] std::vector<Bytes> activation_extents(config::RunConfig const& config);
 /// The part of those extents that is on storage by the plan.
 template <class T>
 [[nodiscard]] Bytes stored_activations(config::RunConfig const& config,
                                        plan::MemoryPlan const& plan);
-/// Extents in flight: on each path one is written or read, one more is copied.
+/// Extents in flight: one is written or read on each path, and one more is copied.
 [[nodiscard]] int wished_activation_buffers(config::RunConfig const& config);
-/// Who has them in hand.
+/// Threads that work on so many buffers.
 [[nodiscard]] activations::StoredSettings activation_workers(int buffers);
 
 }  // namespace offstage::train

@@ -9,7 +9,7 @@ namespace offstage::train {
 namespace {
 
 constexpr Seconds long_enough{4.0};  ///< so that one cron job is no crowd
-constexpr double too_much = 0.2;     ///< of the time
+constexpr double too_much = 0.2;     ///< part of the time
 
 }  // namespace
 

@@ -8,19 +8,20 @@
 
 namespace offstage::train {
 
-/// Notices, once, that this process does not get the cores that it asks for.
+/// Notices, once, that this process does not get the cores for which it asks.
 class Crowding {
  public:
-  /// After a step. A sentence for the user if the main thread, which takes part in all that cores compute, has waited for
-  /// a core for more than a fifth of some seconds; empty otherwise, and from then on.
+  /// Call it after a step. Returns a sentence for the user if the main thread, which takes part in
+  /// all work of the cores, has waited for a core for more than a fifth of some seconds. Empty
+  /// otherwise, and after the first sentence.
   [[nodiscard]] std::string look();
 
-  /// The sentence for such a time, or none: pure.
+  /// The sentence for such a wait, or none. Pure.
   [[nodiscard]] static std::string judge(Seconds waited, Seconds elapsed);
 
  private:
   bool said_ = false;
-  std::optional<Seconds> waited_;  ///< at the beginning of the time that is looked at
+  std::optional<Seconds> waited_;  ///< wait at the begin of the time that is looked at
   Stopwatch watch_;
 };
 

@@ -28,7 +28,8 @@ namespace {
 
 constexpr Bytes most_bytes = std::numeric_limits<Bytes>::max();
 
-/// A device whose memory is nowhere: it adds up what it was asked for, and gives addresses to count with.
+/// A device without memory. It adds up the bytes for which it was asked, and gives addresses to
+/// count with.
 class Tally final : public device::Device {
  public:
   [[nodiscard]] device::Kind kind() const noexcept override { return device::Kind::host; }
@@ -87,7 +88,8 @@ Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map
   return bytes;
 }
 
-/// Whether backward holds attention beside the MLP of any block, as all of a vertical schedule does.
+/// Returns whether backward holds attention beside the MLP of any block, as a vertical schedule
+/// always does.
 template <class T>
 bool holds_two_layers(config::RunConfig const& config) {
   auto const run = run_shape<T>(config);
@@ -154,7 +156,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
     }
     demand.slots = update::DeviceLane::device_bytes(lane);
   }
-  // Of a GPU whose memory nobody told, it is not known what is left.
+  // The rest of a GPU's memory is unknown if its size is.
   bool const unknown = limit == 0 && config.device.kind == config::DeviceKind::cuda;
   Bytes const norms = update::HeldGradients::norm_bytes(shard);
   Bytes const room = gradient_room(config, shape, host_visible,

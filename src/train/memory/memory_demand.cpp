@@ -17,16 +17,18 @@
 namespace offstage::train {
 namespace {
 
-/// What a rank's libraries take once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
+/// Memory of a rank's libraries once they run: oneDNN's code and scratch, HDF5, MPI's buffers.
 /// Measured with two threads: 8 MiB for 3 M parameters, 14 for 88 M.
 constexpr Bytes library_bytes = 16 * MiB;
-/// oneDNN's scratch per thread, whatever the product's size. Measured: 1.7 MiB at most, in bf16 with AVX-512.
+/// oneDNN's scratch per thread, whatever the product's size. Measured: 1.7 MiB at most, in bf16
+/// with AVX-512.
 constexpr Bytes scratch_bytes = 2 * MiB;
 constexpr int threads_measured = 2;
-/// Extents of parameters that updates fill while others are brought to the device: one updated, one flushed.
+/// Extents of parameters that updates fill while others are brought to the device: one updated, one
+/// flushed.
 constexpr int updated_extents = 2;
 
-/// What libraries take: more where more threads multiply, but on a GPU.
+/// Memory of libraries. It grows with the threads that multiply, except on a GPU.
 Bytes reserve(config::RunConfig const& config) {
   bool const on_cores = config.device.kind != config::DeviceKind::cuda;
   return library_bytes +

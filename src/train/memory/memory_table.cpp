@@ -30,7 +30,7 @@ std::vector<MemoryRow> memory_rows(config::RunConfig const& config, MemoryFacts 
   DeviceDemand const& device = facts.device;
   Bytes const extent = config.optimizer.layout().bytes(plan.subgroup_elements);
   bool const stored = config.parameter_home == parameters::Home::storage;
-  // As many as there are places for stay; a buffer alone holds nothing for long.
+  // As many extents stay as there are places for; a buffer holds none for long.
   std::int64_t const waiting = plan.subgroups - std::min(plan.subgroups, plan.cached);
   Bytes const all_gradients = facts.shard_elements * facts.gradient_bytes;
   Bytes const gradients_here =

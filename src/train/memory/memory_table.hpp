@@ -17,27 +17,27 @@ struct MemoryRow {
   Bytes device{}, host{}, storage{};
 };
 
-/// Facts on which the plan of a run rests, of the rank with most.
+/// Facts on which the plan of a run depends, for the rank with most.
 struct MemoryFacts {
   plan::MemoryPlan plan;
   DeviceDemand device;
   std::int64_t shard_elements{};
-  Bytes gradient_bytes{};      ///< of an element of the accumulated gradient
-  Bytes parameter_bytes{};     ///< of one of the working copy
-  Bytes stored_activations{};  ///< on storage
+  Bytes gradient_bytes{};      ///< bytes of an element of the accumulated gradient
+  Bytes parameter_bytes{};     ///< bytes of an element of the working copy
+  Bytes stored_activations{};  ///< bytes of activations on storage
   std::int64_t spare_slots{};  ///< extents that may have a second version on storage
 };
 
-/// A row for each kind of thing that a run keeps, those that take nothing left out.
+/// A row for each kind of data that a run keeps, except for those that take no memory.
 [[nodiscard]] std::vector<MemoryRow> memory_rows(config::RunConfig const& config,
                                                  MemoryFacts const& facts);
 
 struct MemoryLimits {
-  Bytes device{};  ///< 0: none
-  Bytes host{};    ///< of a rank
+  Bytes device{};  ///< 0: no limit
+  Bytes host{};    ///< limit of a rank
 };
-/// The rows under a head, with their sums and the limits: the same before a run and of `offstage plan`.
-/// Storage has its limits by path, which are said elsewhere.
+/// The rows under a head, with their sums and the limits. A run's header and `offstage plan` show
+/// the same table. Storage has its limits by path, which are shown elsewhere.
 [[nodiscard]] std::vector<std::string> memory_table(std::vector<MemoryRow> const& rows,
                                                     MemoryLimits const& limits);
 

@@ -15,55 +15,59 @@
 
 namespace offstage::train {
 
-/// Limits of a run in its nodes' memory and on its devices, as found where it starts. T is numerics.dtype.
+/// The limits of a run in its nodes' memory and on its devices, as found at its start. T is
+/// numerics.dtype.
 ///
-/// Device memory is a rank's. Where the device is emulated it is host memory too, but none that
-/// tiers.host-memory counts: what of it is still to be taken is left free.
+/// Device memory is a rank's. That of an emulated device is host memory too, but tiers.host-memory
+/// does not count it: memory that it will still take is left free.
 template <class T>
 class RunMemory {
  public:
-  /// Activations and a working copy that lives on the device, with the memory to gather it through, are taken,
-  /// and nothing else yet. `node`: of this node's ranks. All but that and `link` outlive it.
-  /// Collective. Errors: mpi::AgreedError.
+  /// Call it when memory has been taken for activations, for a working copy that lives on the
+  /// device and for gathering it, and for nothing else. `node` is the communicator of this node's
+  /// ranks. `config`, `comm`, `map` and `device` must outlive this object. Collective.
+  /// Errors: mpi::AgreedError.
   RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
             mpi::Communicator const& node, state::ShardMap const& map, state::RankLink const& link,
             device::Device const& device);
 
   [[nodiscard]] int ranks_on_node() const noexcept { return ranks_on_node_; }
-  /// The limit of a node: tiers.host-memory, or the share of what is free.
+  /// The limit of a node: tiers.host-memory, or a part of the free memory.
   [[nodiscard]] Bytes host_limit() const noexcept { return host_limit_; }
-  /// Layers that are brought to the device at a time, for which every rank's has room; 0: none has to be.
+  /// Layers that are brought to the device at a time, for which every rank's device has room; 0:
+  /// none has to be brought.
   [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
-  /// Device memory for gradients that wait there, of what is free now.
+  /// Device memory for gradients that wait there, out of the memory that is free now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape) const {
     return room_for_gradients(shape, 0);
   }
 
-  /// Memory that the run wants of this node. `node`: as above. Collective over it.
+  /// Memory that the run wants of this node. `node` is as above. Collective over it.
   [[nodiscard]] launch::Needs needs(mpi::Communicator const& node,
                                     plan::MemoryPlan const& plan) const;
-  /// Returns what of this rank lives where, beside the limits. `spare_slots`: extents that may have a second version
-  /// on storage.
+  /// Returns the table of this rank's data and their places, beside the limits. `spare_slots` is
+  /// the number of extents that may have a second version on storage.
   [[nodiscard]] std::vector<std::string> table(plan::MemoryPlan const& plan,
                                                std::int64_t spare_slots) const;
 
  private:
   [[nodiscard]] Bytes free_host_memory() const;
   [[nodiscard]] int count_parameter_slots() const;
-  /// Host memory of a rank that is in the plan and taken.
+  /// Host memory of a rank that is in the plan and already taken.
   [[nodiscard]] Bytes gathering_bytes() const;
-  /// What will be taken of the device: by all but parameters on their way, and with them, as far as it is an
-  /// emulated device's and therefore host memory.
+  /// Device memory that the run will still take, without parameters on their way.
   [[nodiscard]] Bytes device_bytes_beside() const;
+  /// The same with parameters on their way, for an emulated device, whose memory is host memory; 0
+  /// for other devices.
   [[nodiscard]] Bytes device_bytes_to_come() const;
-  /// When `taken` more is in use than now.
+  /// The same when `taken` more bytes are in use than now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   state::ShardMap const& map_;
   state::Route route_;
-  Bytes link_bytes_;  ///< of the device, as planned
+  Bytes link_bytes_;  ///< device memory of the link, as planned
   device::Device const& device_;
   int ranks_on_node_;
   int parameter_slots_;

@@ -31,7 +31,7 @@ update::BlockRounds dealt(config::RunConfig const& config, int ranks) {
 
 template <class T>
 bool accumulates_fp32(config::RunConfig const& config) {
-  // One micro-batch is no sum: 16 bit loses nothing.
+  // A single micro-batch is no sum, so that 16 bits lose nothing.
   return sizeof(T) == sizeof(float) ||
          (config.numerics.accumulate_fp32 && micro_batches(config.train) > 1);
 }

@@ -11,37 +11,39 @@
 
 namespace offstage::train {
 
-/// Micro-batches of a step, all ranks'.
+/// Micro-batches of a step, of all ranks.
 [[nodiscard]] std::int64_t micro_batches(config::TrainConfig const& train);
 
-/// Micro-batches whose gradients are summed before sums are (update::SumBlocks::size), by numerics.sum-block; 0: sums have
-/// one level, as they have where a block is one micro-batch, or all of them.
+/// Micro-batches whose gradients are summed before sums are (update::SumBlocks::size), by
+/// numerics.sum-block; 0: sums have one level, as they have where a block is one micro-batch, or
+/// all of them.
 [[nodiscard]] std::int64_t sum_block(config::RunConfig const& config);
 
-/// Whether each rank sums whole gradients of its blocks on its device (parameters.sharding=zero1).
+/// Returns whether each rank sums whole gradients of its blocks on its device
+/// (parameters.sharding=zero1).
 [[nodiscard]] bool sums_whole_blocks(config::RunConfig const& config);
-/// How a step's micro-batches are dealt to so many ranks.
+/// The rounds in which a step's micro-batches are dealt to so many ranks.
 [[nodiscard]] update::BlockRounds dealt(config::RunConfig const& config, int ranks);
 
-/// Whether the sums of the gradients are in FP32; else in T.
+/// Returns true if the sums of gradients are in FP32; else they are in T.
 template <class T>
 [[nodiscard]] bool accumulates_fp32(config::RunConfig const& config);
-/// Bytes of an element of the accumulated gradient, and of one as the update takes it.
+/// Bytes of an element of the accumulated gradient, and of an element that the update takes.
 template <class T>
 [[nodiscard]] Bytes accumulated_bytes(config::RunConfig const& config);
 template <class T>
 [[nodiscard]] Bytes gradient_bytes(config::RunConfig const& config);
 
-/// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a vertical schedule's
-/// rounds of a layer, and on a device that makes them.
+/// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a
+/// vertical schedule's rounds of a layer, and on a device that sums.
 template <class T>
 [[nodiscard]] Bytes extent_sum_bytes(config::RunConfig const& config);
 template <class T>
 [[nodiscard]] Bytes layer_sum_bytes(config::RunConfig const& config);
 [[nodiscard]] int planes_of_sums(config::RunConfig const& config);
 
-/// Memory of a rank's gradients between the model and the tiers, in host memory and on the device: of
-/// update::GradientAccumulator or update::BlockGradients.
+/// Memory of a rank's gradients between the model and the tiers, in host memory and on the device:
+/// of update::GradientAccumulator or update::BlockGradients.
 template <class T>
 [[nodiscard]] Bytes gradient_host_bytes(config::RunConfig const& config, state::ShardMap const& map,
                                         int rank, state::Route route);
@@ -49,7 +51,7 @@ template <class T>
 [[nodiscard]] Bytes gradient_device_bytes(config::RunConfig const& config,
                                           state::ShardMap const& map, int rank, state::Route route);
 
-/// "8 blocks of 4 micro-batches (numerics.sum-block=4)"; empty with one level.
+/// The sums in words: "8 blocks of 4 micro-batches (numerics.sum-block=4)". Empty with one level.
 [[nodiscard]] std::string describe_sums(config::RunConfig const& config);
 
 }  // namespace offstage::train

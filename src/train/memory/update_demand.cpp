@@ -12,7 +12,7 @@ std::int64_t fetched(config::RunConfig const& config, UpdateShape const& shape,
   if (config.paths.empty() || memory.cached >= memory.subgroups) {
     return 0;
   }
-  // In an order that never turns, what was used last is wanted last.
+  // In an order that never turns, the extents used last are wanted last.
   bool const turns =
       config.storage.order == plan::UpdateOrder::alternate && config.overlap != config::Overlap::on;
   bool const thrashes = config.storage.evict == plan::Evict::oldest && !turns;

@@ -7,15 +7,16 @@
 
 namespace offstage::train {
 
-/// What an update moves on a rank's storage paths: the state that is neither resident nor cached, there and
-/// back; the gradients that have no place in host memory; and all parameters, where those live on storage.
-/// Once the cache has settled: an update after a start or after one that was taken back may differ.
+/// Traffic of an update on a rank's storage paths: the state that is neither resident nor cached,
+/// there and back; the gradients that have no place in host memory; and all parameters, if they
+/// live on storage. It holds once the cache has settled: an update after a start, or after one that
+/// was reverted, may differ.
 [[nodiscard]] plan::StorageTraffic storage_traffic(config::RunConfig const& config,
                                                    UpdateShape const& shape,
                                                    plan::MemoryPlan const& memory);
 
-/// What an update asks of a rank's resources: for the run itself and for `offstage plan`. No gradients are held.
-/// `host_visible`: the device's memory is the host's.
+/// Demand of an update on a rank's resources, for the run itself and for `offstage plan`. It is
+/// without held gradients. `host_visible`: the device's memory is the host's.
 [[nodiscard]] plan::UpdateDemand update_demand(config::RunConfig const& config,
                                                UpdateShape const& shape, bool host_visible);
 

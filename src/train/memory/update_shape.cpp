@@ -6,12 +6,12 @@
 namespace offstage::train {
 namespace {
 
-/// In host memory nothing is fetched or flushed: two workers keep the update itself busy, and four two
-/// sides of it.
+/// Workers for a state in host memory, where nothing is fetched or flushed: two keep one side of
+/// the update busy, and four both sides.
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
 
-/// Whether the device updates, or may.
+/// Returns whether the device updates, or may update.
 bool takes_part(config::RunConfig const& config) {
   return config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
 }
@@ -23,7 +23,7 @@ Bytes most_gradients(config::RunConfig const& config, UpdateShape const& shape) 
   auto const elements = static_cast<double>(shape.elements);
   double const resident = elements * config.share.device_resident;
   double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
-  // A share is made of whole subgroups.
+  // The device's share is whole subgroups.
   auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
   return std::min(most, shape.elements) * shape.gradient_bytes;
 }
@@ -48,7 +48,8 @@ update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
                                          UpdateShape const& shape) {
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
-  settings.slots = takes_part(config) ? settings.slots : 0;  // the cores' parameters have their own
+  // The cores' parameters have places of their own.
+  settings.slots = takes_part(config) ? settings.slots : 0;
   settings.layout = config.optimizer.layout();
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;

@@ -15,11 +15,12 @@ struct UpdateShape {
   std::int64_t elements{};           ///< elements of this rank's shard
   std::int64_t subgroup_elements{};  ///< elements of the largest subgroup
   Bytes gradient_bytes{};            ///< bytes of a gradient's element
-  int sum_planes = 1;                ///< values of an element where it is summed
+  int sum_planes = 1;                ///< values of an element in sums
   Bytes parameter_bytes{};           ///< bytes of an element of the working copy
   plan::StorageTraffic storage{};    ///< bytes that an update moves (update_demand.hpp)
   int workers = 1;
-  /// Gradients are summed on the device as far as it has room, also those that the cores will update.
+  /// Gradients are summed on the device as far as it has room, also those that the cores will
+  /// update.
   bool sums_on_device = false;
 
   /// Bytes of the device for each element whose gradient is held there.
@@ -31,16 +32,18 @@ struct UpdateShape {
 /// Returns chunks and slots of the device lane.
 [[nodiscard]] update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
                                                        UpdateShape const& shape);
-/// True if updates need a device lane: the device takes part, or new parameters have to travel to it.
+/// Returns true if updates need a device lane: the device takes part, or new parameters have to be
+/// sent to it.
 [[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);
 
 /// Returns how many trips of an update go on at a time.
 [[nodiscard]] int update_workers(config::RunConfig const& config, plan::MemoryPlan const& memory,
                                  bool host_visible);
 
-/// Returns the device memory for gradients that are summed or wait there (update.device-gradients): as much as is asked
-/// for, or all that is `free`, but no more than they can need. They need room for all if they are summed there or with
-/// update.device-share=auto. Otherwise they need room for those of the share and of resident subgroups.
+/// Returns the device memory for gradients that are summed or wait there (update.device-gradients):
+/// as much as is asked for, or all that is `free`, but no more than they can need. They need room
+/// for all if they are summed there or with update.device-share=auto. Otherwise they need room for
+/// those of the share and of resident subgroups.
 [[nodiscard]] Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape,
                                   bool host_visible, Bytes free);
 

@@ -8,7 +8,7 @@
 namespace offstage::train {
 namespace {
 
-// What is split at a time, in chunks: 4 MiB of weights.
+// Chunks that are split at a time: 4 MiB of weights.
 constexpr std::int64_t batch_chunks = 256;
 
 /// Gives the first weights of these chunks of a layer.
@@ -53,7 +53,7 @@ void make_first_state(state::ShardMap const& map, std::vector<state::Subgroup> c
   for (state::Subgroup const& subgroup : subgroups) {
     auto lease = tiers.create(subgroup.index);
     std::span<std::byte> const state = lease.mutable_bytes();
-    // Moments, in whatever type, and their scales.
+    // Moments of any type, and their scales.
     std::ranges::fill(state.subspan(static_cast<std::size_t>(layout.plane_bytes(0, subgroup.size))),
                       std::byte{});
     if (split != nullptr) {

@@ -10,8 +10,10 @@
 
 namespace offstage::train {
 
-/// Makes the first version of every subgroup: zero moments, and the weights of `first_weights`, or the
-/// seed's if that is null. `on_subgroup` is told of the weights, or they are `split`, if that is not null. Errors: of the reader and the tiers.
+/// Makes the first version of every subgroup: zero moments, and the weights of `first_weights`, or
+/// the seed's if that is null. With `split` the weights are split; without it `on_subgroup` gets
+/// them.
+/// Errors: those of the reader and the tiers.
 void make_first_state(state::ShardMap const& map, std::vector<state::Subgroup> const& subgroups,
                       StateLayout const& layout, std::uint64_t seed,
                       state::ParameterReader* first_weights, tiers::Tiers& tiers,

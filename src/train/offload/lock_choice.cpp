@@ -20,18 +20,19 @@
 namespace offstage::train {
 namespace {
 
-/// How long one kind of access is tried at a time. A turn costs the more the smaller the transfers
-/// are, so the longest slice is long enough for those of a run on a usual disk.
+/// Limits of the time for which one kind of access is tried at a time. A turn costs the more the
+/// smaller the transfers are, so the longest slice is long enough for the transfers of a run on a
+/// usual disk.
 constexpr Seconds shortest_slice{0.01};
 constexpr Seconds longest_slice{0.1};
 /// Transfers of each thread in a slice, if that is long enough.
 constexpr double transfers_in_slice = 3.0;
 /// Slices of each kind; the median counts.
 constexpr int rounds = 3;
-/// Less would be a trial of how soon threads wake.
+/// With smaller pieces the trial would measure how soon threads wake.
 constexpr Bytes least_piece = 256 * KiB;
-/// Longest time of one transfer of each thread of all ranks. A path that takes longer is not tried: there are
-/// more rounds than one.
+/// Longest time of a round, one transfer of each thread of all ranks. A slower path is not tried,
+/// because there are several rounds.
 constexpr Seconds longest_round{1.0};
 
 Bytes aligned(Bytes bytes) {
@@ -41,22 +42,22 @@ Bytes aligned(Bytes bytes) {
 /// The part that a thread reads and writes in turn, as a pipeline's does.
 struct Part {
   memory::HugeBuffer memory;
-  Bytes begin{};        ///< in the file
-  bool writes = false;  ///< the next transfer
+  Bytes begin{};        ///< offset in the file
+  bool writes = false;  ///< the next transfer is a write
 };
 
-/// The node's ranks on one path.
+/// A trial of one path by the node's ranks.
 class Trial {
  public:
-  /// `paths`: taking turns, and all at once. Collective over the node, as all below. A problem of
-  /// any rank is every rank's.
+  /// `turns` and `crowd` are the paths in turns and all at once. Collective over the node, as all
+  /// members are. A problem of any rank is every rank's.
   Trial(config::RunConfig const& config, std::size_t path, mpi::Communicator const& node,
         LockTrial const& settings, tiers::PathSet const& turns, tiers::PathSet const& crowd)
       : settings_{config.paths[path]}, node_{node}, turns_{*turns[path]}, crowd_{*crowd[path]} {
     attempt([&] { prepare(config, settings); });
   }
 
-  /// Writes to `choice` what this node has found.
+  /// Writes the node's results to `choice`.
   void run(LockChoice& choice) {
     fill();
     std::vector<double> in_turn;
@@ -83,17 +84,17 @@ class Trial {
   }
   void prepare(config::RunConfig const& config, LockTrial const& settings);
   void fill();
-  /// The same on all ranks of the node: a round takes so long.
+  /// Takes the time of a round, the same on all ranks of the node.
   void look_at(Seconds round);
-  /// A round of writes. Returns the time.
+  /// Makes a round of writes. Returns its time.
   Seconds write(Bytes piece);
-  /// Roughly what all of them reach, bytes per second.
+  /// Rough rate of all parts together, bytes per second.
   [[nodiscard]] double first_rate(Bytes parts, Bytes most);
-  /// Bytes per second of all ranks of the node.
+  /// Rate of all ranks of the node, bytes per second.
   [[nodiscard]] double rate(tiers::StoragePath& path);
-  /// `work` on each part, all at the same time. Throws the first part's error.
+  /// Calls `work` on each part, all at the same time. Throws the first part's error.
   void on_parts(std::function<void(Part&)> const& work);
-  /// All ranks do the same from a common start until the last is done. Returns the time.
+  /// Calls `work` on all ranks, from a common start until the last is done. Returns the time.
   [[nodiscard]] Seconds together(std::function<void()> const& work);
 
   tiers::PathSettings const& settings_;
@@ -102,13 +103,13 @@ class Trial {
   tiers::StoragePath& crowd_;
   aio::File file_;
   std::vector<Part> parts_;
-  Bytes piece_{};  ///< that each part moves at a time
+  Bytes piece_{};  ///< bytes that each part moves at a time
   Seconds slice_ = longest_slice;
   bool failed_ = false;
   std::string problem_;  ///< this rank's
 };
 
-/// Makes as many parts as threads may be on the path, with pieces of the run's extents.
+/// Makes as many parts as threads may use the path, with pieces of the run's extents.
 void Trial::prepare(config::RunConfig const& config, LockTrial const& settings) {
   int const count = settings_.lanes();
   Bytes const full =
@@ -172,8 +173,8 @@ Seconds Trial::write(Bytes piece) {
   return taken;
 }
 
-/// A busy machine, or one that has just begun, makes some writes slow: the fastest counts. Pieces
-/// below the least only tell whether those that count would take too long.
+/// The fastest write counts, because a busy machine, or one that has just begun, makes some slow.
+/// Pieces below the least only tell whether usual ones would take too long.
 double Trial::first_rate(Bytes parts, Bytes most) {
   Bytes const least = std::min(least_piece, most);
   if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
@@ -198,8 +199,8 @@ double Trial::first_rate(Bytes parts, Bytes most) {
   return found;
 }
 
-/// Finds how long a slice has to be, and pieces of which each part has one in that at least; and
-/// writes what will be read.
+/// Finds a slice's length, and a piece so small that each part moves one at least in a slice.
+/// Writes the bytes that will be read.
 void Trial::fill() {
   Bytes const most = node_.minimum(piece_);
   Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
@@ -293,7 +294,7 @@ std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Commu
       crowd = tiers::make_paths({.paths = config.paths,
                                  .exclusive = std::vector<bool>(config.paths.size(), false),
                                  .shared = trial.shared});
-    } catch (IoError const& error) {  // two sets need more requests than the run does
+    } catch (IoError const& error) {  // two sets of paths need more requests than the run does
       problem = error.what();
     }
   }
@@ -311,7 +312,7 @@ std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Commu
   }
   turns.reset();
   crowd.reset();
-  comm.barrier();  // their requests are back before anybody takes those of the run
+  comm.barrier();  // the trial's requests are given back before any rank takes those of the run
   return choices;
 }
 

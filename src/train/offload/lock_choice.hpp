@@ -10,43 +10,44 @@
 
 namespace offstage::train {
 
-/// How the processes of a node share a storage path, and why.
+/// The way in which the processes of a node use a storage path together, and the reason.
 struct LockChoice {
-  bool exclusive{};  ///< they take turns
-  /// Bytes per second that the processes of a node move together, taking turns and all at once; 0:
-  /// not measured.
+  bool exclusive{};  ///< the processes take turns
+  /// Bytes per second that the processes of a node move together, in turns and all at once; 0: not
+  /// measured.
   double in_turn{}, at_once{};
-  std::string problem{};  ///< why they could not be measured; empty otherwise
+  std::string problem{};  ///< why the rates could not be measured; empty otherwise
 };
 
-/// Whether taking turns pays: it does unless all at once move more, as transfers are shorter then
-/// (MLP Figure 5).
+/// Returns whether turns pay. They do unless the processes move more all at once, because transfers
+/// are shorter in turns (MLP Figure 5).
 [[nodiscard]] bool turns_pay(double in_turn, double at_once);
 
-/// Where transfers are to be tried.
+/// The means for a trial of transfers.
 struct LockTrial {
-  std::string spill;            ///< a name for make_spill_file, of this rank alone
-  std::span<std::byte> shared;  ///< tiers::shared_bytes zero bytes that the node's processes share
-  Bytes memory{};               ///< that this rank may take
+  std::string spill;  ///< a name for make_spill_file that only this rank uses
+  /// tiers::shared_bytes zero bytes in memory of all processes of the node.
+  std::span<std::byte> shared;
+  Bytes memory{};  ///< bytes that this rank may take
 };
 
-/// Settles tiers.exclusive for each path, the same on all ranks. `auto`: on a node of several ranks
-/// all of them read and write the path for some tenths of a second, taking turns and all at once,
-/// alternately, through the locks and with transfers such as the run will make; figures of several
-/// nodes are averaged. Paths of one device share a lock, so the first of them is tried for all.
-/// Processes take turns where this fails (the path's own errors come when the run uses it), where
-/// the path is so slow that it would take seconds, and where its transfers pass through the page
-/// cache. No turns are needed where no node has two ranks, but on paths of one device.
-/// Files:  as make_spill_file; nothing is left behind.
-/// Collective over `comm` and `node`, its ranks of this node. Errors: mpi::AgreedError: a path that
-///         cannot be looked at.
+/// Settles tiers.exclusive for each path, the same on all ranks. For `auto` all ranks of a node
+/// with several read and write the path for some tenths of a second, alternately in turns and all
+/// at once. They use the locks, and transfers such as the run will make. Figures of several nodes
+/// are averaged. Paths of one device have one lock, so the first of them is tried for all.
+/// Processes take turns if the trial fails (the path's own errors come when the run uses it), if
+/// the path is so slow that a trial would take seconds, and if its transfers pass through the page
+/// cache. If no node has two ranks, turns are needed only on paths of one device.
+/// Files:  those of make_spill_file; nothing is left behind. Collective over `comm` and `node`, its
+///         ranks on this node.
+/// Errors: mpi::AgreedError: a path that cannot be looked at.
 [[nodiscard]] std::vector<LockChoice> choose_locks(config::RunConfig const& config,
                                                    mpi::Communicator const& comm,
                                                    mpi::Communicator const& node,
                                                    LockTrial const& trial);
 
-/// "processes take turns (2.10 GB/s, 1.43 GB/s all at once)"; empty where nothing was to be
-/// settled.
+/// The choice in words: "processes take turns (2.10 GB/s, 1.43 GB/s all at once)". Empty if nothing
+/// was to be settled.
 [[nodiscard]] std::string describe(LockChoice const& choice);
 
 }  // namespace offstage::train

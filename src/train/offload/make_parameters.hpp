@@ -14,7 +14,7 @@
 
 namespace offstage::train {
 
-/// Parts of which a rank's working copy is made. All by reference outlive it.
+/// Parts from which a rank's working copy is made. Parts given by reference must outlive it.
 struct ParameterParts {
   state::ShardMap const& map;
   state::RankLink& link;
@@ -23,12 +23,13 @@ struct ParameterParts {
   std::vector<state::Subgroup> const& subgroups;
   Offload& offload;
   parameters::NodeMemory* node_memory{};  ///< null unless parameters.home=node
-  int slots{};  ///< layers on the device at a time, on all ranks; 0: layers are used where they lie
-  int buffers{};  ///< of the offload's parameters, if they live on storage
+  int slots{};    ///< layers on the device at a time, on all ranks; 0: layers are used in place
+  int buffers{};  ///< buffers of the offload's parameters, if they live on storage
   trace::Trace* trace{};
 };
 
-/// A working copy that does not live on the device, as parameters.home says. Not filled yet.
+/// Makes a working copy that does not live on the device, as parameters.home says. It is not filled
+/// yet.
 /// Errors: UsageError of the device.
 template <class T>
 [[nodiscard]] std::unique_ptr<parameters::WorkingParameters<T>> make_parameters(

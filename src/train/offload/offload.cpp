@@ -22,7 +22,7 @@ namespace {
 // Long enough to leave a cold start behind, short beside the start of a run.
 constexpr Seconds measuring_time{0.3};
 constexpr Bytes measured_most = 512 * MiB;
-// FP32 gradients on their way out: one converted, one written, one read.
+// Buffers of FP32 gradients on their way out: one converted, one written, one read.
 constexpr int flushed_buffers = 3;
 
 std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, Bytes bytes_per_element) {
@@ -55,8 +55,8 @@ std::string spill_of(config::RunConfig const& config, mpi::Communicator const& c
                             .rank = comm.rank()});
 }
 
-/// Of paths that nobody gave rates, on the first rank of a node, whose others get them from it.
-/// Collective over both.
+/// Measures the rates of paths that have none, on the first rank of a node. The node's other ranks
+/// get them from it. Collective over both.
 std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
                                             mpi::Communicator const& comm,
                                             mpi::Communicator const& node,
@@ -145,8 +145,8 @@ std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
       directory, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
-/// Of the state that is not resident, of the gradients as they are accumulated, of those that are flushed in
-/// FP32 if any are, and of the working copy if it lives on storage.
+/// Demands of the state that is not resident, of the accumulated gradients, of gradients that are
+/// flushed in FP32, if any are, and of the working copy if it lives on storage.
 std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
                                               plan::MemoryPlan const& plan,
                                               Bytes gradient_element_bytes,
@@ -204,7 +204,8 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   return demands;
 }
 
-/// Rank by rank and file by file the space would run out in the middle, or seem to suffice.
+/// Checks the room for all files of all ranks together. If each were checked by itself, space could
+/// run out in the middle, or seem to suffice.
 void Offload::find_room(std::vector<Demand> const& demands) {
   find_descriptors(demands);
   auto const node = comm_.split_by_node();
@@ -226,7 +227,7 @@ void Offload::find_room(std::vector<Demand> const& demands) {
     path.needed = node.sum(path.needed);
     needed.push_back(path.needed);
   }
-  // Before the first rank allocates: agree waits for all.
+  // agree() waits for all ranks before the first one allocates.
   mpi::agree(comm_, [&] {
     bool const with_spares = std::ranges::any_of(demands, [](Demand const& demand) {
       return demand.settings.spare_slots > 0 || demand.settings.holds;
@@ -238,9 +239,9 @@ void Offload::find_room(std::vector<Demand> const& demands) {
   });
 }
 
-/// Slots that are files of their own may be more than a process may have open by default.
+/// Raises the limit of open files for slots that are files of their own.
 void Offload::find_descriptors(std::vector<Demand> const& demands) const {
-  // Of libraries, of a checkpoint that is read, and of all else.
+  // Descriptors of libraries, of a checkpoint that is read, and of everything else.
   constexpr std::int64_t others = 512;
   mpi::agree(comm_, [&] {
     std::int64_t files = others;
@@ -273,7 +274,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
     wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes);
     if (!activations.empty()) {
       tiers::VirtualSettings settings = wanted[1].settings;
-      settings.name = "activation";  // evicted are the farthest: the last come back first
+      settings.name = "activation";  // the farthest extents are evicted; the last come back first
       settings.buffers = plan.activation_buffers;
       settings.cached = plan.activations_cached;
       wanted.push_back({activations, std::move(settings)});
@@ -282,7 +283,8 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   try {
     find_room(wanted);
   } catch (mpi::AgreedError const&) {
-    bool const wished = comm_.maximum(wanted[0].settings.spare_slots) > 0;  // by any rank
+    // Wished for by any rank.
+    bool const wished = comm_.maximum(wanted[0].settings.spare_slots) > 0;
     if (config_.overlap != config::Overlap::automatic || !wished) {
       throw;
     }
@@ -343,7 +345,7 @@ std::vector<std::int64_t> Offload::next_order() {
   for (std::int64_t key = 0; key < subgroups_; ++key) {
     in_memory[static_cast<std::size_t>(key)] = state_->in_memory(key);
   }
-  // An order that the cache does not know of must not be changed under it.
+  // Spreading changes the order, of which other rules of the cache would not know.
   bool const spread = config_.storage.evict == plan::Evict::farthest;
   return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
 }

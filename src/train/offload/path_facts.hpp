@@ -10,9 +10,9 @@
 
 namespace offstage::train {
 
-/// Slots on one storage path, this rank.
+/// This rank's slots on one storage path.
 struct SlotFacts {
-  std::string what;  ///< they are for: "state", "gradient"
+  std::string what;  ///< their contents: "state", "gradient"
   std::int64_t slots{};
   Bytes slot_bytes{};
 };
@@ -20,10 +20,10 @@ struct SlotFacts {
 /// Facts of one storage path beside its tiers.path.
 struct PathFacts {
   plan::PathRate rate{};           ///< as given or measured
-  std::vector<SlotFacts> slots{};  ///< none: all stays in host memory
-  Bytes needed{};                  ///< all slots there of the ranks of this node
-  Bytes free{};                    ///< before they were allocated
-  LockChoice lock{};               ///< how the node's processes share it
+  std::vector<SlotFacts> slots{};  ///< empty: all extents stay in host memory
+  Bytes needed{};                  ///< bytes of all slots there of this node's ranks
+  Bytes free{};                    ///< free bytes before the slots were allocated
+  LockChoice lock{};               ///< whether the node's processes take turns on it
 };
 
 }  // namespace offstage::train

@@ -22,7 +22,7 @@ void require_storage(config::RunConfig const& config) {
           path->directory)};
     }
     for (auto other = config.paths.begin(); other != path; ++other) {
-      std::error_code not_there;  // which the tiers report
+      std::error_code not_there;  // the tiers report it
       if (std::filesystem::equivalent(path->directory, other->directory, not_there)) {
         throw UsageError{
             fmt::format("tiers.path={} and tiers.path={} are the same directory; keep one",

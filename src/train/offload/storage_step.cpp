@@ -26,7 +26,8 @@ void add_to(DirectionTraffic& sum, DirectionTraffic const& more) {
 }
 
 DirectionTraffic since(DirectionTraffic const& before, DirectionTraffic const& after) {
-  DirectionTraffic step = after;  // its longest are since the start: a maximum has no difference
+  // Its longest wait and transfer are those since the start, because a maximum has no difference.
+  DirectionTraffic step = after;
   step.bytes -= before.bytes;
   step.transfers -= before.transfers;
   step.seconds -= before.seconds;
@@ -39,7 +40,7 @@ double effective_rate(Bytes fetched, Seconds in_tiers, int workers) {
   return fetched > 0 && seconds > 0.0 ? 2.0 * static_cast<double>(fetched) / seconds : 0.0;
 }
 
-/// What travels between ranks, as plain bytes.
+/// Figures that are sent between ranks as plain bytes.
 struct PathFigures {
   PathTraffic traffic;
   Bytes resident{};
@@ -55,7 +56,7 @@ struct StepFigures {
 static_assert(std::is_trivially_copyable_v<PathFigures>);
 static_assert(std::is_trivially_copyable_v<StepFigures>);
 
-/// Of all ranks, rank by rank.
+/// Gathers the figures of all ranks, rank by rank.
 std::vector<PathFigures> gather_paths(StorageStep const& mine, mpi::Communicator const& comm) {
   std::size_t const count = mine.paths.size();
   auto const ranks = static_cast<std::size_t>(comm.size());

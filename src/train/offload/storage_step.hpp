@@ -23,57 +23,59 @@ struct PathStep {
   int lanes = 1;  ///< transfers that the path takes at a time, both directions
   /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
   tiers::PathTraffic traffic{};
-  Bytes resident_bytes{};  ///< of state, at the step's end
+  Bytes resident_bytes{};  ///< bytes of state on the path at the step's end
 };
 
 /// Traffic of one step with storage, all ranks together.
 struct StorageStep {
   std::vector<PathStep>
-      paths{};  ///< in the order of the configuration; none: all is in host memory
+      paths{};  ///< in the order of the configuration; empty: everything is in host memory
   int nodes = 1;
-  Seconds seconds{};        ///< wall time in which this was counted: the step's
+  Seconds seconds{};        ///< wall time in which the traffic was counted: the step's
   std::int64_t hits{};      ///< fetches that found their subgroup in host memory
-  std::int64_t misses{};    ///< fetches that read it
-  Bytes host_bytes{};       ///< of state in host memory, at the step's end
+  std::int64_t misses{};    ///< fetches that read their subgroup
+  Bytes host_bytes{};       ///< bytes of state in host memory at the step's end
   double effective_rate{};  ///< effective I/O throughput, bytes per second; 0: there is none
 };
 
-/// What a rank knows beside the counters of its tiers.
+/// Facts of a rank beside the counters of its tiers.
 struct StorageFacts {
-  std::vector<tiers::PathSettings> const& paths;  ///< of the run, in order
-  tiers::Residence residence{};                   ///< of the state, now
-  int workers = 1;                                ///< pipeline slots: threads that fetch and commit
+  std::vector<tiers::PathSettings> const& paths;  ///< the run's paths, in order
+  tiers::Residence residence{};                   ///< residence of the state now
+  int workers = 1;                                ///< threads that fetch and commit
   int nodes = 1;
   Seconds seconds{};  ///< wall time between the two looks at the counters
 };
 
-/// What this rank's tiers did between two looks at their counters. The paths' counters are those of the
-/// process: whoever else uses them, as gradients do, is counted too.
+/// Traffic of this rank's tiers between two looks at their counters. The paths' counters are those
+/// of the process, so that other users, such as gradients, are counted too.
 ///
 /// Effective I/O throughput: Source: MLP section 4.3, 2 x size / (read time + write time) of the
-/// subgroups, twice since each is read and written. Here 2 x fetched bytes / ((fetch seconds + commit
-/// seconds) / workers), those of subgroups in host memory included: the seconds that a worker spends in
-/// fetch and commit, waiting included, are those that updates wait for. 0 if nothing was fetched or no
-/// time was spent.
-/// Errors:  PreconditionError if counters, paths and residence are not of as many paths.
+/// subgroups, twice since each is read and written. Here it is 2 x fetched bytes / ((fetch seconds
+/// + commit seconds) / workers), with subgroups in host memory included, because updates wait for
+/// the seconds that a worker spends in fetch and commit, waits included. 0 if nothing was fetched
+/// or no time was spent.
+/// Errors:  PreconditionError if counters, paths and residence have different numbers of paths.
 [[nodiscard]] StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after,
                                      StorageFacts const& facts);
 
-/// All ranks together, the same on each: bytes, seconds, counts and effective rates are sums, the longest
-/// waits and transfers and the wall time the longest of any rank. Adds in the order of ranks.
-/// Collective.
-/// Errors: PreconditionError on all ranks if they have not as many paths.
+/// The traffic of all ranks together, the same on each. Bytes, seconds, counts and effective rates
+/// are sums, added in the order of ranks. The longest waits and transfers and the wall time are the
+/// longest of any rank. Collective.
+/// Errors: PreconditionError on all ranks if they have different numbers of paths.
 [[nodiscard]] StorageStep sum_over_ranks(StorageStep const& mine, mpi::Communicator const& comm);
 
 /// Adds traffic of the same path; the longest waits and transfers are the longest of both.
 void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// Bytes per second inside transfers; 0 without any.
 [[nodiscard]] double transfer_rate(tiers::DirectionTraffic const& traffic);
-/// The share of the step's wall time in which the path transferred: transfer seconds of all ranks, both
-/// directions / (wall seconds x nodes x lanes). At most 1 with exclusive access; without it transfers
-/// overlap and it can be more. On a path that nodes share it is the mean over nodes.
+/// The part of the step's wall time in which the path transferred: transfer seconds of all ranks,
+/// both directions / (wall seconds x nodes x lanes). It is at most 1 with exclusive access; without
+/// it transfers overlap and it can be more. On a path that several nodes use it is the mean over
+/// nodes.
 [[nodiscard]] double busy_share(PathStep const& path, StorageStep const& step);
-/// Before transfers, reads and writes: for this process's threads and for other processes.
+/// Time of waits before transfers, reads and writes, for this process's threads and for other
+/// processes.
 [[nodiscard]] Seconds lock_wait(PathStep const& path);
 [[nodiscard]] Seconds longest_wait(PathStep const& path);
 

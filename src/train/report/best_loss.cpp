@@ -30,7 +30,7 @@ std::vector<Validation> read_validations(std::string const& metrics) {
     Validation const validation{record["step"].get<std::int64_t>(),
                                 loss.is_number() ? loss.get<double>() : std::nan("")};
     if (!found.empty() && found.back().step == validation.step) {
-      found.back() = validation;  // a restart has made it again
+      found.back() = validation;  // a restart has made the validation again
     } else {
       found.push_back(validation);
     }

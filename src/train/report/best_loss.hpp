@@ -12,19 +12,19 @@ struct Validation {
   double loss{};
 };
 
-/// The validations that a metrics.jsonl tells of, in its order; none where there is no such file.
-/// The last one of a step counts. Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
+/// The validations in a metrics.jsonl, in its order; none if there is no such file. The last one of
+/// a step counts. Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
 
-/// Which validation was the best so far, and how many came since.
+/// The best validation so far, and the number of those since.
 class BestLoss {
  public:
-  /// True if it is the best: the first, or less than all before. A loss that is no number is worse
-  /// than any.
+  /// Adds a validation. Returns true if it is the best: the first, or one with a smaller loss than
+  /// all before. A loss that is no number is worse than any.
   bool add(Validation const& validation);
   [[nodiscard]] bool any() const noexcept { return any_; }
   [[nodiscard]] Validation const& best() const noexcept { return best_; }
-  /// Validations since the best one.
+  /// Number of validations since the best one.
   [[nodiscard]] std::int64_t since() const noexcept { return since_; }
 
  private:

@@ -9,7 +9,7 @@
 namespace offstage::train {
 namespace {
 
-/// ", 41.2 % of which count"; empty without a mask.
+/// The mask in words: ", 41.2 % of which count"; empty without a mask.
 std::string describe_mask(data::FileFacts const& file) {
   return file.counted
              ? fmt::format(", {:.1f} % of which count", 100.0 * static_cast<double>(*file.counted) /
@@ -25,7 +25,8 @@ std::string describe(data::FileFacts const& file, char const* key) {
                      name_of(file.type), file.tokens, describe_mask(file), documents);
 }
 
-/// "; 97.1 % of positions filled, 3 documents cut"; empty where windows cross documents.
+/// The packing in words: "; 97.1 % of positions filled, 3 documents cut"; empty if windows cross
+/// documents.
 std::string describe_packing(data::FileFacts const& file) {
   if (!file.filled) {
     return {};
@@ -101,7 +102,7 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
 }
 
 std::int64_t windows_per_validation(config::TrainConfig const& train, std::int64_t all) {
-  // A product beyond 64 bits asks for all of them too.
+  // Micro-batches whose product would not fit into 64 bits mean all windows, too.
   bool const takes_all = train.valid_batches == 0 || train.valid_batches > all / train.micro_batch;
   return takes_all ? all : train.valid_batches * train.micro_batch;
 }

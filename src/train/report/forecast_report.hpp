@@ -17,24 +17,24 @@ struct StepTimes {
   StorageStep storage{};  ///< all ranks
 };
 
-/// Holds the steps of a run against what was expected of them: pure sums.
+/// Compares the steps of a run with the forecast. It is made of pure sums.
 class ForecastReport {
  public:
-  /// `ranks`: whose storage traffic the steps have.
+  /// Sets the number of ranks whose storage traffic the steps have.
   void set_ranks(std::int64_t ranks) { ranks_ = ranks; }
   [[nodiscard]] std::int64_t ranks() const { return ranks_; }
-  /// Steps that are added from now on are expected to be so.
+  /// Sets the forecast of the steps that are added from now on.
   void expect(RunForecast forecast) { forecast_ = std::move(forecast); }
   [[nodiscard]] std::optional<RunForecast> const& expected() const { return forecast_; }
-  /// Seconds that the next one is expected to take; 0: nothing is expected.
+  /// Forecast of the next step's seconds; 0: there is none.
   [[nodiscard]] Seconds step() const { return forecast_ ? forecast_->step.step : Seconds{}; }
   void add(StepTimes const& times);
-  /// Mean of the steps in lines(); 0: there are none.
+  /// Mean time of the steps in lines(); 0: there are none.
   [[nodiscard]] Seconds reached() const {
     return counted_ > 0 ? sum_.step / static_cast<double>(counted_) : Seconds{};
   }
-  /// A few lines of the end report: phases and paths, the means of the steps of which something was
-  /// expected, without a run's first one if there are others. None if there are none.
+  /// A few lines of the end report: phases and paths, as means over the steps with a forecast,
+  /// without a run's first step if there are others. None if there are no such steps.
   [[nodiscard]] std::vector<std::string> lines() const;
 
  private:
@@ -42,8 +42,8 @@ class ForecastReport {
 
   std::optional<RunForecast> forecast_;
   std::int64_t ranks_ = 1;
-  std::int64_t steps_{};    ///< of the run
-  std::int64_t counted_{};  ///< of those, in what follows
+  std::int64_t steps_{};    ///< steps of the run
+  std::int64_t counted_{};  ///< steps that the next member sums
   StepTimes sum_;           ///< without storage
   std::vector<PathStep> paths_;
 };

@@ -21,7 +21,7 @@
 namespace offstage::train {
 namespace {
 
-/// Text of fixed size, cut off where it is longer.
+/// Text of fixed size; a longer text is cut off.
 template <std::size_t N>
 std::array<char, N> fixed(std::string const& text) {
   std::array<char, N> line{};
@@ -29,7 +29,7 @@ std::array<char, N> fixed(std::string const& text) {
   return line;
 }
 
-/// One rank's PlaceLine, of fixed size so that it travels as plain bytes.
+/// One rank's PlaceLine, of fixed size so that it can be sent as plain bytes.
 struct FixedPlace {
   std::array<char, 96> node;
   std::array<char, 256> place;
@@ -47,11 +47,11 @@ FixedPlace fixed_place(launch::RankPlace const& place, std::string const& node) 
   return {fixed<96>(host), fixed<256>(text)};
 }
 
-/// "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)"
+/// A path's rates in words: "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)".
 std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const& rate) {
   bool const given = path.read_rate > 0.0 && path.write_rate > 0.0 && !path.measured;
   if (rate.read <= 0.0 || rate.write <= 0.0) {
-    return rate.full_duplex ? "full duplex" : "half duplex";  // no split needs to know more
+    return rate.full_duplex ? "full duplex" : "half duplex";  // no split depends on the rates
   }
   return fmt::format("read {}, write {} ({}, {} duplex)", format_rate(rate.read),
                      format_rate(rate.write),
@@ -59,7 +59,8 @@ std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const
                      rate.full_duplex ? "full" : "half");
 }
 
-/// "per rank 9 state slots of 2.86 MiB, 3 gradient slots of 488 KiB; on this node 54 MiB of 20 GiB free"
+/// A path's slots in words: "per rank 9 state slots of 2.86 MiB, 3 gradient slots of 488 KiB; on
+/// this node 54 MiB of 20 GiB free".
 std::string describe_slots(tiers::PathSettings const& path, PathFacts const& facts) {
   std::string text;
   for (auto const& [what, slots, slot_bytes] : facts.slots) {
@@ -90,7 +91,7 @@ std::string describe_gradients(plan::MemoryPlan const& memory, bool flush_fp32) 
                      memory.gradients_cached, memory.gradient_buffers);
 }
 
-/// Both headers while they grow.
+/// The full and the brief header while they grow.
 class Lines {
  public:
   template <class... Args>
@@ -102,7 +103,8 @@ class Lines {
   void add_full(fmt::format_string<Args...> format, Args&&... args) {
     header_.full.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
-  /// Of many only the first `most` - 1 stand in the brief one, and how many `more` there are.
+  /// Adds lines. If there are many, the brief header has only the first `most` - 1, and the number
+  /// of the others with the words `more`.
   void add_some(std::span<std::string const> lines, std::size_t most, std::string_view more) {
     bool const all = lines.size() <= most;
     for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -121,8 +123,8 @@ class Lines {
   Header header_;
 };
 
-// Lines of the brief header: of each kind so few that with one of every other there are 22, and 8
-// are left for keys.
+// Limits of each kind of line in the brief header. They are so small that with one line of every
+// other kind there are 22, and 8 are left for keys.
 constexpr std::size_t most_ranks = 3, most_paths = 3, most_files = 3, most_chosen = 2;
 
 void add_job(Lines& lines, slurm::Job const& job) {
@@ -235,7 +237,7 @@ void add_machine(Lines& lines, config::RunConfig const& config, HeaderFacts cons
   }
 }
 
-/// At the end: what room is left is for keys.
+/// Adds keys in the room that is left at the end.
 void add_configuration(Lines& lines, config::RunConfig const& config) {
   Header& header = lines.header();
   header.full.emplace_back("configuration:");
@@ -253,7 +255,7 @@ void add_configuration(Lines& lines, config::RunConfig const& config) {
 
 constexpr char const* command_line = "command line";
 
-/// "a.cfg" of "a.cfg:12".
+/// The source of a setting: "a.cfg" of "a.cfg:12".
 std::string source_of(config::Setting const& setting) {
   if (setting.origin.starts_with("--")) {
     return command_line;

@@ -25,7 +25,7 @@ std::string metrics_path(config::RunConfig const& config) {
   return (std::filesystem::path{config.run_dir} / "metrics.jsonl").string();
 }
 
-/// Why train.patience has ended the run.
+/// The reason why train.patience has ended the run.
 std::string no_better(RunEnd const& end) {
   return end.best.any()
              ? fmt::format("{} validations were no better than {:.4f} at step {} (train.patience)",
@@ -153,8 +153,9 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
     log::dated("step {}: gradients overflowed at loss scale {}, next {}; update skipped", step,
                entry.loss_scale, entry.meta.loss_scale);
   } else if (result.counted_targets == 0) {
-    log::warning("step {}: no target of its batch counts (its windows' masks), update skipped",
-                 step);
+    log::warning(
+        "step {}: no target of its batch counts (because of its windows' masks), update skipped",
+        step);
   } else if (result.skipped) {
     log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
                  result.loss, result.grad_norm);
@@ -162,7 +163,7 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
   if (step % config_.train.log_every != 0 && times_.steps != 1 && step != steps) {
     return;
   }
-  // Both rates take in everything since then: saves and validations too.
+  // Both rates include everything since then, also saves and validations.
   auto const tokens = static_cast<double>(times_.tokens - logged_tokens_);
   double const rate = tokens / (now - logged_).count();
   double const flops = flops_ * static_cast<double>(times_.steps - logged_steps_);
@@ -177,7 +178,7 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
       format_duration(mean_step(now) * static_cast<double>(steps - step)));
 }
 
-// Not so often that a terminal far away would be busy with it.
+// The line is not shown so often that a remote terminal would be busy with it.
 void Journal::show_progress(StepEntry const& entry, Seconds now) {
   constexpr Seconds pause{0.1};
   constexpr std::int64_t width = 24;
@@ -311,7 +312,7 @@ void Journal::conclude(RunEnd const& end) {
   }
 }
 
-// All work is durable: what the report cannot say is no reason to fail.
+// All work is durable, so that an error of the report is no reason to fail.
 void Journal::write_end(RunEnd const& end, std::vector<std::string> sentences) {
   try {
     metrics_->write_end({.step = end.step,

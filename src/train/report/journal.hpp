@@ -27,8 +27,8 @@ namespace offstage::train {
 struct StepEntry {
   StepResult const& result;
   checkpoint::Meta const& meta;  ///< after the step
-  double loss_scale{};           ///< with which it was computed
-  std::int64_t tokens{};         ///< seen so far
+  double loss_scale{};           ///< loss scale with which it was computed
+  std::int64_t tokens{};         ///< tokens seen so far
   Seconds seconds{};
   Bytes read_bytes{}, write_bytes{};       ///< storage traffic, all ranks
   StorageStep storage{};                   ///< the same by path, all ranks
@@ -42,25 +42,25 @@ struct RunEnd {
   Seconds total{};
   MemoryRecord memory{};
   std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
-  std::vector<std::string> advice{};      ///< likewise (remedies.hpp)
-  BestLoss best{};                        ///< of all validations so far
-  bool best_is_kept{};                    ///< its step has a checkpoint
+  std::vector<std::string> advice{};      ///< sentences (remedies.hpp)
+  BestLoss best{};                        ///< best of all validations so far
+  bool best_is_kept{};                    ///< the best one's step has a checkpoint
 };
 
-/// The teller of a run: metrics.jsonl, events for TensorBoard, a log line where one is due, the end
-/// table. Every rank keeps one; rank 0's speaks.
-/// Errors: IoError of metrics.jsonl, and in begin() of the file of events.
+/// Reports a run: metrics.jsonl, events for TensorBoard, log lines when they are due, the end
+/// table. Every rank has one; rank 0's writes.
+/// Errors: IoError of metrics.jsonl, and in begin() that of the file of events.
 class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
-  /// The steps begin after `start`'s, the newest that metrics.jsonl keeps. `now` is Cadence::now(), here
-  /// and below.
+  /// Begins. Steps follow that of `start`, the newest that metrics.jsonl keeps. `now` is
+  /// Cadence::now(), here and below.
   void begin(StartRecord const& start, Seconds now);
-  /// The steps to come are expected to be so.
+  /// Sets the forecast of the steps to come.
   void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
   [[nodiscard]] bool expects() const { return against_.expected().has_value(); }
-  /// Mean of the steps of which something was expected; 0: there are none.
+  /// Mean time of the steps with a forecast; 0: there are none.
   [[nodiscard]] Seconds reached() const { return against_.reached(); }
   void step_done(StepEntry const& entry, Seconds now);
   void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
@@ -69,19 +69,19 @@ class Journal final : public SaveListener {
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
   /// Returns the best of the validations that metrics.jsonl keeps, after begin(); on rank 0 alone.
   [[nodiscard]] BestLoss best() const;
-  /// Before a checkpoint, which is never ahead of its metrics.
+  /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
-  /// The end table, and the line that says how it ended.
+  /// Writes the end table, and the line that says how the run ended.
   void conclude(RunEnd const& end);
 
  private:
   void log_step(StepEntry const& entry, Seconds now);
   void show_progress(StepEntry const& entry, Seconds now);
-  /// Seconds of a step so far, all between steps counted in.
+  /// Mean seconds of a step so far, with the time between steps.
   [[nodiscard]] Seconds mean_step(Seconds now) const {
     return (now - started_) / static_cast<double>(times_.steps);
   }
-  /// Once something is expected: metrics.jsonl says so.
+  /// Writes the forecast to metrics.jsonl, once there is one.
   void write_forecast(std::int64_t step);
   void write_end(RunEnd const& end, std::vector<std::string> sentences);
 
@@ -93,13 +93,13 @@ class Journal final : public SaveListener {
   StorageTotals storage_;
   ForecastReport against_;
   bool forecast_is_written_ = false;
-  double flops_{};     ///< of the model, a step's
+  double flops_{};     ///< the model's operations in a step
   double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
   Seconds started_{};
   Seconds logged_{};              ///< when the last log line was written
-  Seconds shown_{};               ///< likewise of the progress
-  std::int64_t logged_tokens_{};  ///< of this start, at the last log line
-  std::int64_t logged_steps_{};   ///< likewise
+  Seconds shown_{};               ///< when the progress line was last shown
+  std::int64_t logged_tokens_{};  ///< tokens of this start at the last log line
+  std::int64_t logged_steps_{};   ///< steps of this start at the last log line
 };
 
 }  // namespace offstage::train

@@ -68,7 +68,8 @@ Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step
                      ? loss->get<double>()
                      : std::numeric_limits<double>::quiet_NaN());
     }
-    // At the end of the file already: the newline is missing, the next record would join this line.
+    // The line is at the end of the file and lacks its newline, so that the next record would join
+    // it.
     if (!keep && is_step(record)) {
       cut = Cut::steps;
     } else if (cut == Cut::nothing && (!keep || source.eof())) {
@@ -81,7 +82,7 @@ Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step
   return cut;
 }
 
-/// In GB/s, or NaN, which becomes null.
+/// A rate in GB/s, or NaN, which becomes null.
 double shown_rate(double bytes_per_second) {
   return bytes_per_second > 0.0 ? bytes_per_second / 1e9 : std::numeric_limits<double>::quiet_NaN();
 }
@@ -130,8 +131,8 @@ void add_memory(nlohmann::ordered_json& line, MemoryRecord const& memory) {
   }
 }
 
-/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run, and none
-/// beyond ASCII shall reach the terminal of who looks at the file.
+/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run,
+/// and none beyond ASCII shall reach the terminal of who looks at the file.
 std::string line_of(nlohmann::ordered_json const& line) {
   constexpr bool in_ascii = true;
   return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
@@ -147,7 +148,7 @@ void sync_directory_of(std::string const& path) {
   }
 }
 
-/// A name beside `path` that nothing has.
+/// A free name beside `path`.
 std::string free_name_beside(std::string const& path) {
   namespace fs = std::filesystem;
   fs::path const file{path};
@@ -166,10 +167,11 @@ void rename_file(std::string const& from, std::string const& to) {
   }
 }
 
-/// Gives `fresh` its name `path` where a start was ended after it had set the file before aside.
+/// Gives `fresh` its name `path` if an earlier start was ended after it had set the old file aside.
 void finish_earlier_cut(std::string const& fresh, std::string const& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;  // what cannot be looked at cannot be opened either, which is said then
+  // A path that cannot be looked at cannot be opened either, which is the error then.
+  std::error_code ignored;
   if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
       fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
     rename_file(fresh, path);
@@ -190,7 +192,7 @@ MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cu
     target.sync();
     target.close();
     if (keeps_cut && cut == Cut::steps) {
-      sync_directory_of(path_);  // a loss of power shall not leave neither of both names
+      sync_directory_of(path_);  // after a loss of power one of the two names must be there
       std::string const aside = free_name_beside(path_);
       rename_file(path_, aside);
       log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
@@ -325,7 +327,7 @@ void MetricsFile::sync() {
 }
 
 void MetricsFile::append(std::string const& line) {
-  OutputFile file{context, path_, O_APPEND};  // anew for every line, see OutputFile::close
+  OutputFile file{context, path_, O_APPEND};  // opened again for every line; see OutputFile::close
   file.write(std::exchange(waiting_, {}) + line);
   file.close();
 }

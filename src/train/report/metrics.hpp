@@ -11,73 +11,75 @@ namespace offstage::train {
 
 /// Appends JSON lines to `run.dir/metrics.jsonl`. A number that is not finite becomes null.
 ///
-/// Steps:       the keys step, loss, grad_norm, learning_rate, tokens, step_seconds, forward_seconds,
-///              backward_seconds, update_seconds, elapsed_seconds (since the start of which it is a
-///              step), read_bytes, write_bytes, loss_scale unless it is 1,
-///              and skipped (true) only if the update was skipped; they alone have a loss. With storage
-///              paths also effective_gb_per_s (null: there is none), hits, misses, host_bytes and paths,
-///              an array of objects with path, emulated (true) only if it is, read_bytes, write_bytes,
-///              read_gb_per_s and write_gb_per_s (bytes per second inside transfers, null without
-///              any), busy (see busy_share), lock_wait_seconds (reads and writes, sum over ranks),
-///              longest_wait_seconds (of any rank since the start), resident_bytes. GB are 10^9 bytes.
-///              With a device that shares updates also device_share, expected_update_seconds (null: a
-///              rate is not known yet) and device_gradient_bytes (that waited on the device). Expected is
-///              the whole update by itself; update_seconds is what the step waited for it, without what
-///              went on under backward or goes on under the next forward.
-///              Where activations leave the device also activation_out_bytes and activation_back_bytes (off the
-///              device and to it) and activation_wait_seconds (how long the thread that launches stood still for those on
-///              storage, on the rank with most).
-///              tflops: floating-point operations of the model's products, forward and backward, of all
-///              ranks per second of the step, 10^12; what is computed again does not count. mfu, where
-///              the rate of a device's products is given or was measured: their part of it, in [0, 1].
-///              predicted_step_seconds, where a forecast was made before the step (run_forecast.hpp).
-///              Where the update began under backward overlap: "kept", or "redone" (also if it was undone).
+/// Steps:       the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
+///              forward_seconds, backward_seconds, update_seconds, elapsed_seconds (since the start
+///              of which it is a step), read_bytes, write_bytes, loss_scale unless it is 1, and
+///              skipped (true) only if the update was skipped; they alone have a loss. With storage
+///              paths also effective_gb_per_s (null: there is none), hits, misses, host_bytes and
+///              paths, an array of objects with path, emulated (true) only if it is, read_bytes,
+///              write_bytes, read_gb_per_s and write_gb_per_s (bytes per second inside transfers,
+///              null without any), busy (see busy_share), lock_wait_seconds (reads and writes, sum
+///              over ranks), longest_wait_seconds (of any rank since the start), resident_bytes. GB
+///              are 10^9 bytes. With a device that shares updates also device_share,
+///              expected_update_seconds (null: a rate is not known yet) and device_gradient_bytes
+///              (bytes that waited on the device). expected_update_seconds is the whole update by
+///              itself. update_seconds is the step's wait for it, without the parts under backward
+///              and under the next forward. Where activations leave the device also
+///              activation_out_bytes and activation_back_bytes (off the device and to it) and
+///              activation_wait_seconds (time for which the thread that launches waited for those
+///              on storage, on the rank with most). tflops: floating-point operations of the
+///              model's products, forward and backward, of all ranks per second of the step, 10^12;
+///              recomputation does not count. mfu, where the rate of a device's products is given
+///              or was measured: their part of it, in [0, 1]. predicted_step_seconds, where a
+///              forecast was made before the step (run_forecast.hpp). Where the update began under
+///              backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step, valid_loss and elapsed_seconds.
-/// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job, job_name,
-///              restart_count, and array_job and array_task where it is one of an array; no step. Also
-///              parameters, the memory keys below without peaks, and paths, an array of objects with
-///              path and what a node can read and write there (can_read_gb_per_s, can_write_gb_per_s;
-///              null: not known).
-/// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan), device_memory_limit
-///              (null: none), device_memory_planned, host_memory_peak, device_memory_peak: bytes; host
-///              memory of rank 0's node, device memory of the rank with most.
-/// Forecasts:   step (done before) and forecast, an object with given, step_seconds, forward_seconds,
-///              backward_seconds, update_seconds and paths, an array of objects with path, read_bytes,
-///              write_bytes, read_gb_per_s and write_gb_per_s.
+/// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job,
+///              job_name, restart_count, and array_job and array_task where it is one of an array;
+///              no step. Also parameters, the memory keys below without peaks, and paths, an array
+///              of objects with path and what a node can read and write there (can_read_gb_per_s,
+///              can_write_gb_per_s; null: not known).
+/// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan),
+///              device_memory_limit (null: none), device_memory_planned, host_memory_peak,
+///              device_memory_peak: bytes; host memory of rank 0's node, device memory of the rank
+///              with most.
+/// Forecasts:   step (done before) and forecast, an object with given, step_seconds,
+///              forward_seconds, backward_seconds, update_seconds and paths, an array of objects
+///              with path, read_bytes, write_bytes, read_gb_per_s and write_gb_per_s.
 /// Saves:       step, saved (the level: 1, 2 or 3), seconds, stood_still_seconds, bytes,
 ///              elapsed_seconds when it was complete.
-/// Ends:        step, end ("done", or why it stopped), elapsed_seconds, the memory keys, and advice,
-///              an array of sentences.
+/// Ends:        step, end ("done", or why it stopped), elapsed_seconds, the memory keys, and
+///              advice, an array of sentences.
 ///
-/// A step's, validation's, start's or end's line is in the file when its call returns, and on stable storage
-/// after sync(). Forecasts and saves, which not all ranks wait for, come with the next of these or
-/// of sync().
+/// The line of a step, validation, start or end is in the file when its call returns, and on stable
+/// storage after sync(). Not all ranks wait for forecasts and saves, so their lines come with the
+/// next of these or with sync().
 /// Errors: IoError naming run.dir and the path.
 class MetricsFile {
  public:
-  /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, a torn
-  /// last line included; the cut is atomic (new file, rename). Of the starts those up to `last_step`
-  /// stay, also where it is 0: they were. With `keeps_cut` the file as it was stays beside it where
-  /// steps are cut, as passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is said (log).
+  /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, with a
+  /// torn last line. The cut is atomic (new file, rename). Starts up to `last_step` stay, also if
+  /// it is 0. With `keeps_cut`, if steps are cut, the old file stays beside it as
+  /// passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is logged.
   MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut = false);
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
   void write_validation(std::int64_t step, double valid_loss, Seconds elapsed);
   void write_end(EndRecord const& record);
-  /// With the next line; throws no IoError.
+  /// Adds a line that is written with the next one; throws no IoError.
   void add(SaveRecord const& record);
   void add(ForecastRecord const& record);
-  /// Called before a checkpoint is saved, it keeps the checkpoint from being ahead of the metrics
-  /// after a power cut.
+  /// Makes all lines durable. Call it before a checkpoint is saved, so that the checkpoint is not
+  /// ahead of the metrics after a power cut.
   void sync();
   /// Running mean of the losses of all steps in the file (base/smoothed.hpp); NaN: there are none.
   [[nodiscard]] double smoothed_loss() const { return losses_.mean(); }
 
  private:
-  /// With what waits before it.
+  /// Writes the lines that wait, and this one.
   void append(std::string const& line);
   std::string path_;
-  std::string waiting_{};  ///< lines that were added
+  std::string waiting_{};  ///< lines that wait
   Smoothed losses_{};
 };
 

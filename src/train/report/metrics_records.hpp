@@ -17,30 +17,30 @@ namespace offstage::train {
 struct StepRecord {
   std::int64_t step{};
   double loss{};       ///< nats per token, mean over the global batch
-  double grad_norm{};  ///< of the mean gradient, before clipping
+  double grad_norm{};  ///< norm of the mean gradient, before clipping
   double learning_rate{};
-  std::int64_t tokens{};    ///< seen so far
+  std::int64_t tokens{};    ///< tokens seen so far
   bool skipped{};           ///< the update was skipped: loss or norm not finite
-  double loss_scale = 1.0;  ///< with which the gradients were computed
+  double loss_scale = 1.0;  ///< loss scale with which the gradients were computed
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
-  Seconds elapsed{};                  ///< since the start, to the step's end
+  Seconds elapsed{};                  ///< from the start to the step's end
   Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
   StorageStep storage{};
   ShareStep share{};
-  state::ActivationTraffic activations{};  ///< zeros: none leave
-  Seconds predicted{};  ///< of the step, by a forecast made before it; 0: there was none
+  state::ActivationTraffic activations{};  ///< zeros: no activations leave
+  Seconds predicted{};  ///< forecast of the step, made before it; 0: there was none
   double tflops{};      ///< model FLOPs of all ranks per second of the step, 10^12; 0: not counted
-  double mfu{};         ///< part of what products reach on as many devices; 0: not known
+  double mfu{};         ///< part of the rate of products on as many devices; 0: not known
 };
 
 /// Memory of a run beside its limits. Host memory is rank 0's node's, device memory the rank's with
 /// most.
 struct MemoryRecord {
   Bytes host_limit{}, host_planned{};
-  Bytes host_libraries{};  ///< beside the plan (usual_library_bytes)
-  Bytes device_limit{};    ///< 0: none
+  Bytes host_libraries{};  ///< bytes beside the plan (usual_library_bytes)
+  Bytes device_limit{};    ///< 0: no limit
   Bytes device_planned{};
-  Bytes host_peak{}, device_peak{};  ///< of a run that has ended; 0 before
+  Bytes host_peak{}, device_peak{};  ///< peaks of a run that has ended; 0 before
 };
 
 /// A storage path and the rates that a node was given or measured there, bytes per second; 0: not
@@ -52,12 +52,12 @@ struct PathRecord {
 
 /// The line that a start of the run writes before its first step.
 struct StartRecord {
-  std::int64_t step{};  ///< done before
+  std::int64_t step{};  ///< steps done before
   slurm::TimePoint time;
   std::int64_t ranks{};
   std::vector<std::string> nodes;
   std::optional<slurm::Job> job{};
-  std::int64_t parameters{};        ///< of the model; 0: left out, as is memory
+  std::int64_t parameters{};        ///< the model's; 0: left out, as is memory
   MemoryRecord memory{};            ///< without peaks
   std::vector<PathRecord> paths{};  ///< in the order of the configuration
 };
@@ -67,7 +67,7 @@ struct SaveRecord {
   std::int64_t step{};
   int level{};  ///< 1, 2 or 3
   Seconds seconds{}, stood_still{};
-  Bytes bytes{};      ///< written by rank 0; of level 3 by all nodes
+  Bytes bytes{};      ///< bytes written by rank 0; at level 3 by all nodes
   Seconds elapsed{};  ///< since the start
 };
 
@@ -75,11 +75,11 @@ struct SaveRecord {
 struct ForecastRecord {
   std::int64_t step{};
   Seconds seconds{}, forward{}, backward{}, update{};
-  bool given = true;  ///< by rates that were given; else some are as the first steps had them
+  bool given = true;  ///< all rates were given; else some are those of the first steps
   struct Path {
     std::string directory;
-    Bytes read{}, write{};             ///< of a step
-    double read_rate{}, write_rate{};  ///< of a node, bytes per second
+    Bytes read{}, write{};             ///< bytes of a step
+    double read_rate{}, write_rate{};  ///< rates of a node, bytes per second
   };
   std::vector<Path> paths{};
 };

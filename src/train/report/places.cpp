@@ -13,17 +13,17 @@ namespace offstage::train {
 namespace {
 
 constexpr char const* digits = "0123456789";
-constexpr std::size_t most_digits = 18;  // of a number that fits
+constexpr std::size_t most_digits = 18;  // digits of a number that fits into 64 bits
 
-/// What names that differ in a number alone have in common.
+/// The common parts of names that differ only in a number.
 struct Stem {
   std::string before;
   std::size_t width{};  ///< digits of the number; 0: there is none
-  std::string behind;   ///< the domain
+  std::string behind;   ///< text behind the number: the domain
   auto operator<=>(Stem const&) const = default;
 };
 
-/// "node07.site" is "node", 2 digits, ".site" with number 7.
+/// Splits a name: "node07.site" is "node", 2 digits, ".site" with number 7.
 std::pair<Stem, std::int64_t> split(std::string const& name) {
   std::size_t const end = std::min(name.find('.'), name.size());
   std::size_t const last = end == 0 ? std::string::npos : name.find_last_not_of(digits, end - 1);
@@ -34,7 +34,7 @@ std::pair<Stem, std::int64_t> split(std::string const& name) {
           width > 0 ? std::stoll(name.substr(begin, width)) : 0};
 }
 
-/// "1-3,7": numbers ascending, each once.
+/// Numbers as ranges: "1-3,7". They ascend, and each comes once.
 std::string ranges(std::vector<std::int64_t> const& numbers, std::size_t width) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -54,10 +54,10 @@ std::string ranges(std::vector<std::int64_t> const& numbers, std::size_t width) 
 struct Node {
   std::string name;
   std::vector<std::int64_t> ranks;
-  std::string places;  ///< of its ranks
+  std::string places;  ///< places of its ranks
 };
 
-/// In the order of their first ranks.
+/// The nodes in the order of their first ranks.
 std::vector<Node> nodes_of(std::span<PlaceLine const> ranks) {
   std::vector<Node> nodes;
   std::unordered_map<std::string, std::size_t> known;

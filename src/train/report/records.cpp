@@ -19,7 +19,7 @@ namespace {
 
 constexpr char const* fresh_suffix = ".new";
 
-/// What stands in the file; empty if there is none.
+/// The contents of the file; empty if there is none.
 std::string old_text(std::string const& path) {
   int const descriptor = open_regular("run.dir: cannot open", path, O_RDONLY);
   if (descriptor < 0) {

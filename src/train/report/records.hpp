@@ -7,13 +7,15 @@
 
 namespace offstage::train {
 
-/// Errors: IoError if something else than a file stands where write_records would write.
+/// Checks that write_records can write.
+/// Errors: IoError if the name of a record is that of no regular file.
 void require_records(config::RunConfig const& config);
 
 /// Writes run.dir/effective.cfg and header.txt. Errors: as write_run_file.
 void write_records(config::RunConfig const& config, Header const& header);
 
-/// Writes `text` to run.dir/NAME unless it stands there already; a kill leaves the old text or the new.
+/// Writes `text` to run.dir/NAME unless the file has it already. A kill leaves the old text or the
+/// new.
 /// Errors: IoError naming run.dir and the path.
 void write_run_file(config::RunConfig const& config, std::string const& name,
                     std::string const& text);

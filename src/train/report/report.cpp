@@ -11,7 +11,7 @@
 namespace offstage::train {
 namespace {
 
-/// Fewer say nothing of a run: its first norms are its highest.
+/// Fewer steps say nothing about a run, because its first norms are its highest.
 constexpr std::int64_t enough_steps = 6;
 
 }  // namespace
@@ -48,7 +48,7 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "rate");
   row("forward", times.forward);
   row("backward", times.backward);
-  // What went on under backward has no time of its own.
+  // The part under backward has no time of its own.
   row("update", times.update, times.overlapped > 0 ? 0 : times.update_bytes, times.update);
   row("checkpoint", times.checkpoint, times.checkpoint_bytes, times.saving);
   row("validation", times.validation);

@@ -13,31 +13,31 @@ struct RunConfig;
 
 namespace offstage::train {
 
-/// Where the wall time of a run went.
+/// Uses of a run's wall time.
 struct PhaseTimes {
   Seconds forward{}, backward{}, update{}, validation{}, total{};
-  Seconds checkpoint{};                    ///< that training stood still for
-  Seconds saving{};                        ///< of all saves, what went on under steps included
-  Bytes update_bytes{};                    ///< storage traffic of the updates, this rank
-  std::int64_t overlapped{};               ///< steps whose update began under backward
-  std::int64_t redone{};                   ///< of those, steps that were done again or undone
-  Seconds redoing{};                       ///< of these, what came after backward
-  std::int64_t clipped{};                  ///< steps whose norm was above optimizer.clip
-  Bytes checkpoint_bytes{};                ///< written by this rank
+  Seconds checkpoint{};       ///< time for which training stood still
+  Seconds saving{};           ///< time of all saves, with the parts under steps
+  Bytes update_bytes{};       ///< storage traffic of the updates, this rank
+  std::int64_t overlapped{};  ///< steps whose update began under backward
+  std::int64_t redone{};      ///< steps among these whose update was made again or reverted
+  Seconds redoing{};          ///< time of these updates after backward
+  std::int64_t clipped{};     ///< steps whose norm was above optimizer.clip
+  Bytes checkpoint_bytes{};   ///< written by this rank
   state::ActivationTraffic activations{};  ///< this rank's
   std::int64_t steps{};
-  std::int64_t tokens{};  ///< of this start
-  double flops{};         ///< likewise, of the model
+  std::int64_t tokens{};  ///< tokens of this start
+  double flops{};         ///< the model's operations of this start
   MemoryRecord memory{};
 };
 
-/// A sentence on what helps where most steps were clipped and their updates could not begin under backward for that; empty:
-/// there is no need. Pure.
+/// A sentence of advice if most steps were clipped, so that their updates could not begin under
+/// backward; else empty. Pure.
 [[nodiscard]] std::string advice_on_clipping(PhaseTimes const& times,
                                              config::RunConfig const& config);
 
-/// The end table on rank 0: phase, seconds, share, rate; activations that left; the storage paths; host and device memory against
-/// their limits.
+/// Prints the end table on rank 0: phase, seconds, part of the time, rate; activations that left;
+/// the storage paths; host and device memory against their limits.
 void print_end_table(PhaseTimes const& times, StorageTotals const& storage);
 
 }  // namespace offstage::train

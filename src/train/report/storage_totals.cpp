@@ -14,7 +14,7 @@ namespace {
 
 using tiers::PathTraffic;
 
-// A rate or seconds that there are none of.
+// Stands for a rate or a time that there is not.
 constexpr char const* nothing = "-";
 
 std::string shown(double rate) {
@@ -88,7 +88,7 @@ std::vector<std::string> StorageTotals::lines() const {
       fmt::format("  {:<{}} {:>77}{}", "host memory", width, "", share_of(sum_.host_bytes, state)));
   lines.push_back(
       fmt::format("subgroups fetched: {} read, {} found in host memory", sum_.misses, sum_.hits));
-  // Without reads it would be a rate of nothing but waiting.
+  // Without reads the rate would be one of waits alone.
   if (updates_ > 0 && sum_.misses > 0) {
     lines.push_back(
         fmt::format("effective I/O throughput per update: {}, from {} to {}{}",

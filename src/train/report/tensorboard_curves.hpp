@@ -10,7 +10,7 @@
 namespace offstage::train {
 
 /// Curves of a step for TensorBoard: loss/, optimizer/, speed/, seconds/ and, with storage paths,
-/// storage/. Those that the step has no figure for are left out. Pure.
+/// storage/. Curves for which the step has no figure are left out. Pure.
 [[nodiscard]] std::vector<tensorboard::Scalar> curves_of(StepRecord const& record,
                                                          double smoothed_loss,
                                                          double tokens_per_second);

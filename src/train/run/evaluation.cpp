@@ -19,7 +19,7 @@
 namespace offstage::train {
 namespace {
 
-/// 16 MiB of FP32 at a time.
+/// Elements that are read at a time: 16 MiB of FP32.
 constexpr std::int64_t subgroup_elements = 4 * MiB;
 
 template <class T>
@@ -34,11 +34,11 @@ void fill(parameters::WorkingParameters<T>& copy, state::ShardMap const& map, in
   }
 }
 
-/// What is on a rank while it evaluates.
+/// The objects of a rank while it evaluates.
 template <class T>
 class Evaluator {
  public:
-  /// `run`: without fates.
+  /// `run` has no fates.
   Evaluator(model::RunShape run, config::DeviceConfig const& device, state::ParameterReader& reader,
             launch::Placement const& place, mpi::Communicator const& comm)
       : device_{make_run_device(device, place, comm)},
@@ -48,7 +48,7 @@ class Evaluator {
     mpi::agree(comm, [&] {
       copy_.emplace(map_, *link_.link, *device_, *stream_);
       fill(*copy_, map_, comm.rank(), reader);
-      // Backward is never run: what it would need takes the least so.
+      // Backward is never run. With these fates its tensors take least memory.
       std::vector<model::BlockFates> const fates(static_cast<std::size_t>(reader.shape().layers),
                                                  model::recomputed_block);
       run.fates = fates;
@@ -75,7 +75,7 @@ class Evaluator {
   std::optional<model::Transformer<T>> model_;
 };
 
-/// The sequences that a rank takes at once; not more than there are windows.
+/// The number of sequences that a rank takes at once; not more than there are windows.
 std::int64_t micro_batch_of(EvaluationTask const& task, Evaluation const& known) {
   auto const wanted = task.micro_batch > 0
                           ? task.micro_batch

@@ -16,14 +16,14 @@ namespace offstage::train {
 
 /// The options of `offstage evaluate`.
 struct EvaluationTask {
-  std::string from;                ///< what convert::open_parameters reads
-  std::vector<data::Source> data;  ///< file after file
+  std::string from;                ///< name for convert::open_parameters
+  std::vector<data::Source> data;  ///< data, file after file
   data::DatasetOptions options;    ///< vocab and sequence 0: the model's
   std::int64_t micro_batch{};      ///< sequences that a rank takes at once; 0: usual_micro_tokens
   std::int64_t most_windows{};     ///< 0: all
-  DType dtype{};                   ///< of parameters and activations
+  DType dtype{};                   ///< type of parameters and activations
   config::DeviceConfig device;
-  int threads{};  ///< per rank; 0: its share of the cores
+  int threads{};  ///< per rank; 0: its part of the cores
 };
 
 struct Evaluation {
@@ -32,16 +32,17 @@ struct Evaluation {
   std::vector<data::FileFacts> files;
 };
 
-/// The longest sequence that `offstage evaluate` takes where nobody says one.
+/// The longest sequence that `offstage evaluate` takes if none is given.
 constexpr std::int64_t usual_sequence = 1024;
 
-/// Tokens of a micro-batch where nobody says its sequences: products of some size, and activations
-/// that fit beside any model. It does not depend on the number of ranks, as the loss's bits do not.
+/// Tokens of a micro-batch whose sequences are not given. So products have some size, and
+/// activations fit beside any model. It does not depend on the number of ranks, so that the loss's
+/// bits do not.
 constexpr std::int64_t usual_micro_tokens = 4096;
 
-/// The mean loss of a model on data. Every rank holds a part of the parameters and brings layer by
-/// layer, as in a run.
-/// Collective. Memory: of all ranks' devices the parameters once in the type, and of each the
+/// The mean loss of a model on data. Every rank has a part of the parameters and brings layer by
+/// layer, as in a run. Collective.
+/// Memory: the devices of all ranks together have the parameters once in the type, and each has the
 ///         activations of a micro-batch.
 /// Errors: mpi::AgreedError: those of convert::open_parameters, data::Dataset and make_run_device;
 ///         UsageError for a sequence beyond the model's.

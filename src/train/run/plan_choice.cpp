@@ -19,11 +19,12 @@
 namespace offstage::train {
 namespace {
 
-/// Steps after a start before measured rates are compared with planned ones, and between later looks.
+/// Steps after a start before measured rates are compared with planned ones, and between later
+/// looks.
 constexpr std::int64_t first_look = 8;
 constexpr std::int64_t next_look = 32;
-/// Another configuration is worth a new start if steps get so much shorter, and the rest of the run by
-/// so many times what a start takes.
+/// Another configuration is worth a new start if steps become shorter by this factor, and the rest
+/// of the run shorter by so many times the time of a start.
 constexpr double worthwhile_gain = 1.05;
 constexpr double worthwhile_starts = 4.0;
 
@@ -42,7 +43,7 @@ std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::Sh
       why = describe(choice, config_, config_.train.global_batch * config_.train.sequence);
     }
   });
-  // Clocks and memory of ranks differ: one decides.
+  // Clocks and memory of ranks differ, so one rank decides.
   auto const chosen = comm_.broadcast_value(choice.chosen, 0);
   planned_rates_ = machine_of(config_, {.map = map,
                                         .ranks_per_node = room.ranks_per_node,
@@ -98,7 +99,8 @@ std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const&
 template <class T>
 bool PlanChoice<T>::gains(config::RunConfig const& config, std::vector<std::string> const& moved,
                           RunProgress const& progress, state::ShardMap const& map) const {
-  config::RunConfig here = config_;  // all is chosen: its own step by the new rates
+  // Every key is chosen: this gives its own step by the new rates.
+  config::RunConfig here = config_;
   here.platform = config.platform;
   here.paths = config.paths;
   auto const stays = choose_configuration<T>(here, map, room_);
@@ -137,7 +139,7 @@ std::vector<std::string> PlanChoice<T>::advice(RunProgress const& progress,
                  .ranks_per_node = ranks_per_node,
                  .host_memory = runner.host_memory_limit()},
                 reached);
-} catch (std::exception const& error) {  // no run ends for want of advice
+} catch (std::exception const& error) {  // missing advice does not end a run
   log::warning("no advice on this run: {}", error.what());
   return {};
 }

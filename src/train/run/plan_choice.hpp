@@ -18,16 +18,17 @@
 
 namespace offstage::train {
 
-/// How far a run has come.
+/// Progress of a run.
 struct RunProgress {
-  std::int64_t step{};     ///< the last one that is done
+  std::int64_t step{};     ///< last step that is done
   std::int64_t steps{};    ///< steps since the start
-  std::int64_t clipped{};  ///< of these, steps that were clipped or skipped
+  std::int64_t clipped{};  ///< steps among these that were clipped or skipped
   Seconds start{};         ///< time that the start took
 };
 
-/// A run's part in plan.choose=on: the configuration that it begins with, and whether another one is worth a new
-/// start. Without plan.choose, the advice at its end. T is numerics.dtype.
+/// A run's part in plan.choose=on: the configuration with which it begins, and the decision whether
+/// another one is worth a new start. Without plan.choose, the advice at the run's end. T is
+/// numerics.dtype.
 template <class T>
 class PlanChoice {
  public:
@@ -35,22 +36,23 @@ class PlanChoice {
   PlanChoice(config::RunConfig& config, mpi::Communicator const& comm, Cadence const& cadence)
       : config_{config}, comm_{comm}, cadence_{cadence}, given_{config} {}
 
-  /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration. Returns, on rank 0,
-  /// the header's lines on it. Collective. Errors: mpi::AgreedError.
+  /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration.
+  /// Returns, on rank 0, the header's lines on it. Collective. Errors: mpi::AgreedError.
   [[nodiscard]] std::vector<std::string> choose(device::Device& device, state::ShardMap const& map,
                                                 ActivationRoom const& room);
-  /// The configuration for a new start, as it was given but with the rates that were measured, if another choice is
-  /// worth one by the rates of the steps so far. It looks after some steps only. Rank 0 decides for all, and says what
-  /// has moved. Collective. Errors: mpi::AgreedError.
+  /// The configuration for a new start, if the rates of the steps so far make another choice worth
+  /// one. It is the given configuration with the measured rates. The function looks after some
+  /// steps only. Rank 0 decides for all, and logs the rates that have changed. Collective. Errors:
+  /// mpi::AgreedError.
   [[nodiscard]] std::optional<config::RunConfig> look_at_rates(RunProgress const& progress,
                                                                StepRunner<T> const& runner);
-  /// Sentences on what bounds the steps, by the rates that were given or reached; none after few steps. Not
-  /// collective. Never fails: a warning says why there is no advice.
+  /// Sentences on the bounds of the steps, by the rates that were given or reached; none after few
+  /// steps. Not collective. Never fails: a warning says why there is no advice.
   [[nodiscard]] std::vector<std::string> advice(RunProgress const& progress,
                                                 StepRunner<T> const& runner, Seconds reached) const;
 
  private:
-  /// Says what has moved. Returns true if the run is to start anew with `config`.
+  /// Logs the rates that have changed. Returns true if the run is to start anew with `config`.
   [[nodiscard]] bool gains(config::RunConfig const& config, std::vector<std::string> const& moved,
                            RunProgress const& progress, state::ShardMap const& map) const;
 
@@ -58,8 +60,8 @@ class PlanChoice {
   mpi::Communicator const& comm_;
   Cadence const& cadence_;
   config::RunConfig const given_;
-  plan::UpdateRates planned_rates_;  ///< of a rank: those that the choice went by
-  ActivationRoom room_;              ///< that the choice went by
+  plan::UpdateRates planned_rates_;  ///< rates of a rank by which the choice was made
+  ActivationRoom room_;              ///< room by which the choice was made
 };
 
 }  // namespace offstage::train

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double too_slow = 1.5;
 constexpr Seconds worth_words{0.01};
-constexpr std::int64_t look_every = 32;  ///< steps
+constexpr std::int64_t look_every = 32;  ///< in steps
 constexpr std::int64_t fewest_steps = 4;
 
 struct RankPace {
@@ -43,7 +43,7 @@ std::vector<SlowNode> slow_nodes(std::span<NodePace const> nodes) {
   return slow;
 }
 
-// Ranks that have one micro-batch more than others take longer: only those are compared.
+// Ranks with one micro-batch more than others take longer, so only ranks with most are compared.
 SlowNodes::SlowNodes(config::RunConfig const& config, mpi::Communicator const& comm)
     : comm_{comm}, node_{config.node} {
   std::int64_t const left = config.train.global_batch / config.train.micro_batch % comm.size();

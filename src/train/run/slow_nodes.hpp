@@ -12,8 +12,8 @@
 
 namespace offstage::train {
 
-/// The time that a node's slowest rank takes for its own part of a step: all but what it waits for
-/// other ranks.
+/// The time that a node's slowest rank takes for its own part of a step, without waits for other
+/// ranks.
 struct NodePace {
   std::string node;
   Seconds step{};
@@ -24,23 +24,24 @@ struct SlowNode {
   std::string sentence;
 };
 
-/// Nodes that take more than half as long again as the median node, and 10 ms more, the slowest
-/// first. Of an even number of nodes the faster of the two in the middle is the median. Pure.
+/// Nodes that take more than 1.5 times as long as the median node, and 10 ms more, the slowest
+/// first. The median of an even number of nodes is the faster of the two in the middle. Pure.
 [[nodiscard]] std::vector<SlowNode> slow_nodes(std::span<NodePace const> nodes);
 
 /// Notices nodes for which the others wait.
 ///
-/// Limits: waits inside MPI are seen. NCCL's are part of the device's work: with it all nodes look
-///         alike, and none is named. Ranks that have a micro-batch less than others do not count.
+/// Limits: waits inside MPI are seen. NCCL's waits are part of the device's work: with NCCL all
+///         nodes look alike, and none is named. Ranks with fewer micro-batches than others do not
+///         count.
 class SlowNodes {
  public:
   SlowNodes(config::RunConfig const& config, mpi::Communicator const& comm);
 
-  /// After each step; `own` is the time that this rank took without waiting for others. Returns
-  /// sentences after every 32 steps, about those, of each node once; the same on all ranks.
-  /// Collective.
+  /// Call it after each step. `own` is the time that this rank took without waiting for others.
+  /// Every 32 steps it returns sentences about these, one for each slow node and each node once;
+  /// the same on all ranks. Collective.
   [[nodiscard]] std::vector<std::string> step_done(Seconds own);
-  /// The same about all steps of this start but its first; none after fewer than 4. Collective.
+  /// Sentences about all steps of this start but its first; none after fewer than 4. Collective.
   [[nodiscard]] std::vector<std::string> conclude() const;
 
  private:
@@ -52,7 +53,7 @@ class SlowNodes {
 
   mpi::Communicator const& comm_;
   std::string node_;
-  bool judged_;         ///< this rank has as many micro-batches as any
+  bool judged_;         ///< no rank has more micro-batches than this one
   bool begun_ = false;  ///< the first step, which touches memory for the first time, is done
   Sum all_, recent_;
   std::set<std::string> named_;

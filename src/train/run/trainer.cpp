@@ -50,7 +50,7 @@
 namespace offstage::train {
 namespace {
 
-/// Warnings of the shortages; the first that no run can live with ends this one.
+/// Warns of shortages. The first one with which no run is possible ends this one.
 void report(std::vector<launch::Shortage> const& shortages, bool speaks) {
   for (launch::Shortage const& shortage : shortages) {
     if (shortage.ends_with) {
@@ -81,7 +81,7 @@ bool keeps(config::RunConfig const& config, BestLoss const& best) {
                            });
 }
 
-/// Of a run that goes on from `checkpoint`.
+/// Logs the keys that have changed since `checkpoint`, from which the run goes on.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config) {
   for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
     log::info("{}", line);
@@ -93,7 +93,7 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
   }
 }
 
-/// Types with the range of FP32 need no scale.
+/// The rules of the loss scale. Types with the range of FP32 need none.
 template <class T>
 config::LossScaleRules loss_scale_rules(config::RunConfig const& config) {
   if constexpr (std::is_same_v<T, float16>) {
@@ -106,8 +106,8 @@ config::LossScaleRules loss_scale_rules(config::RunConfig const& config) {
 template <class T>
 class Training {
  public:
-  /// On the rank's GPU if its place has one. `config`: what device and ranks decide of it is written there, before
-  /// anybody takes memory by it.
+  /// The training is on the rank's GPU if its place has one. Settings that device and ranks decide
+  /// are written to `config` before memory is taken by them.
   Training(config::RunConfig& config, mpi::Communicator const& comm, StopSignals& signals,
            launch::RankPlace const& place)
       : config_{config},
@@ -121,52 +121,53 @@ class Training {
         plan_choice_{config, comm, cadence_} {}
 
   ExitCode run();
-  /// Set if run has ended, after a save, for the same run to go on in another configuration: what was
-  /// given, with the rates that were measured.
+  /// The configuration with which the run is to start anew: the given one with the measured rates.
+  /// It is set if run() has ended for that, after a save.
   [[nodiscard]] std::optional<config::RunConfig> const& next() const { return next_; }
 
  private:
   void prepare();
-  /// The stores of checkpoints, and what of the runner's work goes on beside saves.
+  /// Opens the stores of checkpoints, and tells the runner which saves go on beside its work.
   void open_saves();
   void begin_records();
-  /// The best validation of earlier starts, if it counts for this one.
+  /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
-  /// What is chosen by the device's memory; rates that this needs are measured.
+  /// Settles the keys that depend on the device's memory. Rates that this needs are measured.
   void settle(device::Device& device, state::RankLink const& link);
-  /// checkpoint.rate and checkpoint.files, and the storage path on which checkpoint.dir lies.
+  /// Settles checkpoint.rate and checkpoint.files, and finds the storage path on which
+  /// checkpoint.dir lies.
   void settle_saves();
   void open_data();
-  /// `link`: how layers get from rank to rank.
+  /// `link` is the way of layers from rank to rank, in words.
   void print_header(std::string const& link);
   void look_for_shortages(launch::Needs const& needs);
   void start_or_continue();
   void start();
   void continue_loss_scale();
   void one_step();
-  /// A forecast of the steps to come, as soon as the rates that it needs are known.
+  /// Makes a forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
   void validate();
-  /// The last validation was the best so far, and it was of this step.
+  /// Returns whether the last validation was the best so far, and of this step.
   [[nodiscard]] bool is_best() const {
     return best_.any() && best_.since() == 0 && best_.best().step == meta_.step;
   }
-  /// Whether train.patience is at its end.
+  /// Returns whether train.patience is at its end.
   [[nodiscard]] bool has_lost_patience() const {
     return config_.train.patience > 0 && best_.since() >= config_.train.patience;
   }
   void run_steps();
-  /// Under the next step if there is one.
+  /// Saves; under the next step if there is one.
   void save(Decision const& due);
-  /// All is as a save takes it; how long that took.
+  /// Waits until the state is as a save needs it. Returns the time of the wait.
   Seconds settle_state();
   [[nodiscard]] Saves::State state() {
     return {runner_->map(), runner_->subgroups(), runner_->tiers()};
   }
-  /// What has to be done before a save while another goes on; false if this one waits for a later step.
+  /// Ends an earlier save that goes on, or returns false if this save waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows);
-  /// Without peaks. Collective.
+  /// The memory of the run and its limits, without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
   void conclude();
   [[nodiscard]] RunProgress progress() const {
@@ -186,10 +187,11 @@ class Training {
   Journal journal_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
-  std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots lie in them
-  std::unique_ptr<LocalLevel> local_level_;   ///< so does this; null: there is no level 1
-  std::string activations_why_;               ///< for the header
-  std::vector<std::string> chosen_why_;       ///< likewise, on rank 0
+  std::unique_ptr<Directories> directories_;  ///< ends after the runner, whose slots are in them
+  /// Ends after the runner too; null: there is no level 1.
+  std::unique_ptr<LocalLevel> local_level_;
+  std::string activations_why_;          ///< for the header
+  std::vector<std::string> chosen_why_;  ///< for the header, on rank 0
   Header header_;
   RunAttention attention_;  ///< ends after the runner, whose model has its plans
   std::unique_ptr<StepRunner<T>> runner_;
@@ -197,7 +199,7 @@ class Training {
   LossScale loss_scale_;
   checkpoint::Meta meta_;
   Stop stop_ = Stop::none;
-  std::int64_t steps_done_{};  ///< of this start, up to those that a forecast waits for
+  std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
   SlowNodes slow_nodes_;
   BestLoss best_;           ///< the same on all ranks
   bool postponed_ = false;  ///< a save is due and waits for the end of the one before
@@ -205,7 +207,7 @@ class Training {
   PlanChoice<T> plan_choice_;
   Seconds start_seconds_{};
   std::int64_t first_step_ = 0, clipped_ = 0;  ///< step of the start; steps since then, clipped
-  std::int64_t tokens_{};                      ///< seen so far, those of other sequences included
+  std::int64_t tokens_{};  ///< tokens seen so far, also with other sequence lengths
 };
 
 template <class T>
@@ -229,7 +231,7 @@ void Training<T>::open_data() {
   });
 }
 
-/// Collective. Each node speaks for itself; memory is not taken yet.
+/// Looks for shortages of each node, before memory is taken. Collective.
 template <class T>
 void Training<T>::look_for_shortages(launch::Needs const& needs) {
   auto const node = comm_.split_by_node();
@@ -262,8 +264,8 @@ void Training<T>::start_or_continue() {
     }
     if (leads() && meta_.seed != config_.train.seed) {
       log::warning(
-          "train.seed={} differs from the checkpoint's {}: the order of the data changes, and how "
-          "small moments are rounded",
+          "train.seed={} differs from the checkpoint's {}: the order of the data and the rounding "
+          "of small moments change",
           config_.train.seed, meta_.seed);
     }
   } else {
@@ -303,7 +305,7 @@ void Training<T>::start() {
   runner_->initialize(first_weights.get());
 }
 
-/// A checkpoint of another type says nothing of the scale.
+/// Continues the loss scale. A checkpoint of another type has none.
 template <class T>
 void Training<T>::continue_loss_scale() {
   auto const rules = loss_scale_rules<T>(config_);
@@ -368,7 +370,7 @@ void Training<T>::run_steps() {
     save(next);
   }
   if (stop_ == Stop::none && !saves_->is_saved(meta_.step)) {
-    save({.save = true});  // the last step was in level 1 alone
+    save({.save = true});  // only level 1 had the last step
   }
 }
 
@@ -393,12 +395,12 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
   activations_why_ = settle_for_all<T>(config_, *map, comm_, room, device);
 }
 
-/// Everything before the first step. What a user can mend is found here, and then nothing is left
-/// behind.
+/// Does everything before the first step. Errors that a user can mend are found here, and leave
+/// nothing behind.
 template <class T>
 void Training<T>::prepare() {
   open_data();
-  // The locks come first: a second run on a busy directory shall not take memory or space.
+  // The locks come first, so that a second run on a busy directory takes no memory or space.
   mpi::agree(comm_, [&] {
     if (leads()) {
       directories_ = std::make_unique<Directories>(config_);
@@ -454,7 +456,7 @@ void Training<T>::open_saves() {
   }
 }
 
-/// The run leaves its first traces in run.dir here.
+/// Writes the run's first records to run.dir.
 template <class T>
 void Training<T>::begin_records() {
   StartRecord const start{.step = meta_.step,
@@ -494,10 +496,10 @@ template <class T>
 void Training<T>::find_best() {
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
   if (meta_.step == 0) {
-    best_ = {};  // another run's, or one that this start makes again
+    best_ = {};  // it is another run's, or one that this start makes again
   } else if (best_.any() && validates_otherwise(meta_.configuration, config_.settings)) {
     if (leads()) {
-      log::info("validations are of other data than before: the best of them is sought anew");
+      log::info("validation data have changed: the search for the best validation begins again");
     }
     best_ = {};
   }
@@ -579,7 +581,7 @@ MemoryRecord Training<T>::memory_limits() const {
 template <class T>
 void Training<T>::conclude() {
   if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
-    static_cast<void>(take_stop_file(config_));  // it came too late to be obeyed
+    static_cast<void>(take_stop_file(config_));  // the file came too late
   }
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner_->host_memory_peak();
@@ -590,7 +592,7 @@ void Training<T>::conclude() {
        .total = cadence_.now(),
        .memory = memory,
        .slow_nodes = slow_nodes_.conclude(),
-       .advice = leads() && stop_ != Stop::signal  // whoever sent one waits for the end
+       .advice = leads() && stop_ != Stop::signal  // the sender of the signal waits for the end
                      ? plan_choice_.advice(progress(), *runner_, journal_.reached())
                      : std::vector<std::string>{},
        .best = best_,
@@ -660,8 +662,8 @@ void Training<T>::one_step() {
   look_ahead();
 }
 
-// Rates of the first update may be known only once the second step has begun. After that nobody knows
-// more.
+// Rates of the first update may be known only once the second step has begun. After that no more
+// rates become known.
 template <class T>
 void Training<T>::look_ahead() {
   constexpr std::int64_t measuring_steps = 2;
@@ -723,7 +725,7 @@ void Training<T>::save(Decision const& due) {
   bool global =
       due.save || postponed_ || (due.save_local && saves_->saves_global_instead(meta_.step));
   if (local && !a_step_follows) {
-    saves_->save_local(meta_, state(), settle_state(), false);  // it is the sooner complete one
+    saves_->save_local(meta_, state(), settle_state(), false);  // level 1 is complete sooner
   }
   if (global && finish_earlier_save(a_step_follows)) {
     postponed_ = false;
@@ -732,7 +734,8 @@ void Training<T>::save(Decision const& due) {
     global = false;
   }
   if (global && config_.checkpoint.keep_best && is_best()) {
-    saves_->store().keep_best(meta_.step);  // the best one before stays until this one's save
+    // The best checkpoint before stays until this one is saved.
+    saves_->store().keep_best(meta_.step);
   }
   bool const local_too = local && a_step_follows;
   if (!local_too && !global) {
@@ -754,7 +757,8 @@ void Training<T>::save(Decision const& due) {
   }
 }
 
-/// Until the last step, or until something stops it: each time by what was given and is known then.
+/// Trains to the last step, or until something stops the run. Each new start uses the given
+/// configuration and the rates known by then.
 template <class T>
 ExitCode train(config::RunConfig given, mpi::Communicator const& comm, StopSignals& signals,
                launch::RankPlace const& place) {
@@ -783,9 +787,8 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   if (comm.rank() == 0 && settled.optimizer.split_parameter &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
-        "tiers.split-parameters=on: checkpoints hold whole parameters, so what lies on a "
-        "persistent "
-        "tiers.path is copied into them");
+        "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "
+        "tiers.path are copied into them");
   }
   switch (config.numerics.dtype) {
     case DType::bf16:

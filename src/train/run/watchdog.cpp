@@ -19,11 +19,11 @@
 namespace offstage::train {
 namespace {
 
-// Looks per limit. A hang is seen at most this part of the limit late.
+// Looks per limit. A hang is seen late by at most this part of the limit.
 constexpr double looks = 8.0;
 constexpr Seconds longest_pause{5.0};
 
-/// To standard error, but for what a reader that has stopped reading would block on.
+/// Writes to standard error, unless a reader that has stopped reading would block the write.
 void say(std::string_view text) {
   constexpr int patience_ms = 1000;
   while (!text.empty()) {
@@ -61,7 +61,7 @@ std::string report(std::optional<int> rank, Seconds stuck) {
 Watchdog::Watchdog(Seconds limit, std::optional<int> rank, std::function<void()> abort)
     : limit_{limit}, rank_{rank}, abort_{std::move(abort)} {
   if (limit_ > Seconds{}) {
-    made_progress();  // what was before does not count
+    made_progress();  // time before this does not count
     thread_.emplace("watchdog", [this] { watch(); });
   }
 }
@@ -94,7 +94,7 @@ void Watchdog::watch() {
     try {
       bark(stuck);
     } catch (std::exception const&) {
-      // Out of memory: the job ends all the same.
+      // The memory is out; the job ends all the same.
     }
     if (!ends_within(pause)) {
       abort_();

@@ -13,13 +13,14 @@
 
 namespace offstage::train {
 
-/// Removes run.dir/STOP, so that the next start does not stop again; true if it was there.
+/// Removes run.dir/STOP, so that the next start does not stop again. Returns true if it was there.
 bool take_stop_file(config::RunConfig const& config);
 
-/// The pace of a run on many ranks: rank 0's clock, its STOP file and anyone's signal decide for all.
+/// The pace of a run on many ranks: rank 0's clock and STOP file, and a signal on any rank, decide
+/// for all.
 class Cadence {
  public:
-  /// The end of the job is RunConfig::job's, of rank 0.
+  /// The job's end is that of rank 0's RunConfig::job.
   Cadence(config::RunConfig const& config, mpi::Communicator const& comm,
           StopSignals const& signals);
 
@@ -29,14 +30,16 @@ class Cadence {
   void step_took(Seconds seconds) { pace_.step_took(seconds); }
   void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
   void save_began() { pace_.save_began(now()); }
-  void save_took(SaveTime const& time) { pace_.save_took(time, now()); }  ///< it has just ended
+  /// The save has just ended.
+  void save_took(SaveTime const& time) { pace_.save_took(time, now()); }
   void local_save_took(SaveTime const& time) { pace_.local_save_took(time, now()); }
   void local_level_ended() { pace_.local_level_ended(); }
   void copies_ended() { pace_.copies_ended(); }
-  /// As Pace.
+  /// See Pace.
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
-  /// Returns what to do after `step`, the same on all ranks. Says (log) why, if time is up. Collective.
+  /// Returns the action that follows `step`, the same on all ranks. Logs the reason if time is up.
+  /// Collective.
   [[nodiscard]] Decision after(std::int64_t step) const;
 
  private:

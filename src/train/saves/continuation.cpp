@@ -17,21 +17,22 @@
 namespace offstage::train {
 namespace {
 
-/// Not a key: nobody gives it.
+/// A name that is no configuration key.
 constexpr std::string_view tokens_name = "tokens";
 
-/// Sections whose keys decide what is learned, and keys of them that do not.
+/// Sections whose keys decide the result of training, and keys of these sections that do not.
 constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
 constexpr std::array not_learned{"train.activations", "train.init-from",   "train.log-every",
                                  "train.max-time",    "train.schedule",    "train.time-margin",
                                  "data.valid",        "train.valid-every", "train.valid-batches",
                                  "train.valid-first", "train.patience"};
-/// Where a run lies says nothing of it.
+/// Keys of a run's places, which do not matter.
 constexpr std::array places{"run.dir", "checkpoint.dir", "checkpoint.resume"};
-/// Keys of the model are compared with the checkpoint's before, but for this one.
+/// The section of the model's keys, which were compared with the checkpoint's before, and the one
+/// key that was not.
 constexpr std::string_view model_section = "model.", free_of_model = "model.max-sequence";
 
-/// Values by key; those of one that is repeated are joined.
+/// Values by key. Those of a repeated key are joined.
 using Table = std::map<std::string, std::string, std::less<>>;
 
 void add(Table& table, std::string_view key, std::string_view value) {
@@ -78,7 +79,7 @@ bool is_left_out(std::string_view key) {
          std::ranges::find(places, key) != places.end();
 }
 
-/// The number of "0.1", "1e-1" and "20k"; nullopt: none.
+/// The number of "0.1", "1e-1" and "20k"; nullopt if the text is none.
 std::optional<double> number_of(std::string_view text) {
   constexpr std::string_view units = "kMGT";
   double factor = 1.0;
@@ -179,7 +180,7 @@ bool validates_otherwise(std::string_view configuration,
 
 std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                            std::int64_t step, double last_rate) {
-  // Past the warm-up no schedule rises: what is higher is another schedule.
+  // No schedule rises after the warm-up, so a higher rate belongs to another schedule.
   constexpr double rounding = 1.001;
   bool const over = step < 1 || step >= steps || step < optimizer.warmup_steps;
   double const next = over ? 0.0 : learning_rate(optimizer, steps, step + 1);

@@ -9,31 +9,32 @@
 
 namespace offstage::train {
 
-// What a run that goes on from a checkpoint is told of the one that wrote it. All pure; none throws.
-// `configuration`: checkpoint::Meta::configuration, lines KEY=VALUE.
+// Facts about the run that wrote a checkpoint, for the run that goes on from it. All functions are
+// pure; none throws. `configuration` is checkpoint::Meta::configuration, lines KEY=VALUE.
 
-/// Meta::configuration of a run that has seen so many tokens.
+/// The Meta::configuration of a run that has seen so many tokens.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings,
                                   std::int64_t tokens);
 
-/// Tokens that the run has seen which wrote the checkpoint. An older one does not say: then
-/// `samples` times its train.sequence, or where that is unknown times `sequence`.
+/// Tokens that the run which wrote the checkpoint has seen. If an older checkpoint does not say:
+/// `samples` times its train.sequence, or times `sequence` if that is unknown.
 [[nodiscard]] std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
                                      std::int64_t sequence);
 
-/// A table, a key that weights depend on per row, with its value then and now; and a line that
-/// names other keys that changed. Empty: nothing has. Keys that the checkpoint's program did not
-/// know are left out where they are defaults.
+/// A table with a row for each changed key on which weights depend, with its values then and now,
+/// and a line that names other changed keys. Empty if nothing has changed. Keys that the
+/// checkpoint's program did not know are left out if they are at their defaults.
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 
-/// Returns true if the validations of the run that wrote the checkpoint were of other data, or of other parts of
-/// them: their losses do not compare with those to come.
+/// Returns true if the run that wrote the checkpoint validated on other data, or on other parts of
+/// them, so that its losses do not compare with those to come.
 [[nodiscard]] bool validates_otherwise(std::string_view configuration,
                                        std::vector<config::Setting> const& settings);
 
-/// Where step `step` + 1 is to be taken at a higher rate than step `step` was, `last_rate`, though
-/// the warm-up is over: a sentence that says so, and what goes on without a jump. Empty: it is not.
+/// A sentence of advice if step `step` + 1 has a higher rate than step `step` had, `last_rate`,
+/// although the warm-up is over. It says how to go on without a jump. Empty if the rate is not
+/// higher.
 [[nodiscard]] std::string advice_on_rate(config::OptimizerConfig const& optimizer,
                                          std::int64_t steps, std::int64_t step, double last_rate);
 

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of another node, in level 3: one is made while there is the one before.
+// Most copies of another node, in level 3: one is made while the one before is there.
 constexpr std::int64_t most_copies = 2;
 constexpr char const* marker_prefix = "node-";
 
@@ -40,14 +40,15 @@ void require_node_storage(config::RunConfig const& config, std::string const& ke
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     throw IoError{
-        fmt::format("{}: there is no such directory on {}; it is to be on storage of each node: "
+        fmt::format("{}: there is no such directory on {}; each node needs one on its own storage: "
                     "create it there "
                     "or leave checkpoint.local out",
                     key, cpu::host_name())};
   }
   if (access(directory.c_str(), W_OK | X_OK) != 0) {
-    throw IoError{fmt::format("{}: cannot write: {}; name a directory that you may create files in",
-                              key, std::generic_category().message(errno))};
+    throw IoError{
+        fmt::format("{}: cannot write: {}; name a directory in which you may create files", key,
+                    std::generic_category().message(errno))};
   }
   if (!config.allow_tmpfs && tiers::lies_in_memory(directory)) {
     throw UsageError{fmt::format(
@@ -104,9 +105,10 @@ void LocalLevel::keep() const {
 
 void LocalLevel::tidy() noexcept {
   if (!made_ && !lock_) {
-    return;  // what is there is not this run's
+    return;  // the files there are not this run's
   }
-  // A directory that is not empty stays. The last rank of the node to come here finds no other's slots.
+  // A directory that is not empty stays. The last rank of the node that comes here finds no slots
+  // of others.
   unlink(marker_of(comm_.rank()).c_str());
   rmdir(fmt::format("{}/{}", path_, checkpoint::slots_name).c_str());
   rmdir(copies_.c_str());
@@ -114,7 +116,7 @@ void LocalLevel::tidy() noexcept {
     if (checkpoint::names_of(path_) == std::vector<std::string>{RunLock::file_name}) {
       checkpoint::remove_file(fmt::format("{}/{}", path_, RunLock::file_name));
     }
-  } catch (std::exception const&) {  // it is not there any more, or stays
+  } catch (std::exception const&) {  // the directory is not there any more, or stays
   }
   rmdir(path_.c_str());
 }
@@ -129,15 +131,14 @@ void LocalLevel::choose(config::RunConfig const& config) {
   copies_ = comm_.broadcast(comm_.rank() == 0 ? directory_.copies_path() : std::string{}, 0);
 }
 
-/// What lies in a directory of this run is nobody else's.
+/// Checks that the files in a directory of this run are nobody else's.
 void LocalLevel::require_own(config::RunConfig const& config, std::string const& path) const {
   refuse_link(key_ + ": cannot use", path);
   if (auto const owner = foreign_owner(path, ::geteuid()); owner && !config.allow_foreign) {
-    throw IoError{
-        fmt::format("{}: {} belongs to {}, not to you ({}): what lies there decides what this "
-                    "run loads; name "
-                    "a directory of your own, or set run.allow-foreign=true if you trust them",
-                    key_, path, *owner, ::geteuid())};
+    throw IoError{fmt::format(
+        "{}: {} belongs to {}, not to you ({}): its files decide what this run loads; name "
+        "a directory of your own, or set run.allow-foreign=true if you trust them",
+        key_, path, *owner, ::geteuid())};
   }
 }
 
@@ -150,7 +151,7 @@ void LocalLevel::make(config::RunConfig const& config) {
       if (path == path_ || makes_copies_) {
         checkpoint::make_directory(path);
       } else if (!is_link(path) && !checkpoint::size_of(path)) {
-        continue;  // no copies are there
+        continue;  // there are no copies
       }
       require_own(config, path);
     }
@@ -172,7 +173,7 @@ std::string LocalLevel::marker_of(int rank) const {
 void LocalLevel::refuse_sharing(config::RunConfig const& config) const {
   std::string const mine = marker_of(comm_.rank());
   bool const leads = node_.rank() == 0;
-  // A marker that another start left says another number.
+  // A marker that another start left has another number.
   auto const start = fmt::format("{}\n", comm_.broadcast_value(std::random_device{}(), 0));
   mpi::agree(comm_, [&] {
     if (leads) {
@@ -211,10 +212,10 @@ void LocalLevel::find_near_paths(config::RunConfig& config) const {
           path.directory, path_,
           fmt::format("offstage-{}-{:04}", fs::path{path_}.filename().string(), comm_.rank()));
     } catch (IoError const&) {
-      path.nearby = false;  // it is not there, or not to be written: the tiers say so
+      path.nearby = false;  // the path does not exist or cannot be written, which the tiers report
     }
     if (!path.nearby && node_.rank() == 0) {
-      log::info("checkpoint.local: no links from {} to {}; level 1 copies what lies there",
+      log::info("checkpoint.local: no links from {} to {}; level 1 copies the extents there",
                 path.directory, path_);
     }
   }
@@ -249,7 +250,7 @@ void LocalLevel::require_space(Bytes mine, bool begins_there) const {
     if (node_.rank() != 0) {
       return;
     }
-    // Of those that are there one stays at most.
+    // At most one of the existing checkpoints stays.
     auto const stays = [](std::string const& path) {
       auto const found = checkpoint::step_directories(path);
       return std::ranges::any_of(found, [](checkpoint::StepDirectory const& step) {

@@ -12,32 +12,34 @@
 
 namespace offstage::train {
 
-/// Where level 1 of a run lies, and the copies of another node's, level 3: directories of its own
-/// in checkpoint.local, on each node. Made durably, and locked; slots that a killed run left there
-/// are removed, and which tiers.path may share its extents is found out.
+/// The run's own directories of level 1, and of level 3 with copies of another node's level 1, in
+/// checkpoint.local on each node. They are made durably, and locked. Slots that a killed run left
+/// there are removed. The constructor also finds out which tiers.path may share its extents.
 ///
-/// Until keep() the record of an earlier run stays as it is: a run that does not get to its first step
-/// changes nothing. Directories go when they are empty.
+/// Until keep() the record of an earlier run stays as it is: a run that does not reach its first
+/// step changes nothing. Empty directories are removed at the end.
 ///
 /// Collective: construction. Threads: the main one.
-/// Errors:  UsageError, as mpi::AgreedError: checkpoint.local lies in host memory (unless tiers.allow-tmpfs=true) or is
-///          one directory of several nodes; checkpoint.partner on one node. IoError: it is not
-///          there, cannot be written, or what lies in it belongs to somebody else (unless
-///          run.allow-foreign=true). LockedError.
+/// Errors:     UsageError, as mpi::AgreedError: checkpoint.local is in host memory (unless
+///          tiers.allow-tmpfs=true) or is one directory of several nodes; checkpoint.partner on one
+///          node. IoError: it does not exist, cannot be written, or has files of another user
+///          (unless run.allow-foreign=true). LockedError.
 class LocalLevel {
  public:
-  /// `config`: gets checkpoint.level_1 and nodes, and tiers::PathSettings::nearby.
+  /// Sets checkpoint.level_1 and nodes, and tiers::PathSettings::nearby, in `config`.
   LocalLevel(config::RunConfig& config, mpi::Communicator const& comm);
   ~LocalLevel();
   LocalLevel(LocalLevel const&) = delete;
   LocalLevel& operator=(LocalLevel const&) = delete;
 
-  /// From now on this is the run's level 1, durably. Not collective; all ranks. Errors: IoError.
+  /// Records, durably, that this is the run's level 1 from now on. Not collective; for all ranks.
+  /// Errors: IoError.
   void keep() const;
   [[nodiscard]] std::unique_ptr<checkpoint::Store> make_store() const;
-  /// The checkpoints that are there at a time have room, and the two copies of the other node's,
-  /// with those that are there already; `mine`: this rank's part of one, `begins_there`: the run was
-  /// told to begin at one of them. Collective. Errors: IoError, as mpi::AgreedError.
+  /// Checks that there is room for the checkpoints that are there at a time, and for two copies of
+  /// the other node's. Existing ones count. `mine` is this rank's part of one. `begins_there`: the
+  /// run was told to begin at one of them. Collective.
+  /// Errors: IoError, as mpi::AgreedError.
   void require_space(Bytes mine, bool begins_there) const;
 
  private:
@@ -45,7 +47,7 @@ class LocalLevel {
   void choose(config::RunConfig const& config);
   void make(config::RunConfig const& config);
   void require_own(config::RunConfig const& config, std::string const& path) const;
-  /// Bytes of the copies of one checkpoint that come here.
+  /// Bytes of the copy of one checkpoint of the other node.
   [[nodiscard]] Bytes of_other_node(Bytes mine) const;
   [[nodiscard]] std::string marker_of(int rank) const;
   void refuse_sharing(config::RunConfig const& config) const;
@@ -55,12 +57,12 @@ class LocalLevel {
   mpi::Communicator node_;
   std::string checkpoints_;
   std::string key_;                       ///< "checkpoint.local=DIR"
-  checkpoint::LocalDirectory directory_;  ///< of rank 0
-  std::string path_;                      ///< of the run's own directory
-  std::string copies_;                    ///< of that of level 3
+  checkpoint::LocalDirectory directory_;  ///< rank 0's
+  std::string path_;                      ///< path of the run's own directory
+  std::string copies_;                    ///< path of the directory of level 3
   bool makes_copies_;
-  std::unique_ptr<RunLock> lock_;  ///< of path_; on a node's first rank
-  bool made_ = false;              ///< all nodes have theirs
+  std::unique_ptr<RunLock> lock_;  ///< lock of path_; on a node's first rank
+  bool made_ = false;              ///< the directories of all nodes were made
 };
 
 }  // namespace offstage::train

@@ -11,13 +11,13 @@ namespace {
 
 constexpr Seconds least_interval{60.0};
 constexpr double most_share = 0.1;
-/// While nobody knows what a save costs: early enough to find out.
+/// The interval while the cost of a save is unknown. It is short enough to find out soon.
 constexpr Seconds first_interval{300.0};
 constexpr std::size_t remembered_saves = 5;
-/// After the loss of a node: until the job runs again and has copied its next checkpoint.
+/// Time after the loss of a node until the job runs again and has copied its next checkpoint.
 constexpr Seconds time_without_copy{24.0 * 3600.0};
 
-/// The upper one of an even number.
+/// The median; of an even number the upper one.
 Seconds median(std::vector<SaveTime> const& saves, Seconds SaveTime::*part) {
   std::vector<Seconds> sorted;
   for (SaveTime const& save : saves) {
@@ -34,13 +34,13 @@ void remember(SaveTime const& time, std::vector<SaveTime>& saves) {
   saves.push_back(time);
 }
 
-/// Interval of saves that cost as much as these. There is one at least.
+/// The interval of saves that cost as much as these. There is at least one.
 Seconds interval_of(std::vector<SaveTime> const& saves, Seconds mtbf) {
   return std::max(auto_interval(median(saves, &SaveTime::stood_still), mtbf),
                   median(saves, &SaveTime::whole) / most_share);
 }
 
-/// Whether one is due by steps or by time.
+/// Returns whether a save is due by steps or by time.
 bool is_due(std::int64_t step, std::int64_t every_steps, Seconds passed, Seconds every) {
   return every_steps > 0 ? step % every_steps == 0 : every > Seconds{} && passed >= every;
 }
@@ -112,8 +112,9 @@ Seconds Pace::local_automatic() const {
   return local_saves_.empty() ? least_interval : interval_of(local_saves_, config_.checkpoint.mtbf);
 }
 
-/// Level 1 survives all else than the loss of a node, which is no more frequent than interruptions
-/// of the job are; with level 3 it survives that of one.
+/// The mean time between the events that only level 2 survives. Level 1 survives everything but the
+/// loss of a node, which is no more frequent than interruptions of the job. With level 3 it
+/// survives the loss of one node.
 Seconds Pace::mtbf() const {
   config::CheckpointConfig const& checkpoint = config_.checkpoint;
   if (!has_local_) {
@@ -135,7 +136,7 @@ Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {
     decision.validate = false;
     decision.save = true;
     decision.save_local =
-        has_local_;  // it is soon durable, should the job be killed under the other
+        has_local_;  // level 1 is durable soon, in case the job is killed during the other save
   }
   return decision;
 }

@@ -11,28 +11,30 @@
 
 namespace offstage::train {
 
-/// The time between two saves that loses least to saves and to work done again, if a save costs `cost`
-/// and interruptions come `mtbf` apart on average.
-/// Source: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps,
-///         Future Generation Computer Systems 22 (2006), equation 37; its first term is J. W. Young's.
+/// The time between two saves with which least time is lost to saves and to repeated work, if a
+/// save costs `cost` and interruptions come `mtbf` apart on average.
+/// Source: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart
+///         dumps, Future Generation Computer Systems 22 (2006), equation 37; its first term is J.
+///         W. Young's.
 [[nodiscard]] Seconds daly_interval(Seconds cost, Seconds mtbf);
 
-/// The mean time until a node is lost within a day after its partner was, or the one that it is the
-/// partner of, if single nodes are lost at random, each `mtbf` apart on average; a day is what it
-/// may take until all have copies again. Never less than until one of all nodes is lost.
-/// Source: of mirrored disks. D. A. Patterson, G. Gibson, R. H. Katz, A case for redundant arrays
+/// The mean time until a node is lost within a day after one of its two neighbours: its partner, or
+/// the node whose partner it is. Single nodes are lost at random, each `mtbf` apart on average.
+/// After a day all nodes have copies again. The result is never less than the time until one of all
+/// nodes is lost.
+/// Source: for mirrored disks, D. A. Patterson, G. Gibson, R. H. Katz, A case for redundant arrays
 ///         of inexpensive disks, SIGMOD 1988: MTTF^2 / (disks (group - 1) MTTR).
 [[nodiscard]] Seconds partners_mtbf(Seconds mtbf, int nodes);
 
-/// checkpoint.every=auto: daly_interval, but a minute at least, and ten times the cost, so that saves
-/// never take more than a tenth of the time, however small the mtbf is.
+/// The interval of checkpoint.every=auto: daly_interval, but at least a minute and ten times the
+/// cost, so that saves never take more than a tenth of the time, however small the mtbf is.
 [[nodiscard]] Seconds auto_interval(Seconds cost, Seconds mtbf);
 
 /// Time that a save took.
 struct SaveTime {
-  Seconds
-      whole{};  ///< without the pauses of checkpoint.rate, which a save that ends a run leaves out
-  Seconds stood_still{};  ///< what of it no step went on under
+  /// Time without the pauses of checkpoint.rate, which a save at a run's end does not make.
+  Seconds whole{};
+  Seconds stood_still{};  ///< part in which no step went on
 };
 
 /// The action that follows a step.
@@ -40,19 +42,21 @@ struct Decision {
   Stop stop = Stop::none;
   bool validate = false;
   bool save = false;
-  bool save_local = false;  ///< level 1 too
+  bool save_local = false;  ///< save level 1, too
 };
 
-/// Level 1 has a cadence of its own, with checkpoint.mtbf; level 2 is saved for the loss of a node's storage then, by
-/// checkpoint.node-mtbf for each node, and with level 3 for that of two nodes that have each
-/// other's copy.
+/// Decides when a run validates, saves and stops, from the durations of steps, saves and
+/// validations. It keeps the longest of each, for the time that is left must be enough. For
+/// checkpoint.every=auto it keeps the medians of the last saves; their cost is the time for which
+/// the run stood still. Times are those of one clock that begins with the run. Pure; it reads no
+/// clock.
 ///
-/// When a run validates, saves and stops, from how long things took. It keeps the longest step, save and
-/// validation, for the time that is left must do; and the medians of the last saves, for
-/// checkpoint.every=auto: their cost is the time that the run stood still. Times are of one clock that begins with the run. Pure; it reads no clock.
+/// Level 1 has an interval of its own, by checkpoint.mtbf. Level 2 is then saved for the loss of a
+/// node's storage, by checkpoint.node-mtbf for each node, and with level 3 for the loss of two
+/// nodes that have each other's copy.
 class Pace {
  public:
-  /// `job_end`: when the batch system ends the job; empty: never or unknown.
+  /// `job_end` is when the batch system ends the job; empty: never or unknown.
   Pace(config::RunConfig const& config, std::optional<Seconds> job_end)
       : config_{config},
         job_end_{job_end},
@@ -61,24 +65,27 @@ class Pace {
 
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
-  /// It goes on under steps, until save_took; the next one is due so long after this.
+  /// Says that a save has begun and goes on under steps, until save_took. The interval to the next
+  /// one begins now.
   void save_began(Seconds now);
-  void save_took(SaveTime const& time, Seconds now);  ///< it has just ended
+  void save_took(SaveTime const& time, Seconds now);  ///< the save has just ended
   void local_save_took(SaveTime const& time, Seconds now);
-  /// There will be no more saves of level 1.
+  /// Says that there will be no more saves of level 1.
   void local_level_ended() { has_local_ = has_copies_ = false; }
-  /// There will be no more copies on partners.
+  /// Says that there will be no more copies on partners.
   void copies_ended() { has_copies_ = false; }
-  /// Until a save was measured: the time that filling the state took. `loaded` from a checkpoint it also
-  /// stands for a save's cost under checkpoint.every=auto; first weights may come from slower work.
+  /// Sets the expected time of a save until one was measured: the time that filling the state took.
+  /// If the state was `loaded` from a checkpoint, it is also a save's cost for
+  /// checkpoint.every=auto. First weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
 
-  /// Returns what to do after `step`. `asked` is signal or file if someone wants the run to stop. Time is up if
-  /// what is due now, another step and its save might not end before train.max-time, or train.time-margin
-  /// before the job does. A run that stops saves and leaves out the validation.
+  /// Returns the action that follows `step`. `asked` is signal or file if somebody wants the run to
+  /// stop. Time is up if the actions due now, another step and its save might not end before
+  /// train.max-time, or train.time-margin before the job's end. A run that stops saves and leaves
+  /// out the validation.
   [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;
 
-  /// "a step takes 1.2 s, a save 3.4 s": what the decision to stop rests on.
+  /// The figures behind a decision to stop, in words: "a step takes 1.2 s, a save 3.4 s".
   [[nodiscard]] std::string figures() const;
   /// The time between saves under checkpoint.every=auto.
   [[nodiscard]] Seconds automatic() const;
@@ -95,11 +102,11 @@ class Pace {
   config::RunConfig const& config_;
   std::optional<Seconds> job_end_;
   Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};          ///< when it ended; when it began, if it went on under steps
-  bool saving_ = false;          ///< under steps
-  std::vector<SaveTime> saves_;  ///< the last ones
-  bool has_local_;               ///< level 1
-  bool has_copies_;              ///< level 3
+  Seconds last_save_{};          ///< end of the last save; its begin if it went on under steps
+  bool saving_ = false;          ///< a save goes on under steps
+  std::vector<SaveTime> saves_;  ///< the last saves
+  bool has_local_;               ///< there is a level 1
+  bool has_copies_;              ///< there is a level 3
   Seconds longest_local_save_{};
   Seconds last_local_save_{};
   std::vector<SaveTime> local_saves_;

@@ -7,11 +7,12 @@
 
 namespace offstage::train {
 
-/// Whoever wants to know what Saves has done. The calls come on every rank, with this rank's figures.
+/// Receives reports of finished saves. The calls come on every rank, with this rank's figures.
 class SaveListener {
  public:
   virtual ~SaveListener() = default;
-  /// A checkpoint of `step` has become complete. `level`: 1 or 2. `now` is Cadence::now(), here and below.
+  /// A checkpoint of `step` has become complete. `level`: 1 or 2. `now` is Cadence::now(), here and
+  /// below.
   virtual void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
                      Seconds now) = 0;
   /// A checkpoint of level 1 has been copied to level 3.

@@ -15,7 +15,8 @@
 namespace offstage::train {
 namespace {
 
-// Limits of measuring: as long as a path is measured, and no more than two transfers of a save.
+// Limits of a measurement: the time for which a path is measured, and the bytes of two transfers of
+// a save.
 constexpr Seconds measuring_time{0.5};
 constexpr Bytes measured_most = GiB;
 constexpr Bytes measuring_memory = 4 * MiB;

@@ -117,7 +117,7 @@ std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
   if (meta) {
     (found == local_.store.get() ? local_ : global_).step = meta->step;
   }
-  // Scripts know by level 2 that a run has left the checkpoint that it was told to begin at.
+  // Level 2 shows scripts that a run has gone on from the checkpoint at which it was told to begin.
   global_first_ = resume != "auto" || global_.store->has_passed_over();
   return meta;
 }
@@ -160,7 +160,7 @@ void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds wait
 
 void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
                        bool goes_on) {
-  end_copies();  // of the one before: nobody waits for them where no step follows
+  end_copies();  // the copies of the save before; nobody waits for them if no step follows
   local_.begin(meta.step, waited);
   try_local([&] {
     if (goes_on) {

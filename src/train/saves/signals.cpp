@@ -14,13 +14,13 @@
 namespace offstage::train {
 namespace {
 
-// A handler gets nothing but the signal's number, so what it shares with the object must have
-// static storage. Lock-free atomics are all that both a handler and a thread may touch.
+// A handler gets only the signal's number, so its data in common with the object must have static
+// storage. A handler and a thread may both use lock-free atomics only.
 std::atomic<bool> alive{false};
 std::atomic<bool> ignored{false};
 std::atomic<int> first{0};  // the number of the signal that came first; 0: none came
 constexpr std::array numbers{SIGUSR1, SIGTERM, SIGINT};
-// When each of them came first, in milliseconds of the monotonic clock; 0: it did not come.
+// Time at which each signal came first, in milliseconds of the monotonic clock; 0: it did not come.
 std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
@@ -34,7 +34,8 @@ std::uint64_t now_ms() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-/// Async-signal-safe: lock-free atomics, clock_gettime and _exit alone.
+/// The handler. It is async-signal-safe, because it uses only lock-free atomics, clock_gettime and
+/// _exit.
 extern "C" void on_stop_signal(int number) {
   if (ignored.load()) {
     return;
@@ -73,7 +74,8 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   if (ignored.load()) {
-    // The work is safe and the process is about to end: a late signal must not change its exit code.
+    // The work is safe and the process is about to end, so a late signal must not change its exit
+    // code.
     std::signal(SIGUSR1, SIG_IGN);
     std::signal(SIGTERM, SIG_IGN);
     std::signal(SIGINT, SIG_IGN);

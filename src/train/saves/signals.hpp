@@ -4,12 +4,12 @@
 
 namespace offstage::train {
 
-/// While it lives, SIGUSR1, SIGTERM and SIGINT (Ctrl-C) ask the run to save and end. All that come
-/// are one request: Slurm's own SIGTERM may follow the SIGUSR1 that a job asked for, while the run
-/// saves. Only the same signal again, more than two seconds later, ends the process at once (exit
-/// code 1); launchers repeat themselves sooner. After ignore() signals do nothing, to the end of the
-/// process: the save is done. One object per process.
-/// Errors: PreconditionError if one lives already.
+/// While it lives, SIGUSR1, SIGTERM and SIGINT (Ctrl-C) ask the run to save and end. All signals
+/// together are one request: Slurm's own SIGTERM may follow the SIGUSR1 for which a job asked,
+/// while the run saves. Only the same signal again, more than two seconds later, ends the process
+/// at once (exit code 1); launchers repeat signals sooner. After ignore() signals have no effect
+/// until the process ends, because the save is done. There is one object per process.
+/// Errors: PreconditionError if there is one already.
 class StopSignals {
  public:
   StopSignals();
@@ -17,7 +17,7 @@ class StopSignals {
   StopSignals(StopSignals const&) = delete;
   StopSignals& operator=(StopSignals const&) = delete;
 
-  /// The first signal's number, 0 if none came.
+  /// The first signal's number; 0 if none came.
   [[nodiscard]] int received() const noexcept;
   void ignore() noexcept;
 

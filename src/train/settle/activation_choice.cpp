@@ -21,7 +21,7 @@ namespace {
 using activations::Policy;
 using Rule = Policy::Rule;
 
-/// The facts that a policy is chosen by, and the choice.
+/// The facts by which a policy is chosen, and the choice.
 template <class T>
 class Chooser {
  public:
@@ -29,8 +29,8 @@ class Chooser {
           ActivationRoom const& room)
       : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
 
-  /// What host memory has no room for may leave it. Where it has room for all, no byte goes to
-  /// storage and no time is lost.
+  /// The policy that swaps this share. With paths, activations for which host memory has no room
+  /// may go to storage. If it has room for all, no byte goes there and no time is lost.
   [[nodiscard]] Policy swap(double share) const {
     return {Rule::swap, share, !config_.paths.empty()};
   }
@@ -39,12 +39,12 @@ class Chooser {
     return room_.memory == 0 || device_bytes(policy) <= room_.memory;
   }
   [[nodiscard]] bool fits_host(Policy const& policy) const;
-  /// On the device, and in host memory if anything of it goes there.
+  /// Returns whether the policy fits on the device, and in host memory if activations go there.
   [[nodiscard]] bool fits(Policy const& policy) const {
     return fits_device(policy) && (policy.rule != Rule::swap || fits_host(policy));
   }
   [[nodiscard]] plan::SwapCompany company() const;
-  /// Whether anything goes to storage under forward or backward, if as much leaves as can.
+  /// Returns whether anything goes to storage under forward or backward, if as much leaves as can.
   [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
   [[nodiscard]] ActivationChoice choose(ActivationRates const& rates) const;
 
@@ -55,7 +55,7 @@ class Chooser {
     config.train.activations = policy;
     return config;
   }
-  /// Errors: UsageError: host memory does not suffice.
+  /// The memory plan with this policy. Errors: UsageError: host memory is too small.
   [[nodiscard]] plan::MemoryPlan host_plan(Policy const& policy) const {
     return plan::plan_memory(memory_demand<T>(with(policy), map_,
                                               {.ranks_per_node = room_.ranks_per_node,
@@ -113,7 +113,7 @@ plan::SwapCompany Chooser<T>::company() const {
   return company;
 }
 
-/// Where host memory is too small for the run itself, that is said elsewhere.
+/// Adds the room in host memory. If it is too small for the run itself, another place reports that.
 template <class T>
 void Chooser<T>::add_room(plan::SwapCompany& company) const {
   company.host_room = 0;
@@ -135,7 +135,8 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
   }
 }
 
-/// An update has one step's time for itself: each of its micro-batches gets a part.
+/// Adds the update's traffic. An update has the time of one step, so each micro-batch of the step
+/// gets a part.
 template <class T>
 void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
   auto const rounds = std::max<std::int64_t>(
@@ -173,7 +174,7 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   }
   auto const blocks = static_cast<int>(config_.model.layers);
   int const slabs = run_shape<T>(config_).slabs;
-  // A part that leaves has one copy more on the device than one that is computed again.
+  // A part that leaves has one more copy on the device than one that is computed again.
   int parts = activations::product_parts;
   while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
     --parts;

@@ -11,39 +11,41 @@
 
 namespace offstage::train {
 
-/// Where activations are to fit, with what else is there.
+/// The memory into which activations have to fit, with everything else there.
 struct ActivationRoom {
-  Bytes memory{};  ///< of the device; 0: no limit
+  Bytes memory{};  ///< the device's; 0: no limit
   state::Route route = state::Route::in_place;
-  Bytes link{};         ///< as of device_demand
-  Bytes host_memory{};  ///< of a node; 0: not looked at
+  Bytes link{};         ///< the link's memory, as for device_demand
+  Bytes host_memory{};  ///< a node's; 0: not looked at
   int ranks_per_node = 1;
 };
 
 struct ActivationChoice {
   activations::Policy policy{};
-  /// For people: by which rates, and what the others would take; empty where no rates were asked.
+  /// The reason in words: the rates, and the times of the other choices; empty if no rates were
+  /// needed.
   std::string why{};
 };
 
-/// Whether a run whose `train` is settled has room: on the device of rank `rank`, and in host memory
-/// if the room says how much there is.
+/// Returns whether a run whose `train` is settled has room on the device of rank `rank`, and in
+/// host memory if the room says how much there is.
 template <class T>
 [[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
                             ActivationRoom const& room);
 
-/// Rates that settle_activations lacks: none unless train.activations=auto and `keep` does not fit;
-/// those of storage only where something goes there.
+/// Rates that settle_activations lacks. There are none unless train.activations=auto and `keep`
+/// does not fit. Rates of storage are wanted only if activations go there.
 template <class T>
 [[nodiscard]] WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
                                        int rank, ActivationRoom const& room,
                                        ActivationRates const& given);
 
-/// train.activations=auto settled, for rank `rank`: `keep` where the plan fits; else what takes least time by the rule `paper`
-/// (activations::paper_choice) of what fits; where a rate that it needs is not known, the first of
-/// `recompute` and the inputs alone off the device that fits. Nothing fits: the last, for which the
-/// device has the words. What leaves goes to storage as far as host memory has no room, where there
-/// are paths; where there are none, no more leaves than it has room for. Any other value stays.
+/// Settles train.activations=auto for rank `rank`. The choice is `keep` if the plan fits; else the
+/// fastest one that fits by the rule `paper` (activations::paper_choice). If a rate that the rule
+/// needs is not known, it is the first that fits of `recompute` and of only the inputs leaving the
+/// device. If nothing fits, it is the last of these, and the device reports the error. Activations
+/// that leave go to storage as far as host memory has no room, if there are paths; without paths no
+/// more leave than host memory has room for. Any other value of the key stays.
 template <class T>
 [[nodiscard]] ActivationChoice settle_activations(config::RunConfig const& config,
                                                   state::ShardMap const& map, int rank,

@@ -15,7 +15,7 @@
 namespace offstage::train {
 namespace {
 
-/// Enough to tell a rate to some per cent, and short beside the start of a run.
+/// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
 constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 
 /// The least of all ranks.
@@ -45,7 +45,7 @@ plan::PathRate storage_of(config::RunConfig const& config, int ranks_per_node) {
   return all;
 }
 
-/// "40.0 M": three significant figures.
+/// A rate in three significant figures: "40.0 M".
 std::string scaled(double rate) {
   constexpr std::array<std::string_view, 5> prefixes{"", "k", "M", "G", "T"};
   std::size_t prefix = 0;

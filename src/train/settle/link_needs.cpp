@@ -14,7 +14,7 @@ namespace {
 
 using activations::Policy;
 
-/// `together`: as TrainConfig's.
+/// The policies that train.activations allows. `together` is as TrainConfig's.
 std::vector<Policy> policies_of(Policy const& asked, int together) {
   if (asked.rule == Policy::Rule::automatic) {
     return {{Policy::Rule::recompute}, {Policy::Rule::swap, 0.0}};
@@ -23,10 +23,11 @@ std::vector<Policy> policies_of(Policy const& asked, int together) {
   return {inputs_alone ? Policy{Policy::Rule::swap, 0.0, asked.storage} : asked};
 }
 
-/// `config` with what plan.choose=on leaves open as it takes least of the device.
+/// `config` with those values of keys that plan.choose=on leaves open with which the device's
+/// memory is used least.
 config::RunConfig frugal(config::RunConfig config) {
   config.device.kind = config::DeviceKind::cuda;
-  config.device.memory = 1;  // no room for anything that can do without
+  config.device.memory = 1;  // no room for uses that can do without it
   if (config.plan.choose) {
     config.parameter_home = config.home_is_open ? parameters::Home::host : config.parameter_home;
     config.share.device_share = config.share.device_share.value_or(0.0);

@@ -5,21 +5,21 @@
 
 namespace offstage::train {
 
-/// Least device memory that a rank of a run takes for all but the link's own, by the way that
-/// slices of gradients go.
+/// Least device memory that a rank of a run takes without the link's own, for each way of slices of
+/// gradients.
 struct LinkNeeds {
-  Bytes direct{};  ///< from device to device, where they need a layer's memory; 0: not known
-  Bytes staged{};  ///< by way of host memory
-  /// Whether slices may go from device to device beside `own` bytes of the link: if they fit, or if
-  /// the other way would not fit either. `memory`: of the device; 0: not known.
+  Bytes direct{};  ///< slices go from device to device, which takes a layer's memory; 0: not known
+  Bytes staged{};  ///< slices go through host memory
+  /// Returns whether slices may go from device to device beside `own` bytes of the link: if they
+  /// fit, or if the other way does not fit either. `memory` is the device's; 0: not known.
   [[nodiscard]] bool take_direct(Bytes own, Bytes memory) const {
     return memory == 0 || direct + own <= memory || (staged > memory && own <= memory);
   }
 };
 
-/// For `ranks` ranks on GPUs: with two slots of parameters, the cheapest schedule and activations
-/// that train.schedule and train.activations allow, of what plan.choose=on leaves open the cheapest,
-/// and nothing that takes what is left.
+/// The needs of `ranks` ranks on GPUs, with two slots of parameters, and with the cheapest schedule
+/// and activations that train.schedule and train.activations allow. Keys that plan.choose=on leaves
+/// open have the cheapest values. Memory for uses that only take the rest is not counted.
 [[nodiscard]] LinkNeeds link_needs(config::RunConfig const& config, int ranks);
 
 }  // namespace offstage::train

@@ -20,12 +20,13 @@ namespace {
 
 constexpr char const* no_window = "it is not asked for a sliding window (model.window)";
 
-/// Whether some query leaves keys behind.
+/// Returns whether some query does not see all keys before it.
 bool is_windowed(config::RunConfig const& config) {
   return config.model.window > 0 && config.model.window < config.train.sequence;
 }
 
-/// Of all ranks as rank 0 has it, or the first reason of one that has none.
+/// Makes plans on all ranks. Keeps rank 0's text if all have the same plans, or the first reason of
+/// a rank that has none.
 void plan_everywhere(mpi::Communicator const& comm, config::RunConfig const& config,
                      RunAttention& attention, AttentionFacts& facts) {
   try {
@@ -59,7 +60,7 @@ AttentionChoice choose_attention(config::Attention asked, AttentionFacts const& 
   if (!facts.gpus) {
     if (asked == config::Attention::cudnn) {
       throw UsageError{
-          "device.attention=cudnn is of GPUs, but the device is host memory (device.kind=host, or "
+          "device.attention=cudnn is for GPUs, but the device is host memory (device.kind=host, or "
           "auto without GPUs); set device.kind=cuda, or device.attention=auto"};
     }
     return {};
@@ -69,7 +70,7 @@ AttentionChoice choose_attention(config::Attention asked, AttentionFacts const& 
   }
   if (asked == config::Attention::cudnn && !facts.planned) {
     throw UsageError{fmt::format(
-        "device.attention=cudnn, but {}; mend that, or set device.attention=auto", facts.about)};
+        "device.attention=cudnn, but {}; correct that, or set device.attention=auto", facts.about)};
   }
   if (!facts.planned) {
     return {.text = fmt::format("own kernels ({})", facts.about)};
@@ -77,12 +78,13 @@ AttentionChoice choose_attention(config::Attention asked, AttentionFacts const& 
   if (asked == config::Attention::automatic && !facts.has_room) {
     auto const why = fmt::format("cuDNN's workspace, {}, has no room on the device",
                                  format_bytes(facts.workspace));
-    return {.text = fmt::format("own kernels ({})", why),
-            .warning = fmt::format(
-                "attention is computed by the own kernels, as {}: that changes bits; raise "
-                "device.memory or lower train.micro-batch, or set device.attention=own to have "
-                "them always",
-                why)};
+    return {
+        .text = fmt::format("own kernels ({})", why),
+        .warning = fmt::format(
+            "attention is computed by Offstage's own kernels, because {}: that changes bits; raise "
+            "device.memory or lower train.micro-batch, or set device.attention=own to have "
+            "them always",
+            why)};
   }
   return {.cudnn = true,
           .text = fmt::format("{}, workspace {}", facts.about, format_bytes(facts.workspace))};

@@ -12,8 +12,8 @@ namespace offstage::train {
 
 namespace {
 
-/// Of device.kind=auto, where none is emulated. That there are no GPUs is no mistake; that a rank cannot use what is
-/// there, or what others use, may be one.
+/// Returns whether all ranks have GPUs, for device.kind=auto without emulation. A lack of GPUs is
+/// no mistake. A rank that cannot use existing GPUs, or GPUs that others use, may be one.
 bool all_have_gpus(mpi::Communicator const& comm) {
   auto const mine = cuda::find_gpus();
   bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
@@ -67,7 +67,7 @@ launch::RankPlace take_run_place(config::RunConfig const& config, mpi::Communica
       }
     }
   }
-  auto place = take(true);  // GPUs are left alone: more ranks than there are is no mistake
+  auto place = take(true);  // GPUs are not used: more ranks than GPUs is no mistake
   place.placement.gpu.reset();
   return place;
 }
@@ -75,14 +75,15 @@ launch::RankPlace take_run_place(config::RunConfig const& config, mpi::Communica
 std::unique_ptr<device::Device> make_run_device(config::DeviceConfig const& config,
                                                 launch::Placement const& place,
                                                 mpi::Communicator const& comm) {
-  // Each process that opens a GPU takes some of it: all have before any looks what is free.
+  // Each process that opens a GPU takes some of its memory. All have opened it before any looks for
+  // free memory.
   mpi::agree(comm, [&] {
     if (place.gpu) {
       static_cast<void>(cuda::free_bytes(place.gpu->ordinal));
     }
   });
   std::unique_ptr<device::Device> device;
-  mpi::agree(comm, [&] {  // and all have looked before any goes on and allocates
+  mpi::agree(comm, [&] {  // all have looked before any goes on and allocates
     device = place.gpu ? device::make_cuda_device(place.gpu->ordinal, config.memory,
                                                   place.gpu_ranks, config.check)
                        : device::make_host_device(config.memory, config.emulation);

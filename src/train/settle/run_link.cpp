@@ -24,7 +24,7 @@
 namespace offstage::train {
 namespace {
 
-/// Tells GPUs of all nodes apart.
+/// An identity of a GPU, different for GPUs of all nodes.
 using GpuId = std::array<char, 128>;
 GpuId id_of(topology::VisibleGpu const& gpu) {
   std::string const text =
@@ -34,7 +34,7 @@ GpuId id_of(topology::VisibleGpu const& gpu) {
   return id;
 }
 
-/// Two ranks that compute on one GPU; empty: there are none.
+/// Two ranks that compute on one GPU, in words; empty if there are none.
 std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu const& gpu) {
   auto const all = comm.all_gather_value(id_of(gpu));
   std::map<GpuId, std::size_t> first_with;
@@ -47,7 +47,7 @@ std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu con
   return {};
 }
 
-/// Of all ranks, as the lowest that lacks it says; null and a reason if any does.
+/// Loads NCCL on all ranks. Null if any rank lacks it, with the reason of the lowest such rank.
 std::unique_ptr<nccl::Library> load_everywhere(mpi::Communicator const& comm, std::string& reason) {
   std::unique_ptr<nccl::Library> library;
   try {
@@ -87,7 +87,8 @@ LinkChoice through_mpi(config::CommBackend asked, LinkFacts const& facts) {
                           why)};
 }
 
-/// NCCL connects ranks, and takes memory for it, in the first call of each kind. `buffer`: two bytes for each rank.
+/// Makes the first call of each kind, in which NCCL connects ranks and takes memory for that.
+/// `buffer` has two bytes for each rank.
 void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::byte> buffer) {
   std::vector<Slice> parts;
   for (int rank = 0; rank < link.size(); ++rank) {
@@ -99,10 +100,11 @@ void first_calls(state::RankLink& link, device::Stream& stream, std::span<std::b
   stream.synchronize();
 }
 
-/// Beside what the first calls took: buffers that NCCL may take only with a first large message.
+/// Memory beside that of the first calls: buffers that NCCL may take only with a first large
+/// message.
 constexpr Bytes later_bytes = 512 * MiB;
 
-/// Errors: UsageError, which names what helps.
+/// Takes device memory out of use. Errors: UsageError, which names what helps.
 void set_aside(device::Device& device, Bytes size) {
   Bytes const free = device.capacity() - device.used();
   if (size > free) {
@@ -129,7 +131,7 @@ std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
   auto link = state::make_nccl_link(comm, std::move(library), *stream);
   first_calls(*link, *stream, buffer.as<std::byte>());
   mpi::agree(comm, [&] { taken -= cuda::free_bytes(gpu.ordinal); });
-  taken = std::max<Bytes>(0, comm.maximum(taken));  // others may have given some back
+  taken = std::max<Bytes>(0, comm.maximum(taken));  // others may have given memory back
   if (taken > expected && comm.rank() == 0) {
     log::warning(
         "NCCL has taken {} of a GPU's memory, where {} were expected; with "
@@ -177,8 +179,8 @@ LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts) {
     return {.route = facts.host_visible ? state::Route::in_place : state::Route::staged};
   }
   if (asked == config::CommBackend::nccl && !facts.nccl) {
-    throw UsageError{fmt::format("comm.backend=nccl, but {}; mend that, or set comm.backend=auto",
-                                 facts.about_nccl)};
+    throw UsageError{fmt::format(
+        "comm.backend=nccl, but {}; correct that, or set comm.backend=auto", facts.about_nccl)};
   }
   if (asked == config::CommBackend::mpi || !facts.gpus || !facts.nccl) {
     return through_mpi(asked, facts);

@@ -20,7 +20,7 @@ namespace {
 
 using Rule = activations::Policy::Rule;
 
-/// Whether nothing stays that a vertical schedule computes again.
+/// Returns whether no part stays that a vertical schedule computes again.
 bool suits(activations::Policy const& policy) {
   return policy.rule != Rule::keep &&
          (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);

@@ -10,11 +10,11 @@
 
 namespace offstage::train {
 
-/// A working copy that calls somebody whenever a layer is acquired, before that.
+/// A working copy that calls a function before each acquire of a layer.
 template <class T>
 class CallingSource final : public state::ParameterSource<T> {
  public:
-  /// Both outlive it; `call` may be empty.
+  /// `call` and `copy` must outlive this object. `call` may be empty.
   CallingSource(std::function<void()> const& call, parameters::WorkingParameters<T>& copy)
       : call_{call}, copy_{copy} {}
 

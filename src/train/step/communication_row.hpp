@@ -8,7 +8,8 @@
 
 namespace offstage::train {
 
-/// A trace's row "communication": what the thread that made this waits for in MPI, while it lives.
+/// A trace's row "communication": the waits in MPI of the thread that made this object, while it
+/// lives.
 class CommunicationRow final : public RankWaits {
  public:
   explicit CommunicationRow(trace::Trace& trace) : trace_{trace} { tell_of_rank_waits(this); }

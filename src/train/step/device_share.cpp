@@ -8,7 +8,8 @@ namespace offstage::train {
 namespace {
 
 constexpr double first_share = 0.5;
-/// The weight of the newest figure: an update that something disturbed does not overturn the choice.
+/// The weight of the newest figure. It is so small that one disturbed update does not overturn the
+/// choice.
 constexpr double newest = 0.5;
 
 void follow(double& rate, double amount, Seconds seconds) {
@@ -68,7 +69,7 @@ void DeviceShare::set_paths(std::vector<plan::PathRate> paths) {
   choose();
 }
 
-// The directions are measured while both are in use, which is how an update uses them.
+// Both directions are measured while both are in use, as in an update.
 void DeviceShare::learn(update::UpdateStats const& stats) {
   follow(rates_.cpu_update, static_cast<double>(stats.cpu_elements), stats.compute);
   follow(rates_.device_update, static_cast<double>(stats.device.updated), stats.device.kernel);

@@ -4,7 +4,7 @@ namespace offstage::train {
 namespace {
 
 constexpr double smallest = 1.0;
-/// Beyond it even gradients of 1e-3 overflow.
+/// The largest scale. Beyond it even gradients of 1e-3 overflow.
 constexpr double largest = 16'777'216.0;
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace offstage::train {
 class LossScale {
  public:
   explicit LossScale(config::LossScaleRules const& rules) : LossScale{rules, rules.start, 0} {}
-  /// Goes on from a checkpoint.
+  /// Goes on with the values of a checkpoint.
   LossScale(config::LossScaleRules const& rules, double value, std::int64_t good_steps)
       : rules_{rules}, value_{value}, good_steps_{good_steps} {}
 
@@ -20,10 +20,11 @@ class LossScale {
   /// Steps since the last change.
   [[nodiscard]] std::int64_t good_steps() const noexcept { return good_steps_; }
 
-  /// A step was updated. Doubles the scale, up to 2^24, after a window of them.
+  /// Counts a step with an update. Doubles the scale, up to 2^24, after a window of such steps.
   void good_step() noexcept;
-  /// A gradient was not finite. True if the scale could be halved: the next step may be fine. False
-  /// if it is fixed or 1: scaling is not what is wrong.
+  /// Halves the scale after a gradient that was not finite. Returns true if it could, so that the
+  /// next step may be fine. Returns false if the scale is fixed or 1, so that scaling is not the
+  /// cause.
   [[nodiscard]] bool overflow() noexcept;
 
  private:

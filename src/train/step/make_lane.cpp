@@ -4,8 +4,9 @@
 
 namespace offstage::train {
 
-// Slots of its own let an update go on under the next forward; activations' memory does not. Only the device
-// knows whether there is room for them: other programs may take of the same GPU.
+// With places of its own for chunks, an update can go on under the next forward; in activations'
+// memory it cannot. Only the device knows whether there is room, because other programs may use the
+// same GPU.
 std::unique_ptr<update::DeviceLane> make_lane(config::RunConfig const& config,
                                               UpdateShape const& shape, device::Device& device,
                                               std::span<std::byte> idle, trace::Trace* trace,

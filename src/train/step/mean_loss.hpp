@@ -10,21 +10,22 @@ namespace offstage::train {
 
 /// A mean over targets that count.
 struct MeanLoss {
-  double loss{};           ///< nats per target; not a number where none counts
-  std::int64_t targets{};  ///< that count, of all ranks
+  double loss{};           ///< nats per target; not a number if no target counts
+  std::int64_t targets{};  ///< targets that count, of all ranks
 };
 
-/// How a rank computes the loss of micro-batches.
+/// The functions by which a rank computes the loss of micro-batches.
 struct LossCalls {
   std::function<double(data::TokenBatch const&)> evaluate;  ///< as model::Transformer::evaluate
-  std::function<void()> idle;    ///< in its place where there is no micro-batch for this rank
-  std::function<void()> expect;  ///< before the first round, and in each if another one follows
+  /// Called instead of evaluate if there is no micro-batch for this rank.
+  std::function<void()> idle;
+  /// Called before the first round, and in each round that another one follows.
+  std::function<void()> expect;
 };
 
 /// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
-/// `batch`, of which the last one may have rows that do not count. Micro-batch g is computed by rank
-/// g mod R, and sums are in order of g: no bit depends on the number of ranks.
-/// Collective.
+/// `batch`, of which the last one may have rows that do not count. Micro-batch g is computed by
+/// rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
 [[nodiscard]] MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data,
                                  std::int64_t windows, std::int64_t batch, LossCalls const& calls);
 

@@ -5,14 +5,14 @@
 namespace offstage::train {
 namespace {
 
-/// Plain steps at first: the first of all pays for cold caches and does not count.
+/// Plain steps at the start. The first of all has cold caches and does not count.
 constexpr int plain_steps = 2;
 /// The weight of the newest figure.
 constexpr double newest = 0.25;
 constexpr double newest_redo = 0.1;
-/// Plain steps after which it is tried again whatever was measured.
+/// Plain steps after which overlap is tried again, whatever was measured.
 constexpr int try_again = 64;
-/// It goes on again if it would gain this much.
+/// Overlap is on again if it would gain this much.
 constexpr double clear_gain = 0.05;
 
 }  // namespace
@@ -46,15 +46,16 @@ void OverlapChoice::learn(Step const& step) noexcept {
     return;
   }
   if (clean_.value == 0.0 && (redone_.value == 0.0 || !step.redone)) {
-    on_ = true;  // to see what it brings; a step that is done again may gain, too
+    on_ = true;  // to find out its gain; a step whose update is made again may gain, too
     return;
   }
-  // What has not been seen yet: a clean step as a plain one at worst, a redone one as both updates.
+  // Times not measured yet: a clean step takes at worst as long as a plain one, and a redone one as
+  // long as both updates.
   double const clean = clean_.value > 0.0 ? clean_.value : plain_.value;
   double const redone = redone_.value > 0.0 ? redone_.value : 2.0 * plain_.value;
   double const overlapped = (1.0 - redone_share_) * clean + redone_share_ * redone;
   on_ = overlapped < plain_.value * (on_ ? 1.0 : 1.0 - clear_gain);
-  // What one bad step said shall not hold for ever.
+  // The result of one bad step must not hold for ever.
   plain_since_ = step.overlapped ? 0 : plain_since_ + 1;
   if (plain_since_ >= try_again) {
     on_ = true;

@@ -7,42 +7,47 @@
 
 namespace offstage::train {
 
-/// Whether the next step's update begins under its backward. Pure: what was measured in, a choice out; it
-/// changes when something is computed, never what.
+/// Decides whether the next step's update begins under its backward. Pure: measured times in, a
+/// choice out. It changes when something is computed, never what.
 ///
-/// automatic: the mean time of a step that began its update under backward, those that had to be redone
-///            included as often as clipping and overflows have struck lately, against that of a step which
-///            did not. The first steps do not overlap and show what that takes; then it is on, until it costs
-///            more than it gains, and on again when it would gain clearly; now and then it tries in any
-///            case. Also where every step is redone: under the next forward that may take less time than
-///            to wait for the update.
+/// automatic: compares the mean time of a step whose update began under backward with that of a
+///            step whose update did not. Steps that had to be made again count as often as clipping
+///            and overflows have struck lately. The first steps do not overlap, and show the time of
+///            such steps. Then overlap is on until it costs more than it gains, and on again when it
+///            would gain clearly. Now and then it is tried in any case. It may gain even if every
+///            update is made again, because that may take less time under the next forward than the
+///            wait for the update.
 class OverlapChoice {
  public:
-  /// `possible`: updates can begin under backward, and for `automatic`, gain by it; else it is never on.
+  /// `possible`: updates can begin under backward and, for `automatic`, gain by it. Otherwise
+  /// overlap is never on.
   OverlapChoice(config::Overlap policy, bool possible) noexcept;
 
   [[nodiscard]] bool next() const noexcept { return on_; }
 
   struct Step {
     bool overlapped{};
-    bool
-        redone{};  ///< its norm was above the limit, or it was skipped: it would have been, if not overlapped
+    /// The norm was above the limit, or the step was skipped. Without overlap: the update would
+    /// have been made again.
+    bool redone{};
     Seconds seconds{};
   };
-  /// A step has ended; its seconds are those after the choice for it. Its update, or the redoing
-  /// of it, goes on under the next forward, so it is not learned from before that has ended, too.
+  /// Takes the step that has ended; its seconds are those after the choice for it. Its update may
+  /// go on under the next forward, also one that is made again. So the step counts only once that
+  /// has ended, too.
   void ended(Step const& step) noexcept { ended_ = step; }
-  /// The update of that step has ended, `before` seconds into the next one. All that its choice has
-  /// cost lies between the two choices.
+  /// Says that the update of that step has ended, `before` seconds into the next one. The whole
+  /// cost of a choice lies between it and the next choice.
   void update_ended(Seconds before) noexcept;
-  /// Something else ran between or beside the steps: nothing is learned from the last one.
+  /// Says that something else ran between or beside the steps. Nothing is learned from the last
+  /// one.
   void disturbed() noexcept { ended_.reset(); }
 
-  /// `step`: with all seconds from its choice to the next one.
+  /// Learns from a step. `step` has all seconds from its choice to the next one.
   void learn(Step const& step) noexcept;
 
  private:
-  /// A mean that follows; 0: nothing was measured yet.
+  /// A mean in which newer figures weigh more; 0: nothing was measured yet.
   struct Mean {
     double value{};
     void follow(double now) noexcept;
@@ -54,7 +59,7 @@ class OverlapChoice {
   int plain_since_ = 0;
   double redone_share_ = 0.0;
   Mean plain_, clean_, redone_;
-  std::optional<Step> ended_;  ///< whose update may go on
+  std::optional<Step> ended_;  ///< step whose update may go on
 };
 
 }  // namespace offstage::train

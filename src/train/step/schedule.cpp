@@ -9,7 +9,7 @@
 namespace offstage::train {
 namespace {
 
-/// Where `step` stands between `begin` (0) and `end` (1).
+/// The place of `step` between `begin` (0) and `end` (1).
 double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
   if (step >= end) {
     return 1.0;

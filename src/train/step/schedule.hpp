@@ -6,10 +6,11 @@
 
 namespace offstage::train {
 
-/// Learning rate of step `step`, counted from 1. Warm-up rises linearly to `lr` over warmup_steps;
-/// then constant: lr; linear, cosine: from lr to min_lr at step `steps`; wsd: lr, and over the last
-/// decay_steps, or decay_fraction of the steps, linearly to min_lr; cooldown: the same by 1 - sqrt of
-/// the part that is over (Source: Hägele et al., arXiv 2405.18392). A function of these arguments alone.
+/// The learning rate of step `step`, counted from 1. It depends on these arguments alone. Warm-up
+/// rises linearly to `lr` over warmup_steps. Then constant: lr; linear, cosine: from lr to min_lr
+/// at step `steps`; wsd: lr, and over the last decay_steps, or decay_fraction of the steps,
+/// linearly to min_lr; cooldown: as wsd, but by 1 - sqrt of the part that is over (Source: Hägele
+/// et al., arXiv 2405.18392).
 [[nodiscard]] double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                                    std::int64_t step);
 

@@ -4,15 +4,16 @@
 
 namespace offstage::train {
 
-/// How one step's update was shared between cores and device, rank 0's.
+/// The division of one step's update between cores and device, rank 0's.
 struct ShareStep {
   bool used{};     ///< a device took part, or received the cores' parameters
-  double share{};  ///< of what is not resident, that the device updated
-  Seconds
-      expected{};  ///< of the whole update by itself, from the rates so far; 0: one is not known yet
-  Bytes gradients_held{};  ///< gradients that waited for it on the device
+  double share{};  ///< part of the elements that are not resident which the device updated
+  /// Expected time of the whole update by itself, from the rates so far; 0: a rate is not known
+  /// yet.
+  Seconds expected{};
+  Bytes gradients_held{};  ///< bytes of gradients that waited for the update on the device
   bool overlapped{};       ///< the update began under backward
-  bool redone{};           ///< and was reverted, as the norm was another than presumed
+  bool redone{};           ///< the update was reverted, because the norm was not the presumed one
 };
 
 }  // namespace offstage::train

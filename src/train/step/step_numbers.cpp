@@ -10,7 +10,7 @@
 namespace offstage::train {
 namespace {
 
-/// Keeps a zero norm harmless.
+/// Added to the norm, so that a norm of zero does no harm.
 constexpr double clip_epsilon = 1e-6;
 
 }  // namespace

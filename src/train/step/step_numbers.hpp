@@ -10,27 +10,29 @@
 
 namespace offstage::train {
 
-/// Losses and gradients are sums over counted targets divided by all targets of so many micro-batches; times
-/// this they are means.
+/// The factor that makes means of losses and gradients. These are sums over counted targets,
+/// divided by all targets of so many micro-batches.
 [[nodiscard]] double targets_per_counted(config::TrainConfig const& train,
                                          std::int64_t micro_batches, std::int64_t counted);
 
-/// The mean over all micro-batches, summed in order of g; `mine`: those that are `dealt` to this rank, ascending.
-/// Collective.
+/// The mean over all micro-batches, summed in order of g. `mine` are the values of the
+/// micro-batches `dealt` to this rank, ascending. Collective.
 [[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
                                    update::BlockRounds const& dealt);
 
-/// Floating-point operations of the model's products in a step, forward and backward, all ranks'. What
-/// is computed again does not count.
+/// Floating-point operations of the model's products in a step, forward and backward, of all ranks.
+/// Recomputation does not count.
 [[nodiscard]] double model_flops(config::RunConfig const& config);
 
-/// The factor by which a mean gradient of this norm is multiplied, as PyTorch's clip_grad_norm_ has it; 1: not clipped.
+/// The factor by which a mean gradient of this norm is multiplied, as in PyTorch's clip_grad_norm_;
+/// 1: not clipped.
 [[nodiscard]] double clip_factor(config::OptimizerConfig const& optimizer, double grad_norm);
-/// The sum of squares of accumulated gradients at which that begins, of which `gradient_scale` makes the mean
-/// gradient. Finite in any case, so that an infinite sum is above it. Right to some roundings.
+/// The sum of squares of accumulated gradients at which clipping begins. `gradient_scale` times the
+/// accumulated gradient is the mean gradient. The sum is always finite, so that an infinite sum is
+/// above it. It is right up to some roundings.
 [[nodiscard]] double most_squares(config::OptimizerConfig const& optimizer, double gradient_scale);
 
-/// `seed`: the run's; of stochastic rounding.
+/// The numbers of an optimizer step. `seed` is the run's, for stochastic rounding.
 [[nodiscard]] kernels::OptimizerStep optimizer_step(config::OptimizerConfig const& optimizer,
                                                     double learning_rate, std::int64_t step,
                                                     double gradient_scale, std::uint64_t seed);

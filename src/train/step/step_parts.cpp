@@ -41,7 +41,7 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
   on_plan(run_memory->needs(node, memory));
   subgroups = state::subgroups_of(map, comm.rank(), memory.subgroup_elements,
                                   resident_elements(config, map, comm.rank()));
-  // What state, gradients and parameters will take is free until then.
+  // The memory for state, gradients and parameters is free until they are made.
   offload = std::make_unique<Offload>(
       config, comm, trace.get(),
       memory.state + memory.gradients + memory.parameters + memory.activations);
@@ -74,12 +74,13 @@ template <class T>
 StepParts<T>::~StepParts() {
   link->end();  // no stream waits for another rank any more
   try {
-    stream->synchronize();  // what a step that failed has left there uses memory of all members
-  } catch (...) {           // whoever waited for it has told
+    stream->synchronize();  // work that a failed step left there uses memory of all members
+  } catch (...) {           // the thread that waited for it has reported the error
   }
 }
 
-// A working copy on the device is there before the model: they share device memory in this order.
+// A working copy on the device comes before the model, because they take device memory in this
+// order.
 template <class T>
 void StepParts<T>::make_model(cudnn::Attention* attention) {
   trace = make_trace("trace");
@@ -173,7 +174,7 @@ UpdateShape StepParts<T>::shape_of_updates() const {
   return shape;
 }
 
-// Gradients are held in what the lane has left of the device's memory.
+// Gradients are held in the device memory that the lane has left.
 template <class T>
 UpdateShape StepParts<T>::make_update_memory() {
   auto const shape = shape_of_updates();
@@ -201,7 +202,7 @@ template <class T>
 DeviceDemand StepParts<T>::device_plan() const {
   auto known = config;
   if (device->kind() == device::Kind::cuda) {
-    known.device.memory = device->capacity();  // whose share of the GPU nobody may have told
+    known.device.memory = device->capacity();  // the rank's part of the GPU may not have been given
   }
   return device_demand<T>(known, map, comm.rank(), link->route(), memory.subgroup_elements,
                           link->device_bytes());

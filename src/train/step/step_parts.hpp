@@ -35,24 +35,27 @@ class Attention;
 
 namespace offstage::train {
 
-/// Told what the run wants of this node once that is known, before state and gradients take their memory.
-/// Collective.
+/// Gets the needs of the run on this node once they are known, before state and gradients take
+/// their memory. Collective.
 using OnPlan = std::function<void(launch::Needs const&)>;
 
-/// Parts that the steps of one rank are made with. T is the type of working copy, activations and gradients.
+/// Parts with which the steps of one rank are made. T is the type of working copy, activations and
+/// gradients.
 ///
-/// Lifetime:   members end in the reverse of their order: each may use those before it. They are made in this order,
-///             but for a copy that lives on the device, which is there before memory is planned.
+/// Lifetime:   members end in the reverse of their order, because each may use those before it.
+///             They are made in this order, except for a copy that lives on the device, which is
+///             made before memory is planned.
 /// Memory:     everything is allocated at construction, within the memory plan.
 /// Collective: construction. Errors there: mpi::AgreedError for what a user can mend.
 template <class T>
 struct StepParts {
-  /// `attention`: plans of cuDNN's for the model's, whose workspace is config.device.attention_workspace; null: own
-  /// kernels. `config`, `comm` and `attention` outlive it.
+  /// `attention` is cuDNN's plans for the model, whose workspace is
+  /// config.device.attention_workspace; null: Offstage's own kernels. `config`, `comm` and
+  /// `attention` must outlive this object.
   StepParts(config::RunConfig const& config, mpi::Communicator const& comm,
             std::unique_ptr<device::Device> device, std::unique_ptr<state::RankLink> link,
             OnPlan const& on_plan, cudnn::Attention* attention);
-  /// Waits for what is queued on the device before anything ends.
+  /// Waits for the device's queued work before anything ends.
   ~StepParts();
   StepParts(StepParts const&) = delete;
   StepParts& operator=(StepParts const&) = delete;
@@ -61,7 +64,7 @@ struct StepParts {
   [[nodiscard]] std::unique_ptr<trace::Trace> make_trace(char const* what) const;
   /// Returns the device memory that this rank takes, as planned.
   [[nodiscard]] DeviceDemand device_plan() const;
-  /// Returns how many trips of an update go on at a time.
+  /// Returns the number of trips of an update that go on at a time.
   [[nodiscard]] int workers() const;
 
   config::RunConfig const& config;
@@ -70,7 +73,7 @@ struct StepParts {
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<state::RankLink> link;
   state::ShardMap map;
-  Bytes resident_before;  ///< memory of the process, when all that follows was still to come
+  Bytes resident_before;  ///< memory of the process before the members below were made
   int nodes{};
   std::unique_ptr<trace::Trace> trace;            ///< null unless run.trace
   std::optional<CommunicationRow> communication;  ///< none unless run.trace
@@ -82,15 +85,15 @@ struct StepParts {
   std::unique_ptr<parameters::NodeMemory> node_memory;  ///< null unless parameters.home=node
   std::unique_ptr<parameters::WorkingParameters<T>> copy;
   std::unique_ptr<model::Transformer<T>> model;
-  /// Null: none leaves the device. It may still copy the model's memory.
+  /// Null: no activations leave the device. It may still copy the model's memory.
   std::unique_ptr<state::ActivationStore> activations;
   std::unique_ptr<update::StepGradients<T>> gradients;
   std::unique_ptr<update::DeviceLane> lane;     ///< null: no update needs it
   std::unique_ptr<update::HeldGradients> held;  ///< null: no gradient stays on the device
-  std::optional<StepUpdate<T>> update;          ///< ends the threads that the members above share
+  std::optional<StepUpdate<T>> update;  ///< ends the threads that the members above have in common
 
  private:
-  /// Each makes the members that its name says, on this rank alone.
+  /// Each function makes the members that its name says, on this rank alone.
   void make_model(cudnn::Attention* attention);
   void make_memory_plan();
   void make_activations();

@@ -84,7 +84,7 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
   reached.update = parts_.update->rates();
   reached.paths = parts_.offload->rates();
   return foresee_run<T>(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
-} catch (std::exception const& error) {  // no run ends for want of a prediction
+} catch (std::exception const& error) {  // a missing prediction does not end a run
   log::warning("the steps of this run could not be simulated: {}", error.what());
   return std::nullopt;
 }
@@ -134,7 +134,7 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   StepResult result;
   told_ = false;
   tiers::Traffic traffic_before = fetched_before_.value_or(parts_.offload->state().traffic());
-  traffic_before.paths = parts_.offload->state().traffic().paths;  // whoever uses them
+  traffic_before.paths = parts_.offload->state().traffic().paths;  // those of all users
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -188,13 +188,14 @@ void StepRunner<T>::run_micro_batches(data::Dataset const& data, Now const& now,
   Stopwatch watch;
   parts_.copy->begin();
   parts_.copy->expect(micro_batch_layers_);
-  // Round by round. In the last ones some ranks may be idle; they still take part in gathers and exchanges.
+  // Rounds follow each other. In the last ones some ranks may be idle; they still take part in
+  // gathers and exchanges.
   for (std::int64_t round = 0; round < dealt_.count(); ++round) {
     auto const mine = dealt_.micro_batch(round, comm_.rank());
     bool const last = round + 1 == dealt_.count();
     if (!last) {
       parts_.copy->expect(
-          micro_batch_layers_);  // its first layers come under this round's backward
+          micro_batch_layers_);  // its first layers are brought under this round's backward
     }
     auto const began = trace::Clock::now();
     if (mine) {
@@ -241,7 +242,8 @@ data::TokenBatch StepRunner<T>::micro_batch(data::Dataset const& data, Now const
   return data.batch(chosen);
 }
 
-// Micro-batches are dealt alike here, and a layer's gradients are exchanged round by round.
+// Micro-batches are dealt as in run_micro_batches. A layer's gradients are exchanged round by
+// round.
 template <class T>
 void StepRunner<T>::run_layers(data::Dataset const& data, Now const& now, StepResult& result) {
   parts_.gradients->begin_step();

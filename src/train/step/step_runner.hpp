@@ -49,29 +49,31 @@ class StepRunner {
   /// null.
   void initialize(state::ParameterReader* first_weights);
   [[nodiscard]] checkpoint::OnSubgroup fill_working_copy();
-  /// Where the tiers hold the lower halves of parameters. The runner outlives it.
+  /// The split parameters, if the tiers have the lower halves. The runner must outlive them.
   [[nodiscard]] std::optional<checkpoint::SplitParameters> split_parameters();
-  /// The trace has a file from now on, if there is to be one: nothing can refuse the run any more.
-  /// Beside it lies foreseen-RANK.json, the same of simulated steps (plan::simulate_events), if the
-  /// rates are given. Returns foresee(). Not collective. Errors: IoError of trace::Trace::open.
+  /// Opens the trace's file, if there is to be one. Nothing can refuse the run any more. If the
+  /// rates are given, also writes foreseen-RANK.json beside it, the same for simulated steps
+  /// (plan::simulate_events). Returns foresee(). Not collective. Errors: IoError of
+  /// trace::Trace::open.
   [[nodiscard]] std::optional<RunForecast> open_trace();
 
-  /// One step over the global batch whose first sequence is sample `first_sample`. `optimizer_step`
-  /// is the optimizer's t, counted from 1. `loss_scale`, a power of two, changes no bits unless numbers leave
-  /// the range of T.
+  /// Makes one step over the global batch whose first sequence is sample `first_sample`.
+  /// `optimizer_step` is the optimizer's t, counted from 1. `loss_scale`, a power of two, changes
+  /// no bits unless numbers leave the range of T.
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
-  /// `call` is made once in every step, on all ranks at the same place: before the update changes
-  /// the state, or would. It returns true if something went on beside the step until then.
+  /// Sets a function that is called once in every step, on all ranks at the same place: before the
+  /// update changes the state, or would. It returns true if a background checkpoint ran during this
+  /// step.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
-  /// `call` is made whenever a layer comes to be used, by the thread that calls MPI. It does not
+  /// Sets a function that the thread that calls MPI calls before each use of a layer. It does not
   /// wait.
   void set_before_layer(std::function<void()> call) { before_layer_ = std::move(call); }
-  /// This rank's steps as plan and rates make them; see foresee_run. Before the first step by rates
-  /// that were given alone. Nothing, with a warning, where that fails. Not collective.
+  /// Predicts this rank's steps; see foresee_run. Before the first step it uses given rates only.
+  /// Returns nothing, with a warning, if that fails. Not collective.
   [[nodiscard]] std::optional<RunForecast> foresee() const;
-  /// Waits for what the last update left to go on under the next forward: before the state is read or
-  /// saved. Errors: those of the update.
+  /// Waits for the part of the last update that goes on under the next forward. Call it before the
+  /// state is read or saved. Errors: those of the update.
   void finish_update() {
     parts_.update->disturbed();
     parts_.update->finish();
@@ -87,7 +89,7 @@ class StepRunner {
     return parts_.subgroups;
   }
   [[nodiscard]] tiers::Tiers& tiers() noexcept { return parts_.offload->state(); }
-  /// Null: all stays in host memory.
+  /// Null: everything stays in host memory.
   [[nodiscard]] std::shared_ptr<tiers::PathSet> paths() const { return parts_.offload->paths(); }
   [[nodiscard]] std::vector<PathFacts> path_facts() const { return parts_.offload->facts(); }
   [[nodiscard]] device::Device const& device() const noexcept { return *parts_.device; }
@@ -96,37 +98,36 @@ class StepRunner {
   [[nodiscard]] plan::UpdateRates const& rates() const noexcept { return parts_.update->rates(); }
   /// Device memory that this rank takes, as planned.
   [[nodiscard]] DeviceDemand device_plan() const { return parts_.device_plan(); }
-  /// Returns what of this rank lives where, beside the limits.
+  /// Returns the table of this rank's data and their places, beside the limits.
   [[nodiscard]] std::vector<std::string> memory_table() const {
     return parts_.run_memory->table(parts_.memory, parts_.offload->spares() - parts_.memory.spares);
   }
   [[nodiscard]] Bytes host_memory_limit() const noexcept { return parts_.run_memory->host_limit(); }
   [[nodiscard]] int nodes() const noexcept { return parts_.nodes; }
   [[nodiscard]] int ranks_per_node() const noexcept { return parts_.run_memory->ranks_on_node(); }
-  /// Memory that tiers.host-memory bounds, as measured: the node's sum of peak resident memory, less what
-  /// was resident before construction and the emulated device's arena.
-  /// Collective.
+  /// Memory that tiers.host-memory bounds, as measured: the node's sum of peak resident memory,
+  /// less what was resident before construction and the emulated device's arena. Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
-  /// The part of that which is no memory of the plan, as usual on this node.
+  /// The usual part of that on this node which is not in the plan.
   [[nodiscard]] Bytes library_bytes() const noexcept {
     return parts_.run_memory->ranks_on_node() * usual_library_bytes;
   }
-  /// Memory that device.memory bounds: the most that any rank had taken at a time. Collective.
+  /// Memory that device.memory bounds: the largest use of any rank at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(parts_.device->peak()); }
-  /// Layers that are brought to the device at a time; 0: none has to be.
+  /// Layers that are brought to the device at a time; 0: none has to be brought.
   [[nodiscard]] int parameter_slots() const noexcept {
     return parts_.run_memory->parameter_slots();
   }
 
  private:
   [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;
-  /// The first time in a step alone.
+  /// Makes the call of set_before_update, only the first time in a step.
   void call_before_update(StepResult& result);
-  /// Since the start.
+  /// Traffic of activations since the start.
   [[nodiscard]] state::ActivationTraffic moved_activations() const {
     return parts_.activations ? parts_.activations->traffic() : state::ActivationTraffic{};
   }
-  /// Activations were in use from then on, until now.
+  /// Tells the trace that activations were in use from then until now.
   void tell_of_activations(trace::Clock::time_point from);
   /// Numbers of a step, beside its result.
   struct Now {
@@ -134,37 +135,37 @@ class StepRunner {
     std::int64_t optimizer_step{};
     double loss_scale{};
     std::int64_t first_sample{};
-    Stopwatch step{};  ///< since its begin
+    Stopwatch step{};  ///< time since the step's begin
   };
-  /// Forward and backward of this rank's micro-batches.
+  /// Runs forward and backward of this rank's micro-batches.
   void run_micro_batches(data::Dataset const& data, Now const& now, StepResult& result);
-  /// The same of a vertical schedule: they pass the layers together.
+  /// The same in a vertical schedule: micro-batches pass the layers together.
   void run_layers(data::Dataset const& data, Now const& now, StepResult& result);
   /// Micro-batch `number` of the step.
   [[nodiscard]] data::TokenBatch micro_batch(data::Dataset const& data, Now const& now,
                                              std::int64_t number) const;
-  /// Once every forward is done: agrees on the loss, and the update begins if it is to begin under
-  /// backward.
+  /// Call it once every forward is done. Agrees on the loss, and begins the update if it is to
+  /// begin under backward.
   void begin_early(std::span<double const> losses, Now const& now, StepResult& result);
-  /// The step's loss, once every forward is done; `losses` are this rank's.
+  /// Computes the step's loss, once every forward is done. `losses` are this rank's.
   void agree_on_loss(std::span<double const> losses, StepResult& result);
   [[nodiscard]] UpdateNumbers update_numbers(Now const& now, StepResult const& result) const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
-  std::int64_t micro_batches_;           ///< per step, all ranks
-  update::BlockRounds dealt_;            ///< who runs which
-  std::vector<int> forward_layers_;      ///< in the order of their uses
+  std::int64_t micro_batches_;           ///< number per step, all ranks
+  update::BlockRounds dealt_;            ///< the rank of each micro-batch
+  std::vector<int> forward_layers_;      ///< layers in the order of their uses
   std::vector<int> micro_batch_layers_;  ///< the same for forward and backward
   StepParts<T> parts_;
-  Bytes activation_bytes_{};  ///< with a trace: all that lies idle between passes
+  Bytes activation_bytes_{};  ///< with a trace: activations' memory, which is idle between passes
   std::function<bool()> before_update_;
   std::function<void()> before_layer_;
-  CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy, as the model sees it
-  tiers::Traffic traffic_before_;                         ///< this step
-  ReachedRates reached_;  ///< without rates, which their owners know
-  bool told_ = false;     ///< before_update_ was called, this step
-  /// Traffic as of the end of the last step. What an update fetches between steps counts for the next.
+  CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy that the model uses
+  ReachedRates reached_;  ///< without rates, which other objects know
+  bool told_ = false;     ///< before_update_ was called in this step
+  /// Traffic at the end of the last step. Fetches of an update between steps count for the next
+  /// step.
   std::optional<tiers::Traffic> fetched_before_;
 };
 

@@ -12,7 +12,8 @@
 namespace offstage::train {
 namespace {
 
-/// The share of a device whose memory is the host's: its kernels would run on the same cores.
+/// The policy of a run. With update.device-share=auto a device whose memory is the host's takes no
+/// share, because its kernels would run on the same cores.
 config::SharePolicy policy_for(config::RunConfig const& config, device::Device const& device) {
   config::SharePolicy policy = config.share;
   if (device.host_visible() && !policy.device_share) {
@@ -50,8 +51,9 @@ StepUpdate<T>::StepUpdate(config::RunConfig const& config, mpi::Communicator con
   parts_.copy.set_readiness(&update_.readiness());
 }
 
-// Trips end leases of gradients and wait for parameters' targets. If backward has failed, they may wait for a
-// gradient's buffer that backward has. The copy's threads wait for the update's readiness.
+// Trips end leases of gradients and wait for targets of parameters. If backward has failed, they
+// may wait for a gradient's buffer that backward has. The copy's threads wait for the update's
+// readiness.
 template <class T>
 StepUpdate<T>::~StepUpdate() {
   parts_.gradients.abandon();
@@ -94,7 +96,8 @@ OverlapChoice StepUpdate<T>::make_overlap() const {
           "device.memory, lower update.device-chunk, or set update.overlap=auto"};
     }
   });
-  // A rank whose subgroups all stay in host memory may have no spares where others gain by theirs.
+  // A rank whose subgroups all stay in host memory may have no spares, although other ranks gain by
+  // theirs.
   bool const gains =
       comm_.maximum(parts_.offload.spares()) > 0 || config_.overlap == config::Overlap::on;
   bool const possible = comm_.minimum(can_begin_early() ? 1 : 0) > 0;
@@ -103,10 +106,12 @@ OverlapChoice StepUpdate<T>::make_overlap() const {
 
 template <class T>
 std::vector<update::Trip> StepUpdate<T>::next_trips(bool early) {
-  // What is not resident; as gradients come, if they are waited for one by one.
+  // Order of the subgroups that are not resident: that of the gradients if the update waits for
+  // each of them.
   auto const order = early ? parts_.offload.descending_order() : parts_.offload.next_order();
   auto trips = share_.trips(order, parts_.subgroups);
-  // Last, so that the link has nothing to bring for them while it takes the others back (DOS section 4.1).
+  // Resident subgroups are last, so that the link brings nothing for them while it takes the others
+  // back (DOS section 4.1).
   for (state::Subgroup const& subgroup : parts_.subgroups) {
     if (subgroup.resident) {
       trips.push_back({.subgroup = subgroup.index, .on_device = true});

@@ -82,7 +82,6 @@ class GradientAccumulator final : public StepGradients<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int rank, state::Route route);
 
  private:
-  [[nodiscard]] bool is_fp32() const noexcept { return sums_.settings().accumulate_fp32; }
   void begin_pass(GradientPass const& pass);
   /// Each takes a layer's gradient by one route. The point behind which the layer's before is not used any more.
   void add_in_place(int layer, std::span<T const> gradient, GradientRound const& round);
