@@ -13,14 +13,14 @@
 
 namespace offstage::parameters {
 
-/// Whole layers in memory that the ranks of a node share (NodeMemory). After each begin() the first use of a layer waits
-/// until this rank's part is ready, brings all parts to all nodes and waits for the node's ranks; further uses find it there,
-/// without a message.
+/// A home of whole layers, in memory that the ranks of a node share (NodeMemory). After each begin()
+/// the first use of a layer waits until this rank's part is ready, brings all parts to all nodes, and
+/// waits for the node's ranks. Further uses find the layer there, without a message.
 ///
-/// Order:      a rank's update changes a layer once no rank uses it: its gradient, which all of them have added to, is complete
-///             after the last use.
-/// Collective: bring and layer, the first for a layer after begin().
-/// Memory:     host, pinned: the NodeMemory, which outlives it.
+/// Order:      a rank's update changes a layer only after its last use by any rank. The update needs
+///             the complete gradient, to which all ranks have added by then.
+/// Collective: bring and layer, when they are called for a layer the first time after begin().
+/// Memory:     on the host, pinned: the NodeMemory, which outlives it.
 /// Trace:      row "parameters from ranks".
 template <class T>
 class NodeHome final : public ShardHome<T> {
@@ -39,7 +39,7 @@ class NodeHome final : public ShardHome<T> {
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }
   void stop() noexcept override {}
 
-  /// A layer where it lies.
+  /// Returns a layer in place.
   [[nodiscard]] std::span<T const> layer(int layer);
 
  private:
@@ -55,7 +55,8 @@ class NodeHome final : public ShardHome<T> {
   state::Readiness* readiness_{};
 };
 
-/// Parameters that a node shares (Home::node), for a device that uses host memory as its own: layers are used where they lie.
+/// Parameters that a node shares (Home::node), for a device that uses host memory as its own. Layers
+/// are used in place.
 template <class T>
 class NodeParameters final : public WorkingParameters<T> {
  public:

@@ -8,12 +8,12 @@
 
 namespace offstage::parameters {
 
-/// How the parts of layers reach nodes that hold whole ones: each rank owns a part of a layer, and on every other node one
-/// rank takes it for its node. The k-th rank of a node sends to the k-th ones of the others, or, where a node has n ranks
-/// and no k-th, to its k mod n-th.
+/// The ways of layers' parts to nodes that hold whole layers. Each rank owns a part of a layer. On
+/// every other node one rank takes it for its node: the k-th rank of a node sends to the k-th ranks of
+/// the others, or, if a node has only n ranks, to its k mod n-th.
 class NodeParts {
  public:
-  /// `nodes`: of each rank, the lowest rank of its node. Nodes need not have equally many ranks.
+  /// `nodes`: the lowest rank on the node of each rank. Nodes need not have equally many ranks.
   NodeParts(state::ShardMap const& map, std::vector<int> nodes, int rank, Bytes element_bytes);
 
   [[nodiscard]] int nodes() const noexcept { return nodes_; }
@@ -29,7 +29,8 @@ class NodeParts {
   [[nodiscard]] std::vector<Slice> shard() const;
   /// Parts that this rank writes: its shard and those that it takes.
   [[nodiscard]] std::vector<Slice> written() const;
-  /// The parts of a layer by rank, as this one exchanges them: what each rank gets of it, and it of each.
+  /// Parts of a layer by rank, for an exchange: those that each rank gets of this one, and those that
+  /// this one gets of each.
   [[nodiscard]] std::vector<Slice> sent(int layer) const;
   [[nodiscard]] std::vector<Slice> received(int layer) const;
 

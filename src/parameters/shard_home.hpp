@@ -23,7 +23,7 @@ class ShardHome {
   virtual ~ShardHome() = default;
   /// Announces that parameters may have changed. Nothing is expected.
   virtual void begin() {}
-  /// Returns true if bring hands out whole layers, which stay where they are. It is collective then.
+  /// Returns true if bring hands out whole layers, which stay in place. It is collective then.
   [[nodiscard]] virtual bool has_whole_layers() const noexcept { return false; }
   /// Announces that the parts of these layers will be brought in this order, after those expected
   /// before.

@@ -107,8 +107,8 @@ struct Schedule {
   bool flush_fp32 = false;
   // Parameters
   ParameterHome home = ParameterHome::device;
-  /// Layers on the device at a time; with several ranks, gathered ones. 0: all are there. As many as
-  /// there are if a node's layers are used in place.
+  /// Layers on the device at a time; with several ranks, gathered ones. 0: all are there. If a
+  /// node's layers are used in place: all layers.
   int parameter_slots{};
   bool gathers_once = false;        ///< gathered layers stay in their slots until the step's end
   std::vector<int> large_layers{};  ///< layers that have one slot together beside the usual ones

@@ -27,7 +27,8 @@ std::vector<std::function<int(int)>> divisions() {
           [last](int rank) { return rank == last ? 1 : 0; }};
 }
 
-/// Three steps of two micro-batches. Updates begin when no rank uses parameters any more, and go on under the next step.
+/// Three steps of two micro-batches. Updates begin when no rank uses parameters any more, and go on
+/// under the next step.
 template <class T, class Use>
 void train(mpi::Communicator const& comm, std::vector<state::Subgroup> const& subgroups,
            WorkingParameters<T>& parameters, std::vector<int> const& micro_batch,

@@ -10,7 +10,7 @@
 
 namespace offstage::memory {
 
-/// Owns a mapping of parts of a shared file; move-only. It lasts as long as this, whatever becomes of the file.
+/// Owns a mapping of parts of a shared file; move-only. The mapping outlives the file.
 class SharedMapping {
  public:
   SharedMapping() noexcept = default;
@@ -33,11 +33,12 @@ class SharedMapping {
   std::span<std::byte> bytes_;
 };
 
-/// Memory that processes of one node share: a file of /dev/shm, which counts as their memory. One process creates it,
-/// empty, the others open it by its name, and then it loses the name. Only then it takes memory: so whatever ends the
-/// processes, nothing but an empty file can be left, and no more than a moment after create.
+/// Memory that processes of one node share: a file of /dev/shm, which counts as their memory. One
+/// process creates it, empty, the others open it by its name, and then it loses the name. It takes
+/// memory only after that. So whatever ends the processes, nothing but an empty file can be left,
+/// and this only in the moment after create.
 ///
-/// Errors: IoError that names /dev/shm, the bytes that were asked for where they are not to be had, and what would be right.
+/// Errors: IoError that names /dev/shm, the bytes that were asked for, and a remedy.
 class SharedFile {
  public:
   SharedFile() noexcept = default;
@@ -63,15 +64,16 @@ class SharedFile {
   [[nodiscard]] std::string const& name() const noexcept { return name_; }
   /// Takes the name away that create has given.
   void remove_name() noexcept;
-  /// Makes sure that /dev/shm has room for `whole` bytes, before any process takes some: memory that one of them lacks others
-  /// would have taken in vain. `what` they are for and the `remedy` that would take none are for the error.
+  /// Checks that /dev/shm has room for `whole` bytes, before any process takes some: if one process
+  /// lacked memory, others would have taken theirs in vain. For the error: `what` needs the bytes,
+  /// and the `remedy` would need none.
   static void require_room(Bytes whole, std::string const& what, std::string const& remedy);
-  /// Makes the pages of these parts of the file, zeroed, near the calling thread. Later use cannot fail for want of memory.
-  /// The rest is for the error, as above.
+  /// Makes the pages of these parts of the file, zeroed, near the calling thread. Later use cannot
+  /// fail for want of memory. The other arguments are those of require_room.
   void allocate(std::span<Slice const> parts, Bytes whole, std::string const& what,
                 std::string const& remedy) const;
-  /// Maps these parts of the file one behind the other, in their order, with the pages that they have. Offsets and sizes
-  /// are multiples of the system's pages. Errors: Error (1) where there are no addresses left.
+  /// Maps these parts of the file one behind the other, in their order. Offsets and sizes are
+  /// multiples of the system's pages. Errors: Error (1): no addresses are left.
   [[nodiscard]] SharedMapping map(std::span<Slice const> parts) const;
 
  private:
