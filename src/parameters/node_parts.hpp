@@ -39,7 +39,7 @@ class NodeParts {
   int rank_;
   Bytes element_bytes_;
   int nodes_ = 0;
-  std::vector<Bytes> offsets_;  ///< of layers, and the end
+  std::vector<Bytes> offsets_;  ///< offsets of layers, and the end
   std::vector<int> taken_, takers_;
 };
 

@@ -66,7 +66,7 @@ class NodeHome(OffstageTest):
         for number, link in enumerate(([], [LINK])):
             name = f"traced-{number}"
             self.train(name, *MODEL, NODE, *link, "run.trace=on", ranks=2)
-            events = json.loads((self.folder / name / "trace-1.json").read_text())["traceEvents"]
+            events = json.loads((self.folder / name / "trace-1.json").read_text())
             row, = (e["tid"] for e in events if e.get("name") == "thread_name" and e["args"]["name"] == "parameters from ranks")
             brought = [e for e in events if e.get("ph") == "X" and e["tid"] == row]
             self.assertEqual(3 * (2 * 3 + 2), len(brought), "two layers of each block, embedding and head, in each of three steps")
