@@ -107,7 +107,7 @@ class Zsh(unittest.TestCase):
         self.assert_completes("offstage ", "checkpoint*-- list the checkpoints")
         self.assert_completes("offstage checkpoint v", "erify")
         self.assert_completes("offstage train --train.st", "eps=")
-        self.assert_completes("offstage train --run.", "--run.header=*-- what a run says first")
+        self.assert_completes("offstage train --run.", "--run.header=*-- lines that a run writes first")
         self.assert_completes("offstage train --run.header=f", "ull")
         self.assert_completes("offstage plan --max b", "atch")
 
