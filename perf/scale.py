@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 
+import scale_network
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 MPI = ROOT / "tests" / "mpi.sh"
@@ -255,7 +257,7 @@ def real(runs):
     print(f"RESULT scale_simulated_vs_real_error {worst:.3f}")
 
 
-PARTS = {"messages": count, "start": start, "figures": figures, "real": real}
+PARTS = {"messages": count, "start": start, "figures": figures, "real": real, "network": scale_network.measure}
 
 
 def main():

@@ -82,32 +82,32 @@ std::string name_in(Head const& head) {
 
 }  // namespace
 
-void FileExchange::Queue::push(Slot* slot) {
+void FileExchange::Queue::push(Parcel* parcel) {
   {
     std::lock_guard const lock{mutex_};
-    slots_.push_back(slot);
+    parcels_.push_back(parcel);
   }
   filled_.notify_one();
 }
 
-FileExchange::Slot* FileExchange::Queue::pop() {
+FileExchange::Parcel* FileExchange::Queue::pop() {
   std::unique_lock lock{mutex_};
-  filled_.wait(lock, [&] { return closed_ || !slots_.empty(); });
-  if (slots_.empty()) {
+  filled_.wait(lock, [&] { return closed_ || !parcels_.empty(); });
+  if (parcels_.empty()) {
     return nullptr;
   }
-  Slot* const first = slots_.front();
-  slots_.pop_front();
+  Parcel* const first = parcels_.front();
+  parcels_.pop_front();
   return first;
 }
 
-FileExchange::Slot* FileExchange::Queue::try_pop() {
+FileExchange::Parcel* FileExchange::Queue::try_pop() {
   std::lock_guard const lock{mutex_};
-  if (slots_.empty()) {
+  if (parcels_.empty()) {
     return nullptr;
   }
-  Slot* const first = slots_.front();
-  slots_.pop_front();
+  Parcel* const first = parcels_.front();
+  parcels_.pop_front();
   return first;
 }
 
@@ -120,7 +120,7 @@ void FileExchange::Queue::close() {
 }
 
 Bytes FileExchange::host_bytes() noexcept {
-  return 2 * static_cast<Bytes>(slots_each_way) * (head_bytes + piece_bytes);
+  return 2 * static_cast<Bytes>(parcels_each_way) * (head_bytes + piece_bytes);
 }
 
 FileExchange::FileExchange(std::vector<SentFile> files, std::string directory,
@@ -148,12 +148,12 @@ FileExchange::FileExchange(std::vector<SentFile> files, std::string directory,
 
 FileExchange::~FileExchange() {
   stop();
-  auto const keep = [](std::array<Slot, slots_each_way>& slots) {
-    for (Slot& slot : slots) {
-      if (slot.message.is_under_way()) {
+  auto const keep = [](std::array<Parcel, parcels_each_way>& parcels) {
+    for (Parcel& parcel : parcels) {
+      if (parcel.message.is_under_way()) {
         // MPI may still read or write it.
         (void)new memory::HugeBuffer{
-            std::move(slot.buffer)};  // NOLINT(cppcoreguidelines-owning-memory)
+            std::move(parcel.buffer)};  // NOLINT(cppcoreguidelines-owning-memory)
       }
     }
   };
@@ -197,13 +197,13 @@ void FileExchange::count() {
 }
 
 void FileExchange::start() {
-  for (Slot& slot : out_) {
-    slot.buffer = memory::HugeBuffer{head_bytes + piece_bytes};
-    to_read_.push(&slot);
+  for (Parcel& parcel : out_) {
+    parcel.buffer = memory::HugeBuffer{head_bytes + piece_bytes};
+    to_read_.push(&parcel);
   }
-  for (Slot& slot : in_) {
-    slot.buffer = memory::HugeBuffer{head_bytes + piece_bytes};
-    to_ask_.push(&slot);
+  for (Parcel& parcel : in_) {
+    parcel.buffer = memory::HugeBuffer{head_bytes + piece_bytes};
+    to_ask_.push(&parcel);
   }
   reader_.emplace("partner-read", [this] { read_all(); });
   writer_.emplace("partner-write", [this] { write_all(); });
@@ -218,28 +218,28 @@ void FileExchange::stop() noexcept {
 }
 
 void FileExchange::look_in() {
-  for (Slot& slot : out_) {
-    if (slot.message.is_under_way() && slot.message.has_ended()) {
+  for (Parcel& parcel : out_) {
+    if (parcel.message.is_under_way() && parcel.message.has_ended()) {
       ++sent_;
-      to_read_.push(&slot);
+      to_read_.push(&parcel);
     }
   }
-  for (Slot& slot : in_) {
-    if (slot.message.is_under_way() && slot.message.has_ended()) {
-      slot.length = slot.message.received();
-      to_write_.push(&slot);
+  for (Parcel& parcel : in_) {
+    if (parcel.message.is_under_way() && parcel.message.has_ended()) {
+      parcel.length = parcel.message.received();
+      to_write_.push(&parcel);
     }
   }
-  while (Slot* const slot = to_hand_.try_pop()) {
-    slot->message = mpi::Message::send(
-        comm_, slot->buffer.bytes().first(static_cast<std::size_t>(slot->length)), slot->to);
+  while (Parcel* const parcel = to_hand_.try_pop()) {
+    parcel->message = mpi::Message::send(
+        comm_, parcel->buffer.bytes().first(static_cast<std::size_t>(parcel->length)), parcel->to);
   }
   while (asked_ < to_receive_) {
-    Slot* const slot = to_ask_.try_pop();
-    if (slot == nullptr) {
+    Parcel* const parcel = to_ask_.try_pop();
+    if (parcel == nullptr) {
       break;
     }
-    slot->message = mpi::Message::receive(comm_, slot->buffer.bytes());
+    parcel->message = mpi::Message::receive(comm_, parcel->buffer.bytes());
     ++asked_;
   }
 }
@@ -293,8 +293,8 @@ void FileExchange::read_all() {
 void FileExchange::read_file(SentFile const& file, Bytes bytes) {
   std::optional<aio::File> from;
   for (std::int64_t piece = 0; piece < pieces_of(bytes); ++piece) {
-    Slot* const slot = to_read_.pop();
-    if (slot == nullptr) {
+    Parcel* const parcel = to_read_.pop();
+    if (parcel == nullptr) {
       return;
     }
     Bytes const offset = piece * piece_bytes;
@@ -304,20 +304,20 @@ void FileExchange::read_file(SentFile const& file, Bytes bytes) {
       if (good && !from) {
         from = aio::File::open_read(file.path);
       }
-      fill(*slot, file, offset, count, bytes, good ? &*from : nullptr);
+      fill(*parcel, file, offset, count, bytes, good ? &*from : nullptr);
     } catch (...) {
       read_error_ = std::current_exception();
-      fill(*slot, file, offset, count, bytes, nullptr);
+      fill(*parcel, file, offset, count, bytes, nullptr);
     }
     ++moved_;
-    to_hand_.push(slot);
+    to_hand_.push(parcel);
   }
 }
 
 /// Fills a buffer with a piece of a file. `from` null: the piece failed.
-void FileExchange::fill(Slot& slot, SentFile const& file, Bytes offset, Bytes bytes, Bytes whole,
-                        aio::File const* from) const {
-  auto const memory = slot.buffer.bytes();
+void FileExchange::fill(Parcel& parcel, SentFile const& file, Bytes offset, Bytes bytes,
+                        Bytes whole, aio::File const* from) const {
+  auto const memory = parcel.buffer.bytes();
   if (from != nullptr) {
     Bytes const pages = ceil_div(bytes, aio::direct_alignment) * aio::direct_alignment;
     read_at(*from, memory.subspan(head_bytes, static_cast<std::size_t>(pages)), offset, bytes);
@@ -326,26 +326,26 @@ void FileExchange::fill(Slot& slot, SentFile const& file, Bytes offset, Bytes by
   head.failed = from == nullptr ? 1 : 0;
   std::ranges::copy(file.name, head.name.begin());
   std::memcpy(memory.data(), &head, sizeof(head));
-  slot.length = head_bytes + (from != nullptr ? bytes : 0);
-  slot.to = file.to;
+  parcel.length = head_bytes + (from != nullptr ? bytes : 0);
+  parcel.to = file.to;
 }
 
 /// Takes as many messages as were announced, also after errors.
 void FileExchange::write_all() {
   for (std::int64_t done = 0; done < to_receive_; ++done) {
-    Slot* const slot = to_write_.pop();
-    if (slot == nullptr) {
+    Parcel* const parcel = to_write_.pop();
+    if (parcel == nullptr) {
       return;
     }
     try {
       if (!write_error_ && !given_up_) {
-        write(*slot);
+        write(*parcel);
       }
     } catch (...) {
       write_error_ = std::current_exception();
     }
     ++moved_;
-    to_ask_.push(slot);
+    to_ask_.push(parcel);
   }
   try {
     if (!write_error_ && !given_up_) {
@@ -359,15 +359,15 @@ void FileExchange::write_all() {
   written_ = true;
 }
 
-void FileExchange::write(Slot const& slot) {
-  auto const memory = slot.buffer.bytes();
+void FileExchange::write(Parcel const& parcel) {
+  auto const memory = parcel.buffer.bytes();
   Head head{};
   std::memcpy(&head, memory.data(), sizeof(head));
   std::string const name = name_in(head);
   if (head.failed != 0) {
     throw IoError{fmt::format("{}/{}: its node could not send it", directory_, name)};
   }
-  if (slot.length != head_bytes + head.bytes) {
+  if (parcel.length != head_bytes + head.bytes) {
     throw DataError{fmt::format("{}/{}: its message is damaged", directory_, name)};
   }
   std::string const path = directory_ + "/" + name;

@@ -66,33 +66,34 @@ class FileExchange {
   [[nodiscard]] static Bytes host_bytes() noexcept;
 
  private:
-  struct Slot {
+  /// A buffer for one piece of a file, and the message that sends or receives it.
+  struct Parcel {
     memory::HugeBuffer buffer;
     mpi::Message message;
     Bytes length{};
     int to{};
   };
-  /// Buffers on their way from one thread to another.
+  /// Parcels on their way from one thread to another.
   class Queue {
    public:
-    void push(Slot* slot);
-    /// Waits for a buffer; null once the queue is closed.
-    [[nodiscard]] Slot* pop();
+    void push(Parcel* parcel);
+    /// Waits for a parcel; null once the queue is closed.
+    [[nodiscard]] Parcel* pop();
     /// Returns null if the queue is empty.
-    [[nodiscard]] Slot* try_pop();
+    [[nodiscard]] Parcel* try_pop();
     void close();
 
    private:
     std::mutex mutex_;  ///< guards all members below
     std::condition_variable filled_;
-    std::deque<Slot*> slots_;
+    std::deque<Parcel*> parcels_;
     bool closed_ = false;
   };
   struct Incoming {
     aio::File file;
     Bytes left{};
   };
-  static constexpr std::size_t slots_each_way = 3;
+  static constexpr std::size_t parcels_each_way = 3;
 
   void count();
   void start();
@@ -100,10 +101,10 @@ class FileExchange {
   void wait_for_all();
   void read_all();
   void read_file(SentFile const& file, Bytes bytes);
-  void fill(Slot& slot, SentFile const& file, Bytes offset, Bytes bytes, Bytes whole,
+  void fill(Parcel& parcel, SentFile const& file, Bytes offset, Bytes bytes, Bytes whole,
             aio::File const* from) const;
   void write_all();
-  void write(Slot const& slot);
+  void write(Parcel const& parcel);
 
   mpi::Communicator const& comm_;
   mpi::Communicator const& node_;
@@ -121,12 +122,12 @@ class FileExchange {
   std::exception_ptr read_error_;             ///< the reader's; looked at after its end
   std::exception_ptr write_error_;            ///< the writer's; looked at after its end
   std::map<std::string, Incoming> incoming_;  ///< files that the writer has open
-  std::array<Slot, slots_each_way> out_;
-  std::array<Slot, slots_each_way> in_;
-  Queue to_read_;   ///< free buffers for the reader
-  Queue to_hand_;   ///< full buffers for the caller, which sends them
-  Queue to_write_;  ///< full buffers for the writer
-  Queue to_ask_;    ///< free buffers for the caller, which receives into them
+  std::array<Parcel, parcels_each_way> out_;
+  std::array<Parcel, parcels_each_way> in_;
+  Queue to_read_;   ///< free parcels for the reader
+  Queue to_hand_;   ///< full parcels for the caller, which sends them
+  Queue to_write_;  ///< full parcels for the writer
+  Queue to_ask_;    ///< free parcels for the caller, which receives into them
   std::optional<NamedThread> reader_;
   std::optional<NamedThread> writer_;  ///< last, with reader_: both use all members above
 };

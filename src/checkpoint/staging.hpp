@@ -26,7 +26,8 @@ class Staging {
   /// one. `threads` is the size of the thread's OpenMP team.
   Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
           std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner = {});
-  /// Gives up after the subgroup that is being written or shared. The files in the directory stay.
+  /// Gives up after the subgroup that is being written or given away. The files in the directory
+  /// stay.
   ~Staging();
   Staging(Staging const&) = delete;
   Staging& operator=(Staging const&) = delete;

@@ -72,7 +72,7 @@ struct Outcome;
 ///   node-0000.h5     instead of those of the ranks of a node: the same below /rank/R
 ///   extent-0000-000003.h5
 ///                    /PLANE, instead of /subgroup/3 in rank-0000.h5, for an extent that the tiers
-///                    shared: README.md
+///                    gave away: README.md
 ///   rank-0000.json   manifest: for each subgroup its file offset, its pieces (layer, first chunk,
 ///                    chunks) and the XXH3-64 of its /checksum/K; the size of the rank file
 ///   master.h5        attributes (Meta, model.* keys, optimizer, moments, planes, format_version, a

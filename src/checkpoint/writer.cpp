@@ -81,7 +81,7 @@ class Heads {
       : layout_{layout}, scratch_{std::move(scratch)} {}
 
   /// Gives a slot file the head of this extent, durably, because it begins with that of the largest
-  /// extent. A file that was shared before has the right one.
+  /// extent. A file that was given away before has the right one.
   void give(std::string const& path, Bytes offset, std::int64_t elements) {
     std::vector<std::byte> const& head = of(elements);
     require(offset == std::ssize(head), "checkpoint: a slot file has the head of an extent");
@@ -110,11 +110,11 @@ class Heads {
   std::map<std::int64_t, std::vector<std::byte>> heads_;
 };
 
-/// Takes the files of extents that the tiers share, each with its checksums. The checksums of other
-/// extents are empty.
-Checksums share_extents(std::string const& step_directory, Manifest& manifest,
-                        StateLayout const& layout, tiers::Tiers& tiers,
-                        std::atomic<bool> const* given_up) {
+/// Takes the files of extents that the tiers give away, each with its checksums. The checksums of
+/// other extents are empty.
+Checksums give_extents(std::string const& step_directory, Manifest& manifest,
+                       StateLayout const& layout, tiers::Tiers& tiers,
+                       std::atomic<bool> const* given_up) {
   Checksums checksums(manifest.subgroups.size());
   Heads heads{layout, step_directory + "/" + head_file_name(manifest.rank)};
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
@@ -122,17 +122,17 @@ Checksums share_extents(std::string const& step_directory, Manifest& manifest,
     StoredSubgroup& stored = manifest.subgroups[k];
     std::string const name = extent_file_name(manifest.rank, k);
     std::string const path = fmt::format("{}/{}", step_directory, name);
-    auto shared = tiers.share(static_cast<tiers::Key>(k), path);
-    if (!shared) {
+    auto given = tiers.give(static_cast<tiers::Key>(k), path);
+    if (!given) {
       continue;
     }
-    require(std::ssize(shared->checksums) == stored.blocks(layout) &&
-                shared->offset % aio::direct_alignment == 0,
+    require(std::ssize(given->checksums) == stored.blocks(layout) &&
+                given->offset % aio::direct_alignment == 0,
             "checkpoint: an extent holds the planes of its subgroup, aligned");
-    heads.give(path, shared->offset, stored.elements);
-    stored.offset = shared->offset;
-    stored.own_file = {name, shared->file_bytes};
-    checksums[k] = std::move(shared->checksums);
+    heads.give(path, given->offset, stored.elements);
+    stored.offset = given->offset;
+    stored.own_file = {name, given->file_bytes};
+    checksums[k] = std::move(given->checksums);
   }
   return checksums;
 }
@@ -367,7 +367,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
   }
   Checksums checksums(subgroups.size());
   if (manner.split == nullptr) {
-    checksums = share_extents(step_directory, manifest, layout, tiers, manner.given_up);
+    checksums = give_extents(step_directory, manifest, layout, tiers, manner.given_up);
   }
   std::string const path = step_directory + "/" + manifest.file;
   if (turn) {

@@ -36,7 +36,7 @@ struct Drain {
 /// The manner in which a rank's files are written.
 struct Manner {
   /// Given if the tiers have another layout, with split parameters. They are joined on their way, a
-  /// piece at a time, and no extent is shared. Null: the tiers have the checkpoint's layout.
+  /// piece at a time, and no extent is given away. Null: the tiers have the checkpoint's layout.
   SplitParameters const* split{};
   /// Path through which the state is written; null: it is written past all paths.
   tiers::StoragePath* path{};
@@ -56,7 +56,7 @@ struct RankFiles {
 };
 
 /// Writes this rank's file, or its part of the node's, and its manifest into a step directory and
-/// makes both and their names durable. An extent that the tiers share becomes an extent file,
+/// makes both and their names durable. An extent that the tiers give away becomes an extent file,
 /// durable too. The rest of the state goes straight from the leases into the file, one lease at a
 /// time. HDF5's own contents are read back and compared. Versions that the tiers hold for this save
 /// come last, paced as `drain` says, and are released one by one. While the save keeps to its rate,

@@ -174,7 +174,7 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
 void require_device_memory(train::Forecast const& forecast, PlanOptions const& options) {
   Bytes const limit = options.config.device.memory;
   if (limit > 0 && forecast.device.total() > limit) {
-    Bytes const link = forecast.device.link;
+    Bytes const link = forecast.device.rank_link;
     throw UsageError{fmt::format(
         "device.memory={} is too small: {} are needed, {} more; {}lower train.micro-batch, "
         "train.sequence, "
@@ -198,10 +198,9 @@ ExitCode plan_command(Arguments const& arguments) {
   }
   auto const options = parse_plan_options(arguments);
   auto const free = static_cast<double>(memory::available_bytes());
-  train::ForecastScope const scope{
-      .ranks = options.ranks,
-      .ranks_per_node = options.ranks_per_node,
-      .host_memory = static_cast<Bytes>(train::auto_host_share * free)};
+  train::ForecastScope const scope{.ranks = options.ranks,
+                                   .ranks_per_node = options.ranks_per_node,
+                                   .host_memory = static_cast<Bytes>(train::auto_host_part * free)};
   if (options.largest != Largest::none) {
     print_largest(options, scope);
     return ExitCode::done;

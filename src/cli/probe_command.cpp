@@ -29,7 +29,7 @@
 #include "tiers/spill_directory.hpp"
 #include "tiers/storage_path.hpp"
 #include "train/settle/run_device.hpp"
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -278,8 +278,8 @@ probe::Measured Probing::measure() {
 // This measurement is the last, because a library that passes layers on takes device memory for
 // good.
 double Probing::measure_rank_link() {
-  auto const made = train::make_run_link(config::CommBackend::automatic, comm_, *device_,
-                                         cuda_ ? place_.placement.gpu : std::nullopt);
+  auto const made = train::make_run_rank_link(config::CommBackend::automatic, comm_, *device_,
+                                              cuda_ ? place_.placement.gpu : std::nullopt);
   return probe::measure_rank_link(*device_, *made.link, order_.effort.memory);
 }
 

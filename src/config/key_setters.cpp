@@ -64,7 +64,7 @@ void set_local_every(RunConfig& config, std::string const& text) {
 }
 
 void set_checkpoint_rate(RunConfig& config, std::string const& text) {
-  config.checkpoint.rate = config.checkpoint.rate_share = 0.0;
+  config.checkpoint.rate = config.checkpoint.rate_part = 0.0;
   if (text.ends_with('%')) {
     double const percent = real(text.substr(0, text.size() - 1));
     if (percent <= 0.0 || percent > 100.0) {
@@ -73,7 +73,7 @@ void set_checkpoint_rate(RunConfig& config, std::string const& text) {
           "500MB/s",
           text)};
     }
-    config.checkpoint.rate_share = percent / 100.0;
+    config.checkpoint.rate_part = percent / 100.0;
   } else if (text != "0") {
     config.checkpoint.rate = bytes_rate(text);
   }

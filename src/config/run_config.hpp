@@ -144,7 +144,7 @@ struct CheckpointConfig {
   bool overlap = true;  ///< checkpoint.overlap: saves go on under the next step
   double rate{};  ///< checkpoint.rate: bytes per second of a node, beside later steps too; 0: none
   /// checkpoint.rate=20%: part of the rates of checkpoint.dir and the paths; 0: none.
-  double rate_share{};
+  double rate_part{};
   std::string local;  ///< checkpoint.local: a directory on each node; empty: no level 1
   std::int64_t local_every_steps{};  ///< 0: not by steps
   Seconds local_every_time{};        ///< 0: not by time
@@ -164,7 +164,7 @@ struct CheckpointConfig {
            (files == CheckpointFiles::automatic && ranks >= fewest_ranks);
   }
   /// Returns whether saves go on beside later steps.
-  [[nodiscard]] bool is_paced() const { return rate > 0.0 || rate_share > 0.0; }
+  [[nodiscard]] bool is_paced() const { return rate > 0.0 || rate_part > 0.0; }
   /// Returns whether a run saves before its end.
   [[nodiscard]] bool saves_on_the_way() const {
     return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;

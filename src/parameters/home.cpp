@@ -13,7 +13,7 @@ constexpr std::int64_t most_extents = 8;
 
 }  // namespace
 
-int device_slots(DepthDemand const& demand) {
+int layer_slots(DepthDemand const& demand) {
   Bytes const fit = (demand.free - demand.large) / std::max<Bytes>(1, demand.layer);
   return static_cast<int>(std::clamp(fit, least_slots, most_slots));
 }

@@ -48,7 +48,7 @@ enum class Sharding {
 struct DepthDemand {
   Bytes free{};          ///< device memory without another use
   Bytes layer{};         ///< bytes of the largest whole layer that has no slot of its own
-  Bytes large{};         ///< bytes of the slot for large layers (state::SlotSizes)
+  Bytes large{};         ///< bytes of the slot for large layers (state::LayerSlotSizes)
   double link{};         ///< bytes per second to the device; 0: not known
   double storage{};      ///< bytes per second that all paths read together; 0: not known
   std::int64_t paths{};  ///< storage paths
@@ -58,7 +58,7 @@ struct DepthDemand {
 /// for, from 2 to 4. Two are needed at once by a tied head, and by a block that is computed again.
 /// With four, one or two are in use and the others ahead of them; more hide nothing.
 /// Source: Fuyou section 4.4: the rest of device memory is for prefetched parameters.
-[[nodiscard]] int device_slots(DepthDemand const& demand);
+[[nodiscard]] int layer_slots(DepthDemand const& demand);
 
 /// The number of extents of parameters in host memory at a time, ahead of the device, from 2 to 8.
 /// One is sent, and as many are read as keep all paths at work, or more if the link is faster than

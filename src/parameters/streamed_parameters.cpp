@@ -16,7 +16,7 @@ constexpr std::size_t most_held = 2;
 constexpr char const* row = "parameters ahead";
 
 std::vector<int> large_layers(state::ShardMap const& map) {
-  auto const sizes = map.slot_sizes();
+  auto const sizes = map.layer_slot_sizes();
   std::vector<int> large;
   for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
     if (sizes.is_large(map.gathered_elements(layer))) {
@@ -39,7 +39,7 @@ Bytes StreamedParameters<T>::host_bytes(state::ShardMap const& map, state::Route
 
 template <class T>
 Bytes StreamedParameters<T>::device_bytes(state::ShardMap const& map, int slots) {
-  return map.slot_sizes().elements(slots) * static_cast<Bytes>(sizeof(T));
+  return map.layer_slot_sizes().elements(slots) * static_cast<Bytes>(sizeof(T));
 }
 
 template <class T>
@@ -59,7 +59,7 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, state::Ran
       freed_(static_cast<std::size_t>(settings.slots) + 1) {
   require(link.size() == 1 || (link.route() == state::Route::in_place) == visible_,
           "StreamedParameters: layers are used in place where host code sees the device");
-  auto const sizes = map.slot_sizes();
+  auto const sizes = map.layer_slot_sizes();
   for (int i = 0; i <= settings.slots; ++i) {
     std::int64_t const elements = i < settings.slots ? sizes.usual : sizes.large;
     slots_.push_back(device.allocate(elements * static_cast<Bytes>(sizeof(T)),
@@ -194,7 +194,7 @@ void StreamedParameters<T>::fill_next(std::unique_lock<std::mutex>& lock) {
 // they depended on readiness or arrivals, ranks would gather different layers.
 template <class T>
 void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
-                                         plan::SlotSchedule::Use const& now, std::int64_t index) {
+                                         plan::LayerSlots::Use const& now, std::int64_t index) {
   while (filled_ <= index) {
     fill_next(lock);
   }
@@ -210,7 +210,7 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
 }
 
 template <class T>
-void StreamedParameters<T>::bring(plan::SlotSchedule::Use const& use,
+void StreamedParameters<T>::bring(plan::LayerSlots::Use const& use,
                                   std::shared_ptr<device::Event> const& freed) {
   auto const whole = slot(use).first(static_cast<std::size_t>(map_.gathered_elements(use.layer)));
   trace::Scope const scope{trace_, row, "bring", use.layer};
@@ -291,7 +291,7 @@ void StreamedParameters<T>::copy(std::span<T> target, std::span<T const> source)
 }
 
 template <class T>
-std::span<T> StreamedParameters<T>::slot(plan::SlotSchedule::Use const& use) const {
+std::span<T> StreamedParameters<T>::slot(plan::LayerSlots::Use const& use) const {
   return slots_[static_cast<std::size_t>(use.slot)].template as<T>();
 }
 

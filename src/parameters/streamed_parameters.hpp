@@ -15,7 +15,7 @@
 #include "device/device.hpp"
 #include "parameters/shard_home.hpp"
 #include "parameters/working_parameters.hpp"
-#include "plan/slot_schedule.hpp"
+#include "plan/layer_slots.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
@@ -24,8 +24,8 @@
 namespace offstage::parameters {
 
 struct StreamSettings {
-  /// Layers on the device at a time, at least 2, beside a large one (state::SlotSizes). It is the
-  /// same on every rank.
+  /// Layers on the device at a time, at least 2, beside a large one (state::LayerSlotSizes). It is
+  /// the same on every rank.
   int slots = 3;
   trace::Trace* trace{};
 };
@@ -76,7 +76,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
  private:
-  struct Use : plan::SlotSchedule::Use {
+  struct Use : plan::LayerSlots::Use {
     bool ended = false;
   };
 
@@ -95,20 +95,20 @@ class StreamedParameters final : public WorkingParameters<T> {
   void run_ahead() noexcept;
   /// With several ranks: gathers layers. `now`, the use of this index, is on the device when this
   /// returns.
-  void gather_ahead(std::unique_lock<std::mutex>& lock, plan::SlotSchedule::Use const& now,
+  void gather_ahead(std::unique_lock<std::mutex>& lock, plan::LayerSlots::Use const& now,
                     std::int64_t index);
   /// Fills the first use that is not filled. The lock is released meanwhile, and after an error.
   void fill_next(std::unique_lock<std::mutex>& lock);
   /// Brings a use's layer to its slot. `freed` is the event until which the slot is in use; null:
   /// it is not in use.
-  void bring(plan::SlotSchedule::Use const& use, std::shared_ptr<device::Event> const& freed);
+  void bring(plan::LayerSlots::Use const& use, std::shared_ptr<device::Event> const& freed);
   /// Brings a layer from the home to a slot, without memory between them.
   void bring_from_home(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   /// Makes later writes to a slot wait for this event; null: nothing uses the slot.
   void wait_for(std::shared_ptr<device::Event> const& freed);
   void copy(std::span<T> target, std::span<T const> source);
-  [[nodiscard]] std::span<T> slot(plan::SlotSchedule::Use const& use) const;
+  [[nodiscard]] std::span<T> slot(plan::LayerSlots::Use const& use) const;
 
   state::ShardMap const& map_;
   state::RankLink& link_;
@@ -116,13 +116,13 @@ class StreamedParameters final : public WorkingParameters<T> {
   trace::Trace* trace_;
   bool visible_;  ///< host code writes to the slots
   std::unique_ptr<ShardHome<T>> home_;
-  std::vector<device::Buffer> slots_;  ///< in SlotSchedule's order
+  std::vector<device::Buffer> slots_;  ///< in LayerSlots's order
   memory::HugeBuffer staging_;  ///< one gathered layer on the host, or this rank's part of one
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::shared_ptr<device::Event>> arrived_;  ///< arrivals in each slot; several ranks
   std::shared_ptr<device::Event> sent_;  ///< event at which the layer has left staging_
-  plan::SlotSchedule schedule_;          ///< used by the calling thread
+  plan::LayerSlots schedule_;            ///< used by the calling thread
   state::Readiness* readiness_{};        ///< used by the calling thread
 
   std::mutex mutex_;  ///< guards all members below

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "plan/layer_slots.hpp"
 #include "plan/machine.hpp"
 #include "plan/simulated_machine.hpp"
 #include "plan/simulated_tensors.hpp"
 #include "plan/simulation.hpp"
-#include "plan/slot_schedule.hpp"
 #include "plan/trip_order.hpp"
 #include "plan/virtual_time.hpp"
 #include "plan/workload.hpp"
@@ -55,7 +55,7 @@ struct ExtentPiece {
 
 /// One use of a layer by the model.
 struct LayerUse {
-  SlotSchedule::Use slot;
+  LayerSlots::Use slot;
   Point arrived, ended;
   std::vector<ExtentPiece> pieces{};
 };
@@ -175,12 +175,12 @@ class SimulatedSteps {
   std::int64_t waiting_;  ///< subgroups that are not resident
   int slots_;             ///< slots of layers on the device; 0: all layers are there
   SimulatedExtents state_, gradients_, flushed_, parameters_;
-  Tokens lane_, feed_, chunk_slots_, staged_chunks_;
+  Tokens lane_, feed_, chunk_buffers_, staged_chunks_;
   Tokens gradient_places_, gradient_staging_, readers_ahead_;
   std::vector<std::int64_t> leaving_;  ///< key of each layer's activations
   SimulatedActivations activations_;
   std::optional<SimulatedTensors> tensors_, tables_;
-  SlotSchedule layer_slots_;
+  LayerSlots layer_slots_;
   std::deque<StepUses> step_uses_;
   std::deque<SimulatedUpdate> updates_;
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's

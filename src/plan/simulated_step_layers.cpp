@@ -20,7 +20,7 @@ void SimulatedSteps::expect(StepUses& step) {
     if (schedule_.home == ParameterHome::device && !schedule_.gathers_once) {
       layer_slots_.forget();  // several ranks gather a layer for each of its uses
     }
-    auto slot = slots_ > 0 ? layer_slots_.add(layer) : SlotSchedule::Use{.layer = layer};
+    auto slot = slots_ > 0 ? layer_slots_.add(layer) : LayerSlots::Use{.layer = layer};
     if (slot.fill) {
       fills.push_back(step.uses.size());
     }

@@ -218,7 +218,7 @@ Task SimulatedSteps::on_device(SimulatedUpdate& update, std::int64_t key) {
   std::deque<Point> returned;
   co_await feed_.take();
   for (std::int64_t done = 0; done < elements; done += schedule_.chunk) {
-    co_await chunk_slots_.take();
+    co_await chunk_buffers_.take();
     time_.start(
         chunk(key, std::min(schedule_.chunk, elements - done), returned.emplace_back(time_)));
   }
@@ -244,7 +244,7 @@ Task SimulatedSteps::chunk(std::int64_t key, std::int64_t elements, Point& retur
   co_await machine_.to_device(state + gradient, {"host to device", "fetch", key});
   co_await machine_.update_on_device(elements, key);
   co_await machine_.to_host(state + parameters, {"device to host", "flush", key});
-  chunk_slots_.give();
+  chunk_buffers_.give();
   returned.set();
 }
 

@@ -61,7 +61,7 @@ struct Detail {
 
 /// Simulates steps of a rank, event by event. Products, copies, transfers, updates and sums queue
 /// at the resources. Buffers, slots and slabs are taken and given back as in the run, and by the
-/// same deciders (update_order, deal_trips, TripOrder, ExtentCache, next_path, SlotSchedule).
+/// same deciders (update_order, deal_trips, TripOrder, ExtentCache, next_path, LayerSlots).
 ///
 /// Source:      the rooms model, parameters, activations, update and tiers, whose waiting it
 ///              repeats.

@@ -62,7 +62,7 @@ class Least {
   /// Elements of the rank's part of parameters that are brought in a step. A layer that is in a
   /// slot already is not brought.
   [[nodiscard]] double brought() const {
-    bool const slots = schedule_.parameter_slots > 0 || work_.ranks > 1;
+    bool const slots = schedule_.layer_slots > 0 || work_.ranks > 1;
     if (!slots) {
       return 0.0;
     }
@@ -71,7 +71,7 @@ class Least {
       all += static_cast<double>(layer.count);
       largest = std::max(largest, static_cast<double>(layer.count));
     }
-    int const kept = std::max(2, schedule_.parameter_slots) +
+    int const kept = std::max(2, schedule_.layer_slots) +
                      static_cast<int>(schedule_.large_layers.empty() ? 0 : 1) + 1;
     double const passes = 2.0 * (work_.vertical ? 1.0 : rounds());
     return passes * rest(all, kept * largest);

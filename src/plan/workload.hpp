@@ -85,7 +85,7 @@ struct Schedule {
   bool goes_on = true;  ///< the update's transfers go on under the next forward
   bool stages = true;   ///< the CPU's new parameters cross the link, chunk by chunk
   std::int64_t chunk = std::int64_t{4} << 20U;  ///< elements that cross the link at a time
-  int chunk_slots = 4;                          ///< places for chunks on the device
+  int chunk_buffers = 4;                        ///< places for chunks on the device
   int staged_chunks = 3;                        ///< chunks of the CPU's new parameters on their way
   int workers = 2;                              ///< trips at a time
   std::int64_t held{};  ///< elements whose gradients the device has room for
@@ -109,7 +109,7 @@ struct Schedule {
   ParameterHome home = ParameterHome::device;
   /// Layers on the device at a time; with several ranks, gathered ones. 0: all are there. If a
   /// node's layers are used in place: all layers.
-  int parameter_slots{};
+  int layer_slots{};
   bool gathers_once = false;        ///< gathered layers stay in their slots until the step's end
   std::vector<int> large_layers{};  ///< layers that have one slot together beside the usual ones
   int parameter_buffers{};          ///< extents of parameters in flight

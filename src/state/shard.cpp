@@ -77,8 +77,8 @@ std::int64_t ShardMap::largest_gathered() const {
 
 // A slot for large layers saves memory if it and two usual slots take less than two slots with room
 // for any layer.
-SlotSizes ShardMap::slot_sizes() const {
-  SlotSizes sizes;
+LayerSlotSizes ShardMap::layer_slot_sizes() const {
+  LayerSlotSizes sizes;
   for (int layer = 1; layer + 1 < static_cast<int>(layers_.size()); ++layer) {
     sizes.usual = std::max(sizes.usual, gathered_elements(layer));
   }
@@ -86,7 +86,7 @@ SlotSizes ShardMap::slot_sizes() const {
   sizes.large = largest;
   constexpr int fewest = 2;
   bool const saves = sizes.usual > 0 && sizes.elements(fewest) < fewest * largest;
-  return saves ? sizes : SlotSizes{.usual = largest};
+  return saves ? sizes : LayerSlotSizes{.usual = largest};
 }
 
 namespace {

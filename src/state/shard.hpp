@@ -17,7 +17,7 @@ struct ChunkRange {
 /// Elements of slots for whole layers. A model's first and last layer may be much larger than those
 /// of its blocks. They then have one slot together, in which each waits for the other, and the
 /// slots for the others are no larger than a block's larger layer.
-struct SlotSizes {
+struct LayerSlotSizes {
   std::int64_t usual{};  ///< elements of each slot for usual layers
   std::int64_t large{};  ///< elements of the slot for larger layers; 0: there are no larger layers
   /// `elements`: ShardMap::gathered_elements of a layer.
@@ -61,7 +61,7 @@ class ShardMap {
   /// Elements of the largest layer that is gathered.
   [[nodiscard]] std::int64_t largest_gathered() const;
   /// The slots of device memory in which whole layers are gathered.
-  [[nodiscard]] SlotSizes slot_sizes() const;
+  [[nodiscard]] LayerSlotSizes layer_slot_sizes() const;
 
  private:
   [[nodiscard]] std::int64_t layer_chunks(int layer) const;

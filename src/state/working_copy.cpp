@@ -41,7 +41,8 @@ template <class T>
 Bytes WorkingCopy<T>::device_bytes(ShardMap const& map, int rank, int slots) {
   std::int64_t elements = map.shard_elements(rank);
   if (map.ranks() > 1) {
-    elements += slots == all_layers ? gathered_elements(map) : map.slot_sizes().elements(slots);
+    elements +=
+        slots == all_layers ? gathered_elements(map) : map.layer_slot_sizes().elements(slots);
   }
   return bytes_of<T>(elements);
 }
@@ -55,7 +56,7 @@ WorkingCopy<T>::WorkingCopy(ShardMap const& map, RankLink& link, device::Device&
       shard_{device.allocate(bytes_of<T>(map.shard_elements(link.rank())),
                              "the working copy of the parameters")},
       staging_{host_bytes(map, link.route())},
-      sizes_{map.slot_sizes()},
+      sizes_{map.layer_slot_sizes()},
       keeps_{slots == all_layers && map.ranks() > 1},
       slots_(keeps_ ? map.layers().size()
                     : static_cast<std::size_t>(std::max(slots, least_slots)) + 1) {

@@ -18,9 +18,9 @@ namespace offstage::state {
 /// and the gathering of whole layers from all ranks' shards.
 ///
 /// Memory:     on the device, device_bytes: the shard, and either slots for layers and a large one
-///             (SlotSizes), or memory of its own for each layer. With one rank there are no slots,
-///             because layers are used in place. On the host, host_bytes, pinned, for gathering
-///             through host memory.
+///             (LayerSlotSizes), or memory of its own for each layer. With one rank there are no
+///             slots, because layers are used in place. On the host, host_bytes, pinned, for
+///             gathering through host memory.
 /// Waiting:    acquire waits until the layer's part of this shard is ready (readiness.hpp); an
 ///             update may write other parts meanwhile.
 /// Order:      a layer is gathered on a stream of its own, for which the model's waits, into the
@@ -87,7 +87,7 @@ class WorkingCopy final : public ParameterSource<T> {
   memory::HugeBuffer staging_;  ///< one gathered layer on the host
   std::unique_ptr<device::Pinned> pinned_;
   Readiness* readiness_{};
-  SlotSizes sizes_;
+  LayerSlotSizes sizes_;
   bool keeps_;               ///< there is a slot for each layer
   std::vector<Slot> slots_;  ///< without keeps_ the last one is for large layers
   std::int64_t releases_{};

@@ -143,8 +143,8 @@ bool DeviceTiers::in_memory(Key key) const {
   return is_resident(key) || rest_->in_memory(key);
 }
 
-std::optional<SharedExtent> DeviceTiers::share(Key key, std::string const& name) {
-  return is_resident(key) ? std::nullopt : rest_->share(key, name);
+std::optional<GivenExtent> DeviceTiers::give(Key key, std::string const& name) {
+  return is_resident(key) ? std::nullopt : rest_->give(key, name);
 }
 
 void DeviceTiers::read_held(Key key, std::span<std::byte> memory, TakePiece const& take,

@@ -23,15 +23,15 @@ namespace offstage::tiers {
 /// Lease:   a resident extent's is a copy: it alone changes until commit takes it to the device.
 /// Memory:  device: the resident extents, allocated at construction. Host: one pinned buffer of the
 ///          largest resident extent, through which leases of them go, one at a time.
-/// Threads: as Tiers, but a thread that holds the lease of a resident extent must not ask for another
-///          such: it would wait for itself. resident() memory and a lease of the same key exclude
-///          each other: the caller's care.
-/// Errors:  construction: UsageError of the device that names update.device-resident. Leases: also what
-///          the device's streams throw; a commit that does has lost the extent.
+/// Threads: as Tiers, but a thread that holds the lease of a resident extent must not ask for
+///          another such: it would wait for itself. resident() memory and a lease of the same key
+///          exclude each other: the caller's care.
+/// Errors:  construction: UsageError of the device that names update.device-resident. Leases: also
+///          what the device's streams throw; a commit that does has lost the extent.
 class DeviceTiers final : public Tiers {
  public:
-  /// `resident_bytes`: of the extents with keys first_key, first_key + 1, ...; `rest` holds the keys
-  /// below. The device must outlive this.
+  /// `resident_bytes`: of the extents with keys first_key, first_key + 1, ...; `rest` holds the
+  /// keys below. The device must outlive this.
   DeviceTiers(device::Device& device, Key first_key, std::vector<Bytes> const& resident_bytes,
               std::unique_ptr<Tiers> rest);
   ~DeviceTiers() override;
@@ -55,7 +55,7 @@ class DeviceTiers final : public Tiers {
   void begin_pass() override;
   /// True of a resident extent: its fetch reads no storage.
   [[nodiscard]] bool in_memory(Key key) const override;
-  [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
+  [[nodiscard]] std::optional<GivenExtent> give(Key key, std::string const& name) override;
   /// A resident extent is in no storage.
   void hold() override { rest_->hold(); }
   [[nodiscard]] bool is_held(Key key) const override {

@@ -174,12 +174,12 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
   });
 }
 
-std::optional<SharedExtent> ExtentStore::share(StoredExtent const& line, std::string const& name) {
-  if (!slots_.is_kept(line.place) || !slots_.may_share(line.place, name) ||
-      !slots_.share(line.place, name)) {
+std::optional<GivenExtent> ExtentStore::give(StoredExtent const& line, std::string const& name) {
+  if (!slots_.is_kept(line.place) || !slots_.may_give(line.place, name) ||
+      !slots_.give(line.place, name)) {
     return std::nullopt;
   }
-  return SharedExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};
+  return GivenExtent{slots_.offset(line.place), slots_.file(line.place).size(), line.blocks};
 }
 
 /// The write decides as the read will, so that a sample costs neither of them more than its share.

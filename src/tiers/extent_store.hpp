@@ -28,13 +28,13 @@ struct StoredExtent {
   std::int64_t writes = 0;  ///< writes of the extent so far
   /// XXH3-64 of the size bytes, if this write was to be verified; of `blocks`, if there are any.
   std::uint64_t checksum{};
-  std::vector<std::uint64_t> blocks;  ///< in a slot with a file of its own: see SharedExtent
+  std::vector<std::uint64_t> blocks;  ///< in a slot with a file of its own: see GivenExtent
 };
 
 /// Extents on storage paths: finds them a slot, writes, reads and verifies them.
 ///
-/// Memory:  `memory` is aligned to aio::direct_alignment and has the version's size rounded up to it; all
-///          of that moves, in pieces of path_hold_bytes.
+/// Memory:  `memory` is aligned to aio::direct_alignment and has the version's size rounded up to
+///          it; all of that moves, in pieces of path_hold_bytes.
 /// Threads: any, for different keys; a line belongs to whoever has taken the extent.
 class ExtentStore {
  public:
@@ -42,8 +42,8 @@ class ExtentStore {
   ExtentStore(std::shared_ptr<PathSet> paths, SlotDemand const& demand, Verify verify,
               std::string name);
 
-  /// Writes the version to a free slot and then puts the line right. A path that fails is left out, and
-  /// the next one tried. Errors: IoError if none is left; the line's slot says nothing then.
+  /// Writes the version to a free slot and then puts the line right. A path that fails is left out,
+  /// and the next one tried. Errors: IoError if none is left; the line's slot says nothing then.
   void write(Version const& version, std::span<std::byte const> memory, StoredExtent& line);
   /// Errors: IoError if the only copy cannot be read or is damaged, after three attempts.
   void read(Version const& version, std::span<std::byte> memory, StoredExtent const& line);
@@ -55,9 +55,8 @@ class ExtentStore {
   }
   /// Nobody will read what lies there.
   void free(Place place) noexcept { slots_.give_back(place); }
-  /// See Tiers::share; empty if the slot's file is not one that can be shared.
-  [[nodiscard]] std::optional<SharedExtent> share(StoredExtent const& line,
-                                                  std::string const& name);
+  /// See Tiers::give; empty if the slot's file cannot be given away.
+  [[nodiscard]] std::optional<GivenExtent> give(StoredExtent const& line, std::string const& name);
 
   [[nodiscard]] SlotTable const& slots() const noexcept { return slots_; }
 

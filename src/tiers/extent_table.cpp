@@ -134,8 +134,8 @@ std::int64_t& ExtentTable::spares_for(Holding const& version) {
   return version.content == Content::memory ? spare_buffers_ : spare_slots_;
 }
 
-/// False if there is no spare. From here on the extent stays where it is, so that the spare is of the kind
-/// that it will take. What is nowhere needs none: to fetch it is an error.
+/// False if there is no spare. From here on the extent stays where it is, so that the spare is of
+/// the kind that it will take. What is nowhere needs none: to fetch it is an error.
 bool ExtentTable::begin_trial(Extent& extent) {
   Content const content = extent.current.content;
   if (extent.before || extent.trying) {
@@ -180,8 +180,8 @@ void ExtentTable::discard(Key key, bool touched) noexcept {
   changed_.notify_all();
 }
 
-/// Who has to leave is taken in the same breath: a cache above its limit is how is_stuck knows that writes
-/// have failed.
+/// Who has to leave is taken in the same breath: a cache above its limit is how is_stuck knows that
+/// writes have failed.
 ExtentTable::Committed ExtentTable::commit(Key key) {
   Committed committed;
   {
@@ -253,7 +253,8 @@ void ExtentTable::not_written(Key key, char const* why) noexcept {
   changed_.notify_all();
 }
 
-/// Neither the current version nor one before it is in this slot any more. The slot, if it is to be freed.
+/// Neither the current version nor one before it is in this slot any more. The slot, if it is to be
+/// freed.
 std::optional<Place> ExtentTable::leave(Extent& extent, Place place) noexcept {
   if (extent.held && extent.held->version.stored.place == place) {
     extent.held->alone = true;
@@ -375,7 +376,7 @@ bool ExtentTable::take_stored(Key key) {
   std::unique_lock lock{mutex_};
   Extent& extent = at(key);
   changed_.wait(lock, [&] { return !extent.taken; });
-  require(!extent.before, "VirtualTiers: an extent is shared while it is on trial");
+  require(!extent.before, "VirtualTiers: an extent is given away while it is on trial");
   extent.taken = extent.current.content == Content::storage;
   return extent.taken;
 }

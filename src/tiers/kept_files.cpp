@@ -87,7 +87,7 @@ void KeptFiles::probe_links(std::string const& name) const {
   unlink(other.c_str());
 }
 
-bool KeptFiles::may_share(std::string const& name) const {
+bool KeptFiles::may_give(std::string const& name) const {
   namespace fs = std::filesystem;
   if (shape_->near_alone) {
     return name.starts_with(fs::path{shape_->directory}.parent_path().string() + "/");
@@ -100,7 +100,7 @@ aio::File const& KeptFiles::give_away(std::int64_t slot) {
   return at(slot).file;
 }
 
-bool KeptFiles::share(aio::File const& file, std::string const& name) const {
+bool KeptFiles::give(aio::File const& file, std::string const& name) const {
   file.sync();
   if (link(file.path().c_str(), name.c_str()) != 0) {
     log::warning("tiers.path = {},persistent: cannot link {} to {}: {}; it is copied",

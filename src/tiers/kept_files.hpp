@@ -11,7 +11,8 @@
 
 namespace offstage::tiers {
 
-/// Form of a file around one slot, so that it is a file of some format, and the directory of its name.
+/// Form of a file around one slot, so that it is a file of some format, and the directory of its
+/// name.
 struct KeptFileShape {
   std::string directory;        ///< directory of the names, on the file system of the path
   std::string prefix;           ///< prefix of the names, which no other process has
@@ -26,12 +27,13 @@ struct KeptFileShape {
   }
 };
 
-/// Slots of a persistent path, a file each, `directory`/`prefix`-`path`-`slot`, so that a slot may be
-/// given away: to whoever wants its file under a name of his own. It is not written again then, ever.
+/// Slots of a persistent path, a file each, `directory`/`prefix`-`path`-`slot`, so that a slot may
+/// be given away: to whoever wants its file under a name of his own. It is not written again then,
+/// ever.
 ///
 /// Files:   0600; made in a spill directory of the path (see make_spill_file), whole, and renamed.
 ///          Names that are still there at the end are removed.
-/// Threads: none of its own, the owner's lock; share() needs none.
+/// Threads: none of its own, the owner's lock; give() needs none.
 class KeptFiles {
  public:
   struct Where {
@@ -54,13 +56,14 @@ class KeptFiles {
   [[nodiscard]] Bytes offset() const { return std::ssize(shape_->head); }
 
   /// Whether a file may get a name: on its file system, and see KeptFileShape::near_alone.
-  [[nodiscard]] bool may_share(std::string const& name) const;
-  /// From now on the slot is not this object's to write. Returns its file, to be shared.
+  [[nodiscard]] bool may_give(std::string const& name) const;
+  /// From now on the slot is not this object's to write. Returns its file, to be given away.
   [[nodiscard]] aio::File const& give_away(std::int64_t slot);
   /// Makes the bytes of a file that was given away durable and `name` another name of it; the name
-  /// itself is durable when its directory is synced. False, with a warning, if it cannot have the name.
+  /// itself is durable when its directory is synced. False, with a warning, if it cannot have the
+  /// name.
   /// Errors: IoError of fdatasync.
-  [[nodiscard]] bool share(aio::File const& file, std::string const& name) const;
+  [[nodiscard]] bool give(aio::File const& file, std::string const& name) const;
   /// Nobody here reads the slot any more. It has no file then if that was given away.
   void leave(std::int64_t slot) noexcept;
 

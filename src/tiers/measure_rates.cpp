@@ -17,8 +17,8 @@ namespace {
 /// One part in so many of what is free: the rest is for whoever else writes there.
 constexpr Bytes free_share = 2;
 
-/// So that blocks at the wrong place, or never written, are told from the right ones: the first word of
-/// each block says where it belongs. Cheap beside the transfer, and not timed.
+/// So that blocks at the wrong place, or never written, are told from the right ones: the first
+/// word of each block says where it belongs. Cheap beside the transfer, and not timed.
 void stamp(std::span<std::byte> bytes, Bytes offset) {
   for (Bytes at = 0; at < std::ssize(bytes); at += aio::direct_alignment) {
     Bytes const place = ~(offset + at);
@@ -94,11 +94,11 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
       path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
   require_space(settings.directory, 0);
   Bytes const most = std::min(measure.most, aio::free_bytes(settings.directory) / free_share);
-  Bytes const share = most / settings.transfers();
-  Bytes const wished = std::min(share, measure.memory / settings.transfers());
+  Bytes const per_transfer = most / settings.transfers();
+  Bytes const wished = std::min(per_transfer, measure.memory / settings.transfers());
   Bytes const piece = std::clamp(wished / aio::direct_alignment * aio::direct_alignment,
                                  aio::direct_alignment, full);
-  Bytes const part_bytes = std::max<Bytes>(1, share / piece) * piece;
+  Bytes const part_bytes = std::max<Bytes>(1, per_transfer / piece) * piece;
   aio::File const file =
       make_spill_file(settings.directory, spill, part_bytes * settings.transfers());
   try {

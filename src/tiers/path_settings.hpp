@@ -40,9 +40,11 @@ struct PathSettings {
   /// many that came before may still be under way.
   [[nodiscard]] int transfers() const { return processes * threads; }
   /// In both directions together.
-  [[nodiscard]] int lanes() const { return (duplex == Duplex::full ? 2 : 1) * transfers(); }
+  [[nodiscard]] int transfers_at_once() const {
+    return (duplex == Duplex::full ? 2 : 1) * transfers();
+  }
   /// Contexts of asynchronous requests that all of those take, with their last requests.
-  [[nodiscard]] int engines() const { return 2 * lanes(); }
+  [[nodiscard]] int engines() const { return 2 * transfers_at_once(); }
 };
 
 /// Reads `DIR[,read=RATE,write=RATE,duplex=half|full,queue-depth=N,request-size=SIZE,processes=N,
@@ -50,10 +52,11 @@ struct PathSettings {
 /// emulate-duplex=half|full,emulate-stream=RATE,emulate-sharing=X]`.
 /// A rate is a size with or without `/s`: `6.9GB/s`. With an emulation the emulated rates are the
 /// path's, unless read= or write= say otherwise.
-/// Errors: UsageError, without the key's name: what was read, the attribute and what would be right:
-///         an attribute that is unknown (names the nearest) or comes twice, an empty directory, a rate
-///         or size out of range (request-size: a multiple of 4096 up to 64 MiB; queue-depth 1 to 1024;
-///         processes and threads 1 to 1024; latency up to 10 s; sharing 0.01 to 1).
+/// Errors: UsageError, without the key's name: what was read, the attribute and what would be
+///         right: an attribute that is unknown (names the nearest) or comes twice, an empty
+///         directory, a rate or size out of range (request-size: a multiple of 4096 up to 64 MiB;
+///         queue-depth 1 to 1024; processes and threads 1 to 1024; latency up to 10 s; sharing 0.01
+///         to 1).
 [[nodiscard]] PathSettings parse_path(std::string const& text);
 
 }  // namespace offstage::tiers

@@ -36,10 +36,10 @@ std::shared_ptr<KeptFileShape const> SlotDemand::kept_on(PathSettings const& pat
 std::vector<std::int64_t> slots_at_first(PathSet const& paths, SlotDemand const& demand) {
   std::vector<std::int64_t> slots;
   slots.reserve(paths.size());
-  for (double const share : weights_of(paths, demand.split)) {
-    // No more than all of them, whatever the rounding of the share.
+  for (double const part : weights_of(paths, demand.split)) {
+    // No more than all of them, whatever the rounding of the part.
     slots.push_back(static_cast<std::int64_t>(
-                        std::ceil(std::fmin(1.0, share) * static_cast<double>(demand.extents))) +
+                        std::ceil(std::fmin(1.0, part) * static_cast<double>(demand.extents))) +
                     demand.spare);
   }
   return slots;
@@ -108,11 +108,11 @@ void SlotTable::give_back(Place place) noexcept {
   file.free.push_back(place.slot);  // within the capacity of add_slots
 }
 
-bool SlotTable::may_share(Place place, std::string const& name) const {
-  return files_[place.path].kept->may_share(name);
+bool SlotTable::may_give(Place place, std::string const& name) const {
+  return files_[place.path].kept->may_give(name);
 }
 
-bool SlotTable::share(Place place, std::string const& name) {
+bool SlotTable::give(Place place, std::string const& name) {
   require(is_kept(place), "SlotTable: the slot has no file of its own");
   KeptFiles& kept = *files_[place.path].kept;
   aio::File const* given{};
@@ -120,7 +120,7 @@ bool SlotTable::share(Place place, std::string const& name) {
     std::scoped_lock const lock{mutex_};
     given = &kept.give_away(place.slot);
   }
-  return kept.share(*given, name);
+  return kept.give(*given, name);
 }
 
 aio::File const& SlotTable::file(Place place) const {

@@ -27,7 +27,7 @@ struct SlotDemand {
   std::string spill;       ///< name of the spill directory in each path
   Bytes slot_bytes{};      ///< a multiple of aio::direct_alignment
   std::int64_t extents{};  ///< versions that lie in slots at a time, on all paths together
-  std::int64_t spare{};    ///< slots of each path beside its share of those
+  std::int64_t spare{};    ///< slots of each path beside its part of those
   plan::SplitPolicy split;
   plan::PathSharer sharer{};
   /// Shape of files on persistent paths; null: as the others.
@@ -39,17 +39,18 @@ struct SlotDemand {
   [[nodiscard]] std::shared_ptr<KeptFileShape const> kept_on(PathSettings const& path) const;
 };
 
-/// Slots of each path that a table begins with: by the paths' present rates, its share of the extents, and
-/// the spare ones.
+/// Slots of each path that a table begins with: by the paths' present rates, its part of the
+/// extents, and the spare ones.
 [[nodiscard]] std::vector<std::int64_t> slots_at_first(PathSet const& paths,
                                                        SlotDemand const& demand);
 
-/// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots are free.
+/// The files of slots, one on each path, or one for each slot of it (KeptFiles), and which slots
+/// are free.
 ///
-/// Files:   see make_spill_file. A path's file holds its share of the extents and the spare slots; when
-///          more go there it grows by growth_slots at a time, by one where slots have files of their
-///          own. A path without the space for that takes
-///          no more, is warned of once, and is asked again when the next extent would go there.
+/// Files:   see make_spill_file. A path's file has its part of the extents and the spare slots;
+///          when more go there it grows by growth_slots at a time, by one where slots have files of
+///          their own. A path without the space for that takes no more, is warned of once, and is
+///          asked again when the next extent would go there.
 /// Threads: any. The lock is held while a file grows, never during a transfer.
 /// Errors:  construction: IoError of make_spill_file.
 class SlotTable {
@@ -62,14 +63,14 @@ class SlotTable {
   /// holds; empty if no path is writable and has room.
   [[nodiscard]] std::optional<Place> take();
   void give_back(Place place) noexcept;
-  /// Whether the slot has a file of its own, which may be shared.
+  /// Returns whether the slot has a file of its own, which can be given away.
   [[nodiscard]] bool is_kept(Place place) const { return files_[place.path].kept != nullptr; }
   /// Whether the file of a kept slot could have that name, on the file system of its own.
-  [[nodiscard]] bool may_share(Place place, std::string const& name) const;
-  /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file, which
-  /// is not written again from then on. False, with a warning, if it cannot have that name.
+  [[nodiscard]] bool may_give(Place place, std::string const& name) const;
+  /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file,
+  /// which is not written again from then on. False, with a warning, if it cannot have that name.
   /// Errors: IoError of fdatasync.
-  [[nodiscard]] bool share(Place place, std::string const& name);
+  [[nodiscard]] bool give(Place place, std::string const& name);
 
   /// Slots of each path so far, used and free.
   [[nodiscard]] std::vector<std::int64_t> slots() const;

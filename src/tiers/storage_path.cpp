@@ -70,10 +70,10 @@ void move(aio::Engine& engine, aio::Direction direction, aio::File const& file,
 
 /// Lets transfers of this process in, in order of arrival, and with a lock those of so many
 /// processes of the node at a time. Each has an engine.
-class StoragePath::Lanes {
+class StoragePath::Admission {
  public:
-  Lanes(PathSettings const& settings, NodeLockState* state,
-        std::shared_ptr<aio::Kernel> const& kernel)
+  Admission(PathSettings const& settings, NodeLockState* state,
+            std::shared_ptr<aio::Kernel> const& kernel)
       : threads_{settings.threads}, most_turns_{settings.processes} {
     auto const count = static_cast<std::size_t>(2 * settings.transfers());
     engines_.reserve(count);
@@ -102,19 +102,19 @@ class StoragePath::Lanes {
   /// A place inside, from construction to destruction.
   class Hold {
    public:
-    explicit Hold(Lanes& lanes) : lanes_{lanes} { lanes.enter(*this); }
-    ~Hold() { lanes_.leave(*this); }
+    explicit Hold(Admission& admission) : admission_{admission} { admission.enter(*this); }
+    ~Hold() { admission_.leave(*this); }
     Hold(Hold const&) = delete;
     Hold& operator=(Hold const&) = delete;
 
-    [[nodiscard]] aio::Engine& engine() const noexcept { return *lanes_.engines_[engine_]; }
+    [[nodiscard]] aio::Engine& engine() const noexcept { return *admission_.engines_[engine_]; }
     /// The last requests are under way: the next transfer may begin. Returns whether one waits for
     /// that, of this process or of another.
-    bool hand_on() noexcept { return lanes_.hand_on(*this); }
+    bool hand_on() noexcept { return admission_.hand_on(*this); }
 
    private:
-    friend class Lanes;
-    Lanes& lanes_;
+    friend class Admission;
+    Admission& admission_;
     std::size_t engine_{};
     std::shared_ptr<Turn> turn_;
     bool is_ending_ = false;
@@ -247,10 +247,11 @@ StoragePath::StoragePath(PathSettings settings, Sharing sharing,
     kernel = aio::libaio_kernel();
   }
   bool const shared = sharing.lock != nullptr;
-  reads_ = std::make_unique<Lanes>(settings_, shared ? &sharing.lock->read_lock : nullptr, kernel);
+  reads_ =
+      std::make_unique<Admission>(settings_, shared ? &sharing.lock->read_lock : nullptr, kernel);
   if (settings_.duplex == Duplex::full) {
-    writes_ =
-        std::make_unique<Lanes>(settings_, shared ? &sharing.lock->write_lock : nullptr, kernel);
+    writes_ = std::make_unique<Admission>(settings_, shared ? &sharing.lock->write_lock : nullptr,
+                                          kernel);
   }
   if (sharing.rest == nullptr) {
     own_ = std::make_unique<PathShared>();
@@ -317,7 +318,7 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
     done = trace::Clock::now();
   };
   {
-    Lanes::Hold hold{reads || !writes_ ? *reads_ : *writes_};
+    Admission::Hold hold{reads || !writes_ ? *reads_ : *writes_};
     waited = watch.lap();
     begin = trace::Clock::now();
     auto const hand_on = [&] {

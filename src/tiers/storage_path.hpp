@@ -62,8 +62,9 @@ class StoragePath {
     PathShared* rest{};  ///< null: throttled and left out for this process alone
     int ranks = 1;       ///< processes of the node that use the path
   };
-  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`. Errors: IoError if the system
-  /// has no asynchronous requests left (fs.aio-max-nr): all that the path will need are taken here.
+  /// A null kernel is libaio. Rows of the trace: `read DIR` and `write DIR`. Errors: IoError if the
+  /// system has no asynchronous requests left (fs.aio-max-nr): all that the path will need are
+  /// taken here.
   StoragePath(PathSettings settings, Sharing sharing, std::shared_ptr<aio::Kernel> kernel,
               trace::Trace* trace);
   ~StoragePath();
@@ -83,14 +84,14 @@ class StoragePath {
   /// wait for each other. As given or set at first (given rates are starting values too), then as
   /// follow_rates finds them; 0: not known.
   [[nodiscard]] plan::PathRate rate() const;
-  /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since that
-  /// was last done: to be called once per step.
+  /// Takes the traffic into the rates, by half, for each direction in which 8 MiB have moved since
+  /// that was last done: to be called once per step.
   void follow_rates();
   /// Sets both; the traffic so far is forgotten.
   void set_rates(double read_rate, double write_rate);
 
-  /// False once a write of any process of the node has failed for good: nothing more is written here,
-  /// what lies here is read.
+  /// False once a write of any process of the node has failed for good: nothing more is written
+  /// here, what lies here is read.
   [[nodiscard]] bool writable() const noexcept { return shared_->left_out == 0; }
   /// From now on. The first of the node's processes says so, once, in a warning.
   void leave_out(std::string const& cause);
@@ -98,7 +99,7 @@ class StoragePath {
   [[nodiscard]] std::string why_left_out() const;
 
  private:
-  class Lanes;
+  class Admission;
   /// One direction's rate, and the traffic that it knows of.
   struct Followed {
     double rate{};
@@ -113,9 +114,9 @@ class StoragePath {
   void record(aio::Direction direction, Bytes bytes, Seconds waited, Seconds taken);
 
   PathSettings settings_;
-  std::unique_ptr<Lanes> reads_;
-  std::unique_ptr<Lanes> writes_;    ///< null: half duplex, reads_ serves both
-  std::unique_ptr<PathShared> own_;  ///< if nothing is shared
+  std::unique_ptr<Admission> reads_;
+  std::unique_ptr<Admission> writes_;  ///< null: half duplex, reads_ serves both
+  std::unique_ptr<PathShared> own_;    ///< if nothing is shared
   PathShared* shared_;
   /// Queue of all paths on its device, if processes wait for each other; else shared_.
   PathShared* queue_;
@@ -147,8 +148,8 @@ struct PathSetSettings {
 ///         is, or if `exclusive` is of another number of paths.
 using PathSet = std::vector<std::unique_ptr<StoragePath>>;
 [[nodiscard]] std::shared_ptr<PathSet> make_paths(PathSetSettings const& settings);
-/// The first path on the device of each path; an emulated path stands for a device of its own, wherever
-/// it lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
+/// The first path on the device of each path; an emulated path stands for a device of its own,
+/// wherever it lies. Errors: IoError naming tiers.path if a directory cannot be looked at.
 [[nodiscard]] std::vector<std::size_t> lock_owners(std::vector<PathSettings> const& paths);
 [[nodiscard]] Bytes shared_bytes(std::vector<PathSettings> const& paths);
 
@@ -160,10 +161,10 @@ struct Measure {
   Bytes memory = std::numeric_limits<Bytes>::max();  ///< memory of all transfers at a time
 };
 
-/// Writes and reads a file in the path's directory until its end or that of the time (one transfer at
-/// least), through the path itself, with PathSettings::transfers() threads: see StoragePath::rate,
-/// which this does not change. Reads what was just written: with O_DIRECT from the device, else
-/// this is too high. Blocks must come back as they were written.
+/// Writes and reads a file in the path's directory until its end or that of the time (one transfer
+/// at least), through the path itself, with PathSettings::transfers() threads: see
+/// StoragePath::rate, which this does not change. Reads what was just written: with O_DIRECT from
+/// the device, else this is too high. Blocks must come back as they were written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
 /// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.

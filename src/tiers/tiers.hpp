@@ -21,11 +21,11 @@ struct PathSpace {
   Bytes slot_bytes{};
 };
 
-/// XXH3-64 of so many bytes at a time is what a shared extent comes with.
+/// A given extent comes with the XXH3-64 of so many bytes at a time.
 constexpr Bytes checksum_block_bytes = 16 * KiB;
 
 /// An extent in a file that the tiers gave away.
-struct SharedExtent {
+struct GivenExtent {
   Bytes offset{};
   Bytes file_bytes{};
   std::vector<std::uint64_t> checksums;  ///< as of what was written, of each block of the extent
@@ -59,37 +59,37 @@ class Tiers {
   /// there are buffers for both.
   [[nodiscard]] virtual bool fits_beside(Key /*held*/, Key /*wanted*/) const { return false; }
   /// Leases a key's current version for a tentative one. Returns nothing if there is no spare for a
-  /// second version, or if the key has two already. Then it waits only for another lease of the key.
+  /// second version, or if the key has two already. Then it waits only for another lease of the
+  /// key.
   [[nodiscard]] virtual std::optional<Lease> fetch_on_trial(Key /*key*/) { return std::nullopt; }
   /// Drops the versions before: tentative versions stay. Leases on trial that are held or asked for
   /// are as any other from now on. Waits for nothing.
   virtual void accept_trials() {}
   /// Restores the versions before, with their old bytes, and drops tentative ones. Returns their
-  /// keys. The caller makes sure that no lease on trial, nor of a key on trial, is held or asked for.
-  /// Waits for writes under way.
+  /// keys. The caller makes sure that no lease on trial, nor of a key on trial, is held or asked
+  /// for. Waits for writes under way.
   virtual std::vector<Key> revert_trials() { return {}; }
-  /// Begins a new pass over the keys (an update, a round of gradients); see Evict::farthest. No lease
-  /// is held.
+  /// Begins a new pass over the keys (an update, a round of gradients); see Evict::farthest. No
+  /// lease is held.
   virtual void begin_pass() {}
   /// Returns whether a fetch of the key would find it in host memory now.
   [[nodiscard]] virtual bool in_memory(Key /*key*/) const { return true; }
-  /// Gives the file in which a key's current version lies alone a second name, `name`, and makes its
-  /// bytes durable. The bytes are not read. The owner of the name may keep it: the tiers never write
-  /// that file again. Returns nothing if the version lies in host memory, on a path whose slots are
-  /// not kept, or in a file that cannot have that name. A warning says so, unless the name is on
-  /// another file system. Waits for a lease of the key; the key must not be on trial.
+  /// Gives the file in which a key's current version lies alone a second name, `name`, and makes
+  /// its bytes durable. The bytes are not read. The owner of the name may keep it: the tiers never
+  /// write that file again. Returns nothing if the version lies in host memory, on a path whose
+  /// slots are not kept, or in a file that cannot have that name. A warning says so, unless the
+  /// name is on another file system. Waits for a lease of the key; the key must not be on trial.
   /// Errors: IoError: a failed fdatasync.
-  [[nodiscard]] virtual std::optional<SharedExtent> share(Key /*key*/,
-                                                          std::string const& /*name*/) {
+  [[nodiscard]] virtual std::optional<GivenExtent> give(Key /*key*/, std::string const& /*name*/) {
     return std::nullopt;
   }
-  /// Holds each current version that lies in storage; is_held() shows which. Holds none without slots
-  /// for that (VirtualSettings::holds). The caller makes sure that nothing is held or on trial before.
-  /// Waits for nothing.
+  /// Holds each current version that lies in storage; is_held() shows which. Holds none without
+  /// slots for that (VirtualSettings::holds). The caller makes sure that nothing is held or on
+  /// trial before. Waits for nothing.
   virtual void hold() {}
   [[nodiscard]] virtual bool is_held(Key /*key*/) const { return false; }
-  /// Reads a held version through `memory`, which has whole blocks of checksums. Calls
-  /// take(bytes, offset) with each piece, and begins again with the first one if a piece is damaged.
+  /// Reads a held version through `memory`, which has whole blocks of checksums. Calls take(bytes,
+  /// offset) with each piece, and begins again with the first one if a piece is damaged.
   /// `lets_pass`: as StoragePath::read. Errors: as fetch.
   virtual void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
                          LetsPass const& lets_pass);

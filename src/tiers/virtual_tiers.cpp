@@ -17,9 +17,9 @@
 namespace offstage::tiers {
 namespace {
 
-/// Moves the bytes; the table says whose and where. Locks: the table's, the traffic's, the slots' and the
-/// paths'. Nobody asks for one with another in his hands, but for the table, which frees slots at the end of
-/// trials, and the slots, which ask the paths for their rates.
+/// Moves the bytes; the table says whose and where. Locks: the table's, the traffic's, the slots'
+/// and the paths'. Nobody asks for one with another in his hands, but for the table, which frees
+/// slots at the end of trials, and the slots, which ask the paths for their rates.
 class VirtualTiers final : public Tiers {
  public:
   VirtualTiers(std::vector<Bytes> const& extent_bytes, VirtualSettings const& settings);
@@ -33,7 +33,7 @@ class VirtualTiers final : public Tiers {
   std::vector<Key> revert_trials() override { return table_.revert(); }
   void begin_pass() override { table_.begin_pass(); }
   [[nodiscard]] bool in_memory(Key key) const override { return table_.in_memory(key); }
-  [[nodiscard]] std::optional<SharedExtent> share(Key key, std::string const& name) override;
+  [[nodiscard]] std::optional<GivenExtent> give(Key key, std::string const& name) override;
   void hold() override { table_.hold(); }
   [[nodiscard]] bool is_held(Key key) const override { return table_.is_held(key); }
   void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
@@ -181,15 +181,15 @@ void VirtualTiers::evict(Key key) {
   table_.written(key);
 }
 
-std::optional<SharedExtent> VirtualTiers::share(Key key, std::string const& name) {
+std::optional<GivenExtent> VirtualTiers::give(Key key, std::string const& name) {
   Waiting const waiting{"the file of extent", key};
   if (!table_.take_stored(key)) {
     return std::nullopt;
   }
   try {
-    auto shared = store_->share(table_.stored(key), name);
+    auto given = store_->give(table_.stored(key), name);
     table_.give_back(key);
-    return shared;
+    return given;
   } catch (...) {
     table_.give_back(key);
     throw;

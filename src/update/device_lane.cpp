@@ -13,12 +13,12 @@ namespace {
 DeviceLaneSettings checked(DeviceLaneSettings const& settings) {
   require(settings.chunk > 0 && settings.chunk % chunk_elements == 0,
           "DeviceLane: a chunk is a multiple of chunk_elements");
-  require(settings.slots >= 0 && settings.parameter_slots >= 1,
-          "DeviceLane: the CPU's parameters need a slot");
+  require(settings.buffers >= 0 && settings.parameter_buffers >= 1,
+          "DeviceLane: the CPU's parameters need a buffer");
   return settings;
 }
 
-Bytes slot_bytes(DeviceLaneSettings const& settings) {
+Bytes buffer_bytes(DeviceLaneSettings const& settings) {
   return settings.layout.bytes(settings.chunk) +
          settings.chunk * (settings.gradient_bytes +
                            (settings.parameters_on_host ? settings.parameter_bytes : 0));
@@ -68,14 +68,14 @@ DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& setting
     : settings_{checked(settings)},
       figures_{trace},
       memory_{memory},
-      slots_{device, settings.slots, slot_bytes(settings), settings.lent,
-             "the device's share of the update (update.device-share, update.device-chunk)"},
+      buffers_{device, settings.buffers, buffer_bytes(settings), settings.lent,
+               "the device's share of the update (update.device-share, update.device-chunk)"},
       bring_{device.make_stream("host to device")},
       update_{device.make_stream("device update", device::Priority::usual)},
       return_{device.make_stream("device to host")} {
   if (!device.host_visible() && !settings.parameters_on_host) {
     sender_ = std::make_unique<ParameterSender>(
-        device, settings.parameter_slots, settings.chunk * settings.parameter_bytes, figures_);
+        device, settings.parameter_buffers, settings.chunk * settings.parameter_bytes, figures_);
   }
 }
 
@@ -101,7 +101,7 @@ void DeviceLane::update_resident(state::Subgroup const& subgroup, std::span<std:
 void DeviceLane::run(Job const& job) {
   require_fit(job.subgroup, job.gradient);
   require(job.target.on_device || settings_.parameters_on_host,
-          "DeviceLane: slots have no room for parameters that go to host memory");
+          "DeviceLane: buffers have no room for parameters that go to host memory");
   require(element_bytes(job.target.view) <= settings_.parameter_bytes,
           "DeviceLane: the working copy's elements are larger than the settings say");
   require(element_bytes(job.gradient) <= settings_.gradient_bytes,
@@ -123,32 +123,35 @@ void DeviceLane::run(Job const& job) {
 }
 
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
-  std::optional<ChunkSlots::Hold> slot;  // of what crosses the link
+  std::optional<ChunkBuffers::Hold> buffer;  // of what crosses the link
   if (job.place == GradientPlace::host || !job.resident || !job.target.on_device) {
-    slot.emplace(slots_.take());
+    buffer.emplace(buffers_.take());
   }
   auto const taken = device::MemoryCounter::Clock::now();
   std::optional<device::MemoryCounter::User> user;
-  if (slot) {
-    user = slot->is_lent() ? device::MemoryCounter::User::lent : device::MemoryCounter::User::slots;
+  if (buffer) {
+    user =
+        buffer->is_lent() ? device::MemoryCounter::User::lent : device::MemoryCounter::User::slots;
   }
   try {
-    Fed fed = feed_through(slot, job, range);
+    Fed fed = feed_through(buffer, job, range);
     fed.taken = taken;
-    fed.slot = user;
+    fed.buffer = user;
     return fed;
   } catch (...) {
-    settle_streams();  // a part of the chunk may be on its way to the slot, which is about to be free
+    // A part of the chunk may be on its way to the buffer, which is about to be free.
+    settle_streams();
     throw;
   }
 }
 
-DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, Job const& job,
+DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkBuffers::Hold>& buffer, Job const& job,
                                          Range range) {
   bool const brings_gradient = job.place == GradientPlace::host;
   StateLayout const& layout = settings_.layout;
-  // Its columns: the planes, the gradient, and new parameters that the device cannot write to their target.
-  std::byte* const memory = slot ? slot->memory() : nullptr;
+  // Its columns: the planes, the gradient, and new parameters that the device cannot write to their
+  //              target.
+  std::byte* const memory = buffer ? buffer->memory() : nullptr;
   auto const column_at = [&](Bytes offset) {
     return memory != nullptr ? memory + offset : nullptr;
   };
@@ -195,8 +198,8 @@ DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkSlots::Hold>& slot, 
   if (!job.resident || !job.target.on_device) {
     take_back(job, range, there, parameters, fed);
   }
-  if (slot) {
-    slot->fill_until(fed.returned.end ? fed.returned.end : fed.updated.end);
+  if (buffer) {
+    buffer->fill_until(fed.returned.end ? fed.returned.end : fed.updated.end);
   }
   return fed;
 }
@@ -232,8 +235,8 @@ void DeviceLane::count(state::Subgroup const& subgroup, std::vector<Fed> const& 
       figures_.add(LaneFigures::Row::device_to_host, fed.returned, fed.returned_bytes,
                    subgroup.index);
     }
-    if (memory_ != nullptr && fed.slot) {
-      memory_->used(*fed.slot, ChunkSlots::stride(slot_bytes(settings_)), fed.taken,
+    if (memory_ != nullptr && fed.buffer) {
+      memory_->used(*fed.buffer, ChunkBuffers::stride(buffer_bytes(settings_)), fed.taken,
                     (fed.returned.end ? fed.returned.end : fed.updated.end)->when());
     }
   }
@@ -270,7 +273,7 @@ void DeviceLane::settle_streams() noexcept {
 }
 
 void DeviceLane::leave_lent() {
-  if (!slots_.leave_lent()) {
+  if (!buffers_.leave_lent()) {
     settle();
   }
 }
@@ -283,13 +286,14 @@ DeviceLaneStats DeviceLane::stats() const {
 }
 
 Bytes DeviceLane::device_bytes(DeviceLaneSettings const& settings) {
-  int const lent = ChunkSlots::lent_slots(settings.slots, slot_bytes(settings), settings.lent);
-  return (settings.slots - lent) * ChunkSlots::stride(slot_bytes(settings));
+  int const lent =
+      ChunkBuffers::lent_buffers(settings.buffers, buffer_bytes(settings), settings.lent);
+  return (settings.buffers - lent) * ChunkBuffers::stride(buffer_bytes(settings));
 }
 
 Bytes DeviceLane::host_bytes(DeviceLaneSettings const& settings, bool host_visible) {
   bool const stages = !host_visible && !settings.parameters_on_host;
-  return stages ? settings.parameter_slots * settings.chunk * settings.parameter_bytes : 0;
+  return stages ? settings.parameter_buffers * settings.chunk * settings.parameter_bytes : 0;
 }
 
 }  // namespace offstage::update

@@ -17,12 +17,12 @@ namespace offstage::update {
 
 /// The way of the CPU's new parameters to the device: a ring of pinned host memory and a stream.
 ///
-/// Memory:  host, pinned: slots * slot_bytes.
+/// Memory:  host, pinned: buffers * buffer_bytes.
 /// Threads: one calls staging and send; any the others.
 /// Errors:  construction: those of Device::pin. Members: what the stream throws.
 class ParameterSender {
  public:
-  ParameterSender(device::Device& device, int slots, Bytes slot_bytes, LaneFigures& figures);
+  ParameterSender(device::Device& device, int buffers, Bytes buffer_bytes, LaneFigures& figures);
   ~ParameterSender();
   ParameterSender(ParameterSender const&) = delete;
   ParameterSender& operator=(ParameterSender const&) = delete;
@@ -37,20 +37,20 @@ class ParameterSender {
   void settle() noexcept;
 
  private:
-  struct Slot {
+  struct Buffer {
     std::span<std::byte> memory;
     Stretch sent;  ///< null: it is empty
     Bytes bytes{};
   };
-  /// Waits until the slot is empty, and counts what was in it.
-  void empty(Slot& slot);
+  /// Waits until the buffer is empty, and counts what was in it.
+  void empty(Buffer& buffer);
 
-  Bytes slot_bytes_;
+  Bytes buffer_bytes_;
   LaneFigures& figures_;
   memory::HugeBuffer memory_;
   std::unique_ptr<device::Pinned> pinned_;
   std::mutex mutex_;  ///< guards all below
-  std::vector<Slot> slots_;
+  std::vector<Buffer> buffers_;
   std::size_t next_ = 0;
   std::byte* target_ = nullptr;  ///< target of the memory that staging handed out
   std::unique_ptr<device::Stream> stream_;

@@ -60,9 +60,9 @@ Trips::Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Re
     before_ = parts_.device->stats();
   }
   threads_.reserve(static_cast<std::size_t>(settings_.workers));
-  for (int slot = 0; slot < settings_.workers; ++slot) {
+  for (int worker = 0; worker < settings_.workers; ++worker) {
     try {
-      threads_.emplace_back("update-" + std::to_string(slot), [this, slot] { work(slot); });
+      threads_.emplace_back("update-" + std::to_string(worker), [this, worker] { work(worker); });
     } catch (...) {  // no more threads are to be had: the others end, then the error goes on
       fail(std::current_exception());
     }
@@ -86,9 +86,9 @@ Trips::~Trips() {
   }
 }
 
-void Trips::work(int slot) noexcept {
+void Trips::work(int worker) noexcept {
   try {
-    std::string const row = "slot " + std::to_string(slot);
+    std::string const row = "slot " + std::to_string(worker);
     while (auto const trip = queue_.take()) {
       AtEnd const ended{[&] { queue_.end(*trip); }};
       state::Subgroup const& its = subgroup(trip->subgroup);
@@ -122,8 +122,8 @@ void Trips::complete(std::int64_t index, double squares) {
   gate_->complete(index, squares);
 }
 
-// Backward's order was that of gradients, which are all there now. In it the subgroup that forward needs
-// first would be the last, and forward would wait for all that storage is behind with.
+// Backward's order was that of gradients, which are all there now. In it the subgroup that forward
+// needs first would be the last, and forward would wait for all that storage is behind with.
 void Trips::confirm() {
   queue_.lowest_first();
   gate_->confirm();
@@ -143,7 +143,7 @@ void Trips::serve_alone() noexcept {
 void Trips::serve() {
   lane_.serve();
   if (parts_.device != nullptr) {
-    if (!parts_.device->any_own_slots()) {
+    if (!parts_.device->any_own_buffers()) {
       queue_.wait_for_device();
     }
     parts_.device->leave_lent();
@@ -166,10 +166,11 @@ UpdateStats Trips::finish() {
   return stats;
 }
 
-// Every trip takes the gradient first, the state second and the target of its parameters third, one lease of
-// each, from three pools: whoever has all lacks nothing but the compute lane or the streams, which need no
-// lease, so that trips end and leases come free whatever the pools' sizes. In this order the gradient is read
-// while the trip waits for a buffer of the state, of which there are few.
+// Every trip takes the gradient first, the state second and the target of its parameters third, one
+// lease of each, from three pools: whoever has all lacks nothing but the compute lane or the
+// streams, which need no lease, so that trips end and leases come free whatever the pools' sizes.
+// In this order the gradient is read while the trip waits for a buffer of the state, of which there
+// are few.
 std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool resident,
                                           std::string const& row, trace::Clock::time_point dealt) {
   trace::Scope scope{settings_.trace, row, "fetch", subgroup.index};
@@ -192,8 +193,8 @@ std::optional<Trips::Leases> Trips::fetch(state::Subgroup const& subgroup, bool 
   return leases;
 }
 
-// Whoever waits at the gate has a lease of the state and nothing else, which neither backward nor the norm
-// needs; from there on it is as above.
+// Whoever waits at the gate has a lease of the state and nothing else, which neither backward nor
+// the norm needs; from there on it is as above.
 std::optional<Trips::Leases> Trips::fetch_ahead(state::Subgroup const& subgroup, bool resident) {
   if (gate_->cancelled()) {
     return std::nullopt;

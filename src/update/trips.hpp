@@ -35,8 +35,9 @@ enum class Begin {
 /// Threads: one owns it; `workers` make the trips.
 class Trips {
  public:
-  /// Objects given by reference, and those that the parts name, must outlive this. `readiness` is told of
-  /// parameters that are in place. The gate says when and by what step a subgroup is updated.
+  /// Objects given by reference, and those that the parts name, must outlive this. `readiness` is
+  /// told of parameters that are in place. The gate says when and by what step a subgroup is
+  /// updated.
   Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Readiness& readiness,
         Begin begin, std::unique_ptr<StepGate> gate, std::span<Trip const> order);
   /// Cancels what waits at the gate, and waits for all trips.
@@ -51,7 +52,8 @@ class Trips {
   void abandon() noexcept;
   /// Under backward: see Update::complete.
   void complete(std::int64_t index, double squares);
-  /// Under backward: the presumed step is right, and the next forward will want the lowest subgroups first.
+  /// Under backward: the presumed step is right, and the next forward will want the lowest
+  ///                 subgroups first.
   void confirm();
   /// Under backward: there is no presumed step. Trips that wait for the norm are left out.
   void cancel() noexcept { gate_->cancel(); }
@@ -60,7 +62,7 @@ class Trips {
 
  private:
   /// One worker: trips until none is left or one has failed.
-  void work(int slot) noexcept;
+  void work(int worker) noexcept;
   void fail(std::exception_ptr error) noexcept;
   void make_on_cpu(state::Subgroup const& subgroup, std::string const& row,
                    trace::Clock::time_point dealt);

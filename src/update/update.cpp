@@ -99,7 +99,7 @@ UpdateStats Update::run(kernels::OptimizerStep const& step) {
 void Update::begin_early(kernels::OptimizerStep const& presumed, double most_squares) {
   begin_pass();
   if (parts_.device != nullptr) {
-    require(parts_.device->settings().slots == 0 || parts_.device->any_own_slots(),
+    require(parts_.device->settings().buffers == 0 || parts_.device->any_own_buffers(),
             "Update: under backward activations' memory cannot be lent");
     parts_.device->leave_lent();
   }

@@ -61,27 +61,28 @@ struct UpdateSettings {
 class Trips;
 enum class Begin;
 
-/// A rank's updates: every subgroup of its shard once a step, by lease, step, commit. `workers` threads
-/// each run that trip as one blocking function, so that fetch, update and flush of different subgroups
-/// overlap, on all storage paths, on the CPU and on the device. A 16-bit gradient is converted inside
-/// the kernel.
+/// A rank's updates: every subgroup of its shard once a step, by lease, step, commit. `workers`
+/// threads each run that trip as one blocking function, so that fetch, update and flush of
+/// different subgroups overlap, on all storage paths, on the CPU and on the device. A 16-bit
+/// gradient is converted inside the kernel.
 ///
 /// A step:  plan, before its gradients come; then either run once the norm is known; or begin_early
-///          before the last round of gradients, and confirm, or revert and run (or not, if the step is
-///          skipped). What then goes on ends under the next forward, and finish waits for it.
+///          before the last round of gradients, and confirm, or revert and run (or not, if the step
+///          is skipped). What then goes on ends under the next forward, and finish waits for it.
 /// Source:  MLP section 3.4, Algorithm 1 (fetch, update, flush); DOS section 4.3, Algorithm 1.
-/// Order:   subgroups are fetched as planned, each its gradient first, but so that CPU and device both
-///          have work (trip_queue.hpp). Transfers::blocking: resident subgroups first, then the
-///          device's, then the CPU's. Under backward see begin_early and confirm. The bits depend
-///          neither on workers nor on order, places or chunks.
+/// Order:   subgroups are fetched as planned, each its gradient first, but so that CPU and device
+///          both have work (trip_queue.hpp). Transfers::blocking: resident subgroups first, then
+///          the device's, then the CPU's. Under backward see begin_early and confirm. The bits
+///          depend neither on workers nor on order, places or chunks.
 /// Waiting: a worker holds at most one lease of a gradient, one of the state (none of a resident
 ///          subgroup) and one of parameters (if their target has one). It takes them in this order;
-///          under backward the state comes first. One buffer of each is enough for progress. Workers
-///          beyond the buffers of the state read gradients ahead.
-/// Threads: one calls the members but complete. The CPU's steps run on that thread in run, whose OpenMP
-///          team the model uses too; under backward and forward they run on a thread of the update's own.
-/// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and flush)
-///          and "update" (the kernel); the device's are in device_lane.hpp.
+///          under backward the state comes first. One buffer of each is enough for progress.
+///          Workers beyond the buffers of the state read gradients ahead.
+/// Threads: one calls the members but complete. The CPU's steps run on that thread in run, whose
+///          OpenMP team the model uses too; under backward and forward they run on a thread of the
+///          update's own.
+/// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and
+///          flush) and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
 class Update final : public FinalGradients {
  public:
@@ -92,24 +93,26 @@ class Update final : public FinalGradients {
   Update(Update const&) = delete;
   Update& operator=(Update const&) = delete;
 
-  /// Plans the next update, when the one before has ended and no gradient has come: `trips` are every
-  /// subgroup once, each with its place. Gradients that the device will need are held there from now on.
+  /// Plans the next update, when the one before has ended and no gradient has come: `trips` are
+  /// every subgroup once, each with its place. Gradients that the device will need are held there
+  /// from now on.
   /// Errors: PreconditionError.
   void plan(std::vector<Trip> trips);
-  /// Begins the planned update under backward (Fuyou section 4.3), before the gradients are there and
-  /// the norm is known. Subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are updated
-  /// by `presumed` as their gradients are completed, the others once that step is confirmed. State is
-  /// fetched ahead in the planned order, which should be the order in which gradients come; of the
-  /// complete ones the last comes first. Returns at once. `most_squares`: see StepGate. Memory that was
-  /// lent to the device lane is not used.
-  /// Errors: PreconditionError: the lane has slots in lent memory alone.
+  /// Begins the planned update under backward (Fuyou section 4.3), before the gradients are there
+  /// and the norm is known. Subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are
+  /// updated by `presumed` as their gradients are completed, the others once that step is
+  /// confirmed. State is fetched ahead in the planned order, which should be the order in which
+  /// gradients come; of the complete ones the last comes first. Returns at once. `most_squares`:
+  /// see StepGate. Memory that was lent to the device lane is not used.
+  /// Errors: PreconditionError: the lane has buffers in lent memory alone.
   void begin_early(kernels::OptimizerStep const& presumed, double most_squares);
   /// True from begin_early to confirm or revert.
   [[nodiscard]] bool is_early() const noexcept { return early_; }
-  /// Lets an early update go on with this gradient; no effect on others, which begin when all are there.
+  /// Lets an early update go on with this gradient; no effect on others, which begin when all are
+  /// there.
   void complete(tiers::Key subgroup, double squares) override;
-  /// Confirms the presumed step of an early update. Updated subgroups stay so. The others go on under
-  /// the next forward, in the order in which it reads parameters. Every gradient is complete.
+  /// Confirms the presumed step of an early update. Updated subgroups stay so. The others go on
+  /// under the next forward, in the order in which it reads parameters. Every gradient is complete.
   /// Returns the update's figures if it has ended (Transfers::blocking).
   UpdateStats confirm();
   struct Reverted {
@@ -117,20 +120,21 @@ class Update final : public FinalGradients {
     /// Subgroups whose new parameters have reached the working copy: they are not ready.
     std::vector<tiers::Key> subgroups;
   };
-  /// Takes an early update back: its step is another, or none. When this returns everything else is as
-  /// before it began. Errors: those of trips.
+  /// Takes an early update back: its step is another, or none. When this returns everything else is
+  /// as before it began. Errors: those of trips.
   Reverted revert();
-  /// Makes the planned update, whose gradients are all there, by this step; its weight decay applies to
-  /// decayed elements alone. A pass of the tiers begins with it. Returns when the CPU has no more to
-  /// compute and memory that was lent to the device lane is free; if the lane has no other memory, when
-  /// the device is done. After revert all of it goes on under the next forward, in the order in which
-  /// that reads parameters, and this returns at once. Without a device, and with Transfers::blocking,
-  /// it returns when every commit has returned, with the update's figures.
-  /// Errors: PreconditionError, also if a gradient has not the elements; the subgroup's state stays as
-  ///         it is. What returns early leaves the errors of trips to finish.
+  /// Makes the planned update, whose gradients are all there, by this step; its weight decay
+  /// applies to decayed elements alone. A pass of the tiers begins with it. Returns when the CPU
+  /// has no more to compute and memory that was lent to the device lane is free; if the lane has no
+  /// other memory, when the device is done. After revert all of it goes on under the next forward,
+  /// in the order in which that reads parameters, and this returns at once. Without a device, and
+  /// with Transfers::blocking, it returns when every commit has returned, with the update's
+  /// figures.
+  /// Errors: PreconditionError, also if a gradient has not the elements; the subgroup's state stays
+  ///         as it is. What returns early leaves the errors of trips to finish.
   UpdateStats run(kernels::OptimizerStep const& step);
-  /// Waits until the update has ended, and returns its figures if it went on until now. Call it before
-  /// gradients or state are touched again. Errors: those of trips.
+  /// Waits until the update has ended, and returns its figures if it went on until now. Call it
+  /// before gradients or state are touched again. Errors: those of trips.
   UpdateStats finish();
   /// Cancels waiting trips after the run has failed, and waits for the others. Only late calls of
   /// complete and the destructor follow.

@@ -25,7 +25,7 @@ class FailingShares final : public tiers::Tiers {
  public:
   tiers::Lease fetch(tiers::Key) override { throw IoError{"the disk is gone"}; }
   tiers::Lease create(tiers::Key) override { throw IoError{"the disk is gone"}; }
-  std::optional<tiers::SharedExtent> share(tiers::Key, std::string const&) override {
+  std::optional<tiers::GivenExtent> give(tiers::Key, std::string const&) override {
     throw IoError{"the disk is gone"};
   }
   [[nodiscard]] tiers::Traffic traffic() const override { return {}; }

@@ -86,9 +86,9 @@ TEST_F(CheckpointStore, AFailureAfterExtentsWereSharedLeavesNothingOfTheSave) {
         : real_{real}, obstacle_{std::move(obstacle)} {}
     tiers::Lease fetch(tiers::Key key) override { return real_.fetch(key); }
     tiers::Lease create(tiers::Key key) override { return real_.create(key); }
-    std::optional<tiers::SharedExtent> share(tiers::Key key, std::string const& name) override {
+    std::optional<tiers::GivenExtent> give(tiers::Key key, std::string const& name) override {
       fs::create_directory(obstacle_);
-      return real_.share(key, name);
+      return real_.give(key, name);
     }
     [[nodiscard]] tiers::Traffic traffic() const override { return {}; }
     [[nodiscard]] Bytes host_bytes() const override { return 0; }

@@ -110,10 +110,10 @@ TEST_F(Options, CheckpointRateIsBytesPerSecondOrAShare) {
   EXPECT_FALSE(parse({"--checkpoint.rate=0"}).checkpoint.is_paced());
   auto const given = parse({"--checkpoint.rate=1.5GB/s"}).checkpoint;
   EXPECT_EQ(given.rate, 1.5e9);
-  EXPECT_EQ(given.rate_share, 0.0);
+  EXPECT_EQ(given.rate_part, 0.0);
   auto const share = parse({"--checkpoint.rate=12.5%"}).checkpoint;
   EXPECT_EQ(share.rate, 0.0);
-  EXPECT_EQ(share.rate_share, 0.125);
+  EXPECT_EQ(share.rate_part, 0.125);
   for (char const* const bad : {"0%", "-3%", "100.1%"}) {
     EXPECT_THAT(error({std::string{"--checkpoint.rate="} + bad}),
                 AllOf(HasSubstr(std::string{"checkpoint.rate="} + bad), HasSubstr("is no share"),

@@ -219,7 +219,7 @@ class Gpu(OffstageTest):
         refused = self.train("fp32", *asked, "numerics.dtype=fp32", "device.attention=cudnn", expect=64)
         self.assertRegex(refused.errors[0], "device.attention=cudnn, but cuDNN: .*; correct that, or set device.attention=auto")
         on_host = self.train("host", *asked, CPU, "device.attention=cudnn", expect=64)
-        self.assertIn("device.attention=cudnn is of GPUs", on_host.errors[0])
+        self.assertIn("device.attention=cudnn is for GPUs", on_host.errors[0])
         self.assertRegex(self.train("cores", *asked, CPU).out, "attention: bf16 (products by|widened to)")
 
     def test_the_header_and_checkpoints_say_the_version_of_cublaslt(self):

@@ -8,12 +8,12 @@ namespace offstage::parameters {
 namespace {
 
 TEST(DeviceSlots, AreAsManyAsFitButTwoAtLeastAndFourAtMost) {
-  EXPECT_EQ(device_slots({.free = 30 * MiB, .layer = 10 * MiB}), 3);
-  EXPECT_EQ(device_slots({.free = 29 * MiB, .layer = 10 * MiB}), 2);
-  EXPECT_EQ(device_slots({.free = 0, .layer = 10 * MiB}), 2);
-  EXPECT_EQ(device_slots({.free = -5 * MiB, .layer = 10 * MiB}), 2);
-  EXPECT_EQ(device_slots({.free = std::numeric_limits<Bytes>::max(), .layer = 1}), 4);
-  EXPECT_EQ(device_slots({.free = GiB, .layer = 0}), 4);
+  EXPECT_EQ(layer_slots({.free = 30 * MiB, .layer = 10 * MiB}), 3);
+  EXPECT_EQ(layer_slots({.free = 29 * MiB, .layer = 10 * MiB}), 2);
+  EXPECT_EQ(layer_slots({.free = 0, .layer = 10 * MiB}), 2);
+  EXPECT_EQ(layer_slots({.free = -5 * MiB, .layer = 10 * MiB}), 2);
+  EXPECT_EQ(layer_slots({.free = std::numeric_limits<Bytes>::max(), .layer = 1}), 4);
+  EXPECT_EQ(layer_slots({.free = GiB, .layer = 0}), 4);
 }
 
 TEST(HostExtents, KeepEveryPathAtWorkAndFollowTheRatioOfTheBandwidths) {

@@ -279,9 +279,9 @@ TEST(Simulation, AThirdGatheredLayerComesWhileTwoAreHeld) {
   auto machine = one_a_second();
   machine.rank_link = 50.0;
   auto schedule = plain();
-  schedule.parameter_slots = 2;
+  schedule.layer_slots = 2;
   auto const two = simulate(machine, work, schedule).step;
-  schedule.parameter_slots = 3;
+  schedule.layer_slots = 3;
   EXPECT_LT(simulate(machine, work, schedule).step, two);
 }
 
@@ -364,7 +364,7 @@ TEST(Simulation, StreamedLayersComeThroughTheirSlots) {
   auto schedule = plain();
   schedule.stages = false;
   schedule.home = ParameterHome::host;
-  schedule.parameter_slots = 2;
+  schedule.layer_slots = 2;
   auto const found = simulate(machine, two_layers(), schedule);
   // Both layers stay in their slots for backward.
   EXPECT_NEAR(busy(found, "the link to the device"), 2.0, 1e-9);
@@ -381,7 +381,7 @@ TEST(Simulation, ParametersOfANodeComeFromOthersOnceInAStep) {
   auto schedule = plain();
   schedule.stages = false;
   schedule.home = ParameterHome::node;
-  schedule.parameter_slots = 2;
+  schedule.layer_slots = 2;
   auto const sent = [&](int nodes) {
     work.nodes = nodes;
     return busy(simulate(machine, work, schedule), "the link between ranks");
@@ -452,7 +452,7 @@ TEST(Simulation, AVerticalScheduleBringsALayerTwiceAStep) {
   auto schedule = plain();
   schedule.stages = false;
   schedule.home = ParameterHome::host;
-  schedule.parameter_slots = 2;
+  schedule.layer_slots = 2;
   auto work = three_blocks();
   // Five layers in forward; in backward two blocks, as the last one is still in its slot.
   double const once = busy(simulate(machine, work, schedule), "the link to the device");
@@ -559,7 +559,7 @@ TEST(Simulation, BackwardWaitsForTheLayerBeforeWhereItIsComputedAgain) {
   auto schedule = plain();
   schedule.stages = false;
   schedule.home = ParameterHome::host;
-  schedule.parameter_slots = 2;
+  schedule.layer_slots = 2;
   auto const backward = [&] { return simulate(machine, work, schedule).backward.count(); };
   EXPECT_NEAR(backward(), 6.0, 1e-9);
   work.layers[2].with_before = true;  // layer 1 is there
@@ -623,7 +623,7 @@ Drawn draw(std::mt19937& random) {
   schedule.held = number(0, 1) * number(0, 800);
   schedule.sums_on_device = number(0, 1) == 1;
   schedule.home = static_cast<ParameterHome>(number(0, 3));
-  schedule.parameter_slots = schedule.home == ParameterHome::device ? 0 : number(2, 4);
+  schedule.layer_slots = schedule.home == ParameterHome::device ? 0 : number(2, 4);
   schedule.parameter_buffers = number(2, 4);
   schedule.parameters_ahead = schedule.parameter_buffers - 1;
   schedule.stages = schedule.home == ParameterHome::device;

@@ -100,15 +100,15 @@ TEST(ShardMap, SlicesAreTheChunksInBytes) {
   EXPECT_EQ(slices[1].size, 4096 * 2);
 }
 
-SlotSizes sizes_of(std::vector<std::int64_t> const& chunks, int ranks = 1) {
+LayerSlotSizes sizes_of(std::vector<std::int64_t> const& chunks, int ranks = 1) {
   std::vector<std::pair<std::int64_t, std::int64_t>> layers;
   for (std::int64_t const count : chunks) {
     layers.emplace_back(count * 4096 - 5, 0);
   }
-  return ShardMap{layers_with(layers), ranks}.slot_sizes();
+  return ShardMap{layers_with(layers), ranks}.layer_slot_sizes();
 }
 
-TEST(SlotSizes, OfAFirstOrLastLayerMoreThanTwoBlocksLargeHaveAPlaceOfTheirOwn) {
+TEST(LayerSlotSizes, OfAFirstOrLastLayerMoreThanTwoBlocksLargeHaveAPlaceOfTheirOwn) {
   auto const tied = sizes_of({7, 3, 2, 3, 1});
   EXPECT_EQ(tied.usual, 3 * 4096);
   EXPECT_EQ(tied.large, 7 * 4096);
@@ -119,7 +119,7 @@ TEST(SlotSizes, OfAFirstOrLastLayerMoreThanTwoBlocksLargeHaveAPlaceOfTheirOwn) {
   EXPECT_EQ(untied.usual, 3 * 4096);
 }
 
-TEST(SlotSizes, AreTheLargestLayersWhereAPlaceOfItsOwnSavesNothing) {
+TEST(LayerSlotSizes, AreTheLargestLayersWhereAPlaceOfItsOwnSavesNothing) {
   for (auto const& chunks : {std::vector<std::int64_t>{6, 3, 3, 1}, {2, 3, 3, 2}, {9, 1}, {4}}) {
     auto const sizes = sizes_of(chunks);
     EXPECT_EQ(sizes.usual, std::ranges::max(chunks) * 4096);
@@ -127,9 +127,9 @@ TEST(SlotSizes, AreTheLargestLayersWhereAPlaceOfItsOwnSavesNothing) {
   }
 }
 
-TEST(SlotSizes, SayWhichLayersAreLarge) {
+TEST(LayerSlotSizes, SayWhichLayersAreLarge) {
   ShardMap const map{layers_with({{7 * 4096, 0}, {3 * 4096, 0}, {3 * 4096 - 1, 0}, {10, 0}}), 1};
-  auto const sizes = map.slot_sizes();
+  auto const sizes = map.layer_slot_sizes();
   std::vector<bool> large;
   for (int layer = 0; layer < 4; ++layer) {
     large.push_back(sizes.is_large(map.gathered_elements(layer)));
@@ -137,7 +137,7 @@ TEST(SlotSizes, SayWhichLayersAreLarge) {
   EXPECT_EQ(large, (std::vector{true, false, false, false}));
 }
 
-TEST(SlotSizes, HaveRoomForThePaddingOfTheLastParts) {
+TEST(LayerSlotSizes, HaveRoomForThePaddingOfTheLastParts) {
   auto const sizes = sizes_of({20, 4, 2, 1}, 3);
   EXPECT_EQ(sizes.usual, 3 * 2 * 4096);
   EXPECT_EQ(sizes.large, 3 * 7 * 4096);

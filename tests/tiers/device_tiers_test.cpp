@@ -78,7 +78,7 @@ TEST_F(DeviceTiersTest, CountsItsMemoryAndItsRests) {
   { Lease const both = tiers.fetch(3); }
   { Lease const both = tiers.fetch(0); }
   EXPECT_EQ(tiers.traffic().fetched_bytes, small);  // the rest's
-  EXPECT_EQ(tiers.share(3, "/nowhere"), std::nullopt);
+  EXPECT_EQ(tiers.give(3, "/nowhere"), std::nullopt);
 }
 
 TEST_F(DeviceTiersTest, ExtentsDoNotOverlap) {

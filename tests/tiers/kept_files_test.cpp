@@ -56,7 +56,7 @@ class KeptFilesTest : public ::testing::Test, protected VirtualFixture {
 TEST_F(KeptFilesTest, SharesAFileThatHoldsTheVersionAlone) {
   add_persistent_path();
   auto const tiers = make_filled(4);
-  auto const shared = tiers->share(2, name);
+  auto const shared = tiers->give(2, name);
   ASSERT_TRUE(shared);
   EXPECT_EQ(shared->offset, 4096);
   EXPECT_EQ(shared->file_bytes, 4096 + extent_bytes + 3);
@@ -68,7 +68,7 @@ TEST_F(KeptFilesTest, SharesAFileThatHoldsTheVersionAlone) {
 TEST_F(KeptFilesTest, NeverWritesTheSharedFileAgain) {
   add_persistent_path();
   auto const tiers = make_filled(4);
-  EXPECT_TRUE(tiers->share(1, name));
+  EXPECT_TRUE(tiers->give(1, name));
   for (int i = 0; i < 12; ++i) {
     EXPECT_TRUE(pass(*tiers, i % 2 == 0 ? ascending(4) : descending(4), i));
     EXPECT_EQ(contents(name), expected(1)) << "after pass " << i;
@@ -81,10 +81,10 @@ TEST_F(KeptFilesTest, NeverWritesTheSharedFileAgain) {
 TEST_F(KeptFilesTest, ReadsOnWhatItShared) {
   add_persistent_path();
   auto const tiers = make_filled(4);
-  EXPECT_TRUE(tiers->share(1, name));
+  EXPECT_TRUE(tiers->give(1, name));
   fs::remove(name);
   EXPECT_TRUE(all(tiers->fetch(1).bytes(), 1));
-  EXPECT_TRUE(tiers->share(1, name)) << "a second time, its version is the same";
+  EXPECT_TRUE(tiers->give(1, name)) << "a second time, its version is the same";
   EXPECT_EQ(contents(name), expected(1));
 }
 
@@ -94,7 +94,7 @@ TEST_F(KeptFilesTest, TakesNoMoreSpaceHoweverOftenItShares) {
   std::ptrdiff_t const before = names();
   for (int i = 0; i < 5; ++i) {
     for (Key key = 0; key < 4; ++key) {
-      EXPECT_TRUE(tiers->share(key, name));
+      EXPECT_TRUE(tiers->give(key, name));
       fs::remove(name);
     }
     EXPECT_TRUE(pass(*tiers, ascending(4), i));
@@ -107,7 +107,7 @@ TEST_F(KeptFilesTest, SharesNothingThatIsInHostMemoryOrOnAnotherPath) {
   settings.cached = 1;
   auto const tiers = make_filled(4);
   for (Key key = 0; key < 4; ++key) {
-    EXPECT_FALSE(tiers->share(key, name));
+    EXPECT_FALSE(tiers->give(key, name));
   }
   EXPECT_FALSE(fs::exists(name));
   EXPECT_EQ(names(), 0);
@@ -116,7 +116,7 @@ TEST_F(KeptFilesTest, SharesNothingThatIsInHostMemoryOrOnAnotherPath) {
   auto const persistent = make_filled(4);
   int shared = 0;
   for (Key key = 0; key < 4; ++key) {
-    EXPECT_EQ(persistent->share(key, name).has_value(), !persistent->in_memory(key));
+    EXPECT_EQ(persistent->give(key, name).has_value(), !persistent->in_memory(key));
     shared += fs::remove(name) ? 1 : 0;
   }
   EXPECT_EQ(shared, 3);
@@ -128,7 +128,7 @@ TEST_F(KeptFilesTest, ChecksumsAreOfBlocksAndVerifiedAtAFetch) {
     add_persistent_path();
     settings.verify = verify;
     auto const tiers = make_filled(2);
-    auto const shared = tiers->share(0, name);
+    auto const shared = tiers->give(0, name);
     ASSERT_TRUE(shared);
     EXPECT_THAT(shared->checksums, ::testing::Each(::testing::Ne(0U))) << "whatever tiers.verify";
     std::fstream{name, std::ios::in | std::ios::out | std::ios::binary}.seekp(5000).put('x');
@@ -142,7 +142,7 @@ TEST_F(KeptFilesTest, SaysThatItCannotHaveTheNameAndGoesOn) {
   add_persistent_path();
   auto const tiers = make_filled(3);
   std::ofstream{name} << "taken";
-  EXPECT_FALSE(tiers->share(1, name));
+  EXPECT_FALSE(tiers->give(1, name));
   EXPECT_EQ(contents(name), "taken");
   EXPECT_TRUE(pass(*tiers, ascending(3), 0));
   EXPECT_TRUE(pass(*tiers, ascending(3), 1));
@@ -152,7 +152,7 @@ TEST_F(KeptFilesTest, LeavesNoNamesAtTheEnd) {
   add_persistent_path();
   {
     auto const tiers = make_filled(4);
-    EXPECT_TRUE(tiers->share(1, name));
+    EXPECT_TRUE(tiers->give(1, name));
     EXPECT_EQ(names(), 5);
   }
   EXPECT_EQ(names(), 0);
@@ -178,7 +178,7 @@ TEST_F(KeptFilesTest, OtherPathsTakeWhatFindsNoPlaceForNewSlots) {
   add_path();
   auto const tiers = make_filled(6);
   for (Key key = 0; key < 6; ++key) {
-    if (tiers->share(key, name)) {
+    if (tiers->give(key, name)) {
       fs::remove(name);
     }
   }

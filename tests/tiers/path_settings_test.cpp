@@ -41,7 +41,7 @@ TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
   EXPECT_EQ(path.processes, 2);
   EXPECT_EQ(path.threads, 3);
   EXPECT_EQ(path.transfers(), 6);
-  EXPECT_EQ(path.lanes(), 12) << "each way";
+  EXPECT_EQ(path.transfers_at_once(), 12) << "each way";
   EXPECT_TRUE(path.persistent);
   EXPECT_FALSE(path.emulation);
 }

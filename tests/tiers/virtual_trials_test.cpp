@@ -321,16 +321,16 @@ TEST_F(VirtualTrials, AreNotShared) {
       KeptFileShape{scratch / "names", "1-r0-", std::vector<std::byte>(4096), 8 * KiB, {}});
   settings.spare_slots = 2;
   tiers = make_filled(3);
-  EXPECT_TRUE(tiers->share(0, scratch / "before"));
+  EXPECT_TRUE(tiers->give(0, scratch / "before"));
   EXPECT_TRUE(try_out(*tiers, 0, 10));
-  EXPECT_THROW((void)tiers->share(0, scratch / "on-trial"), PreconditionError);
-  EXPECT_TRUE(tiers->share(1, scratch / "other"));
+  EXPECT_THROW((void)tiers->give(0, scratch / "on-trial"), PreconditionError);
+  EXPECT_TRUE(tiers->give(1, scratch / "other"));
   tiers->revert_trials();
   EXPECT_TRUE(holds(*tiers, 0, 0));
-  EXPECT_TRUE(tiers->share(0, scratch / "again"));
+  EXPECT_TRUE(tiers->give(0, scratch / "again"));
   EXPECT_TRUE(try_out(*tiers, 0, 10));
   tiers->accept_trials();
-  EXPECT_TRUE(tiers->share(0, scratch / "accepted"));
+  EXPECT_TRUE(tiers->give(0, scratch / "accepted"));
   EXPECT_TRUE(holds(*tiers, 0, 10));
 }
 

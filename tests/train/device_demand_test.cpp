@@ -78,16 +78,16 @@ TEST(DeviceDemand, OfActivationsThatDoNotStayIsRoomForGradientsAndSlots) {
     return demand;
   };
   auto const roomy = planned("keep", 0);
-  ASSERT_GT(roomy.slots, 0);
+  ASSERT_GT(roomy.chunk_buffers, 0);
   ASSERT_GT(roomy.held, 0);
-  Bytes const limit = roomy.total() - roomy.slots - roomy.held;
+  Bytes const limit = roomy.total() - roomy.chunk_buffers - roomy.held;
   auto const kept = planned("keep", limit);
   EXPECT_EQ(kept.held, 0);
-  EXPECT_LT(kept.slots, roomy.slots);
+  EXPECT_LT(kept.chunk_buffers, roomy.chunk_buffers);
   for (char const* policy : {"recompute", "host", "0", "0.5"}) {
     auto const swapped = planned(policy, limit);
     EXPECT_EQ(swapped.held, roomy.held) << policy;
-    EXPECT_EQ(swapped.slots, roomy.slots) << policy;
+    EXPECT_EQ(swapped.chunk_buffers, roomy.chunk_buffers) << policy;
     EXPECT_LT(swapped.total(), limit) << policy;
   }
 }
@@ -188,7 +188,7 @@ TEST(DeviceDemand, CountsNoSlotsWhereDeviceMemoryIsTheHostsUnlessTheyAreAskedFor
   auto config = small();
   config.device.emulation = {};
   config.share.device_share.reset();
-  EXPECT_EQ(both(config).planned.slots, 0);
+  EXPECT_EQ(both(config).planned.chunk_buffers, 0);
   EXPECT_EQ(both(config).planned.gradient, 0);
   expect_right(config, "as the share of cores is chosen");
   config.device.emulation.device_update = 1e9;
@@ -268,12 +268,12 @@ TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {
   config.share.device_resident = 0.25;
   config.share.device_gradients = 0;
   auto const roomy = both(config).planned;
-  ASSERT_GT(roomy.slots, 0);
+  ASSERT_GT(roomy.chunk_buffers, 0);
   config.device.memory = roomy.total();
-  EXPECT_EQ(both(config).planned.slots, roomy.slots);
+  EXPECT_EQ(both(config).planned.chunk_buffers, roomy.chunk_buffers);
   config.device.memory = roomy.total() - 1;
   auto const [planned, taken] = both(config);
-  EXPECT_LT(planned.slots, roomy.slots);
+  EXPECT_LT(planned.chunk_buffers, roomy.chunk_buffers);
   EXPECT_EQ(planned.total(), taken);
   EXPECT_LE(taken, config.device.memory);
 }
@@ -287,7 +287,7 @@ TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
     auto const [planned, taken] = both(config);
     EXPECT_EQ(planned.total(), taken) << less;
     EXPECT_LE(taken, config.device.memory) << less;
-    EXPECT_EQ(planned.slots, all.slots) << less;
+    EXPECT_EQ(planned.chunk_buffers, all.chunk_buffers) << less;
   }
   config.share.device_gradients = 4096;
   config.device.memory = 0;

@@ -150,16 +150,16 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   EXPECT_EQ(result.shard_elements, 11 * chunk_elements);
   EXPECT_EQ(result.device.resident, 12 * 6 * chunk_elements) << "rounded to whole chunks";
   EXPECT_EQ(result.device.gradient, 0) << "it leaves from where the model has put it";
-  EXPECT_GT(result.device.slots, 0);
+  EXPECT_GT(result.device.chunk_buffers, 0);
   EXPECT_GT(result.device.model, 0);
   EXPECT_EQ(result.device.total(), result.device.working_copy + result.device.resident +
-                                       result.device.slots + result.device.model +
+                                       result.device.chunk_buffers + result.device.model +
                                        result.device.gradient + result.device.held);
   config.train.activations = {activations::Policy::Rule::recompute};
   EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;
   config.share.device_share = 0.0;
-  EXPECT_EQ(forecast(config, one_rank).device.slots, 0);
+  EXPECT_EQ(forecast(config, one_rank).device.chunk_buffers, 0);
 }
 
 TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {

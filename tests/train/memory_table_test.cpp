@@ -20,8 +20,12 @@ MemoryFacts facts() {
   facts.plan.gradients = 7 * 4096 * 2;
   facts.plan.parameters = 3 * 4096 * 2;
   facts.plan.state = 5 * 4096 * 12;
-  facts.device = {
-      .working_copy = 1000, .model = 2000, .gradient = 300, .slots = 40, .held = 5, .link = 6};
+  facts.device = {.working_copy = 1000,
+                  .model = 2000,
+                  .gradient = 300,
+                  .chunk_buffers = 40,
+                  .held = 5,
+                  .rank_link = 6};
   facts.shard_elements = 10 * 4096;
   facts.gradient_bytes = 2;
   facts.parameter_bytes = 2;
@@ -67,8 +71,8 @@ TEST(MemoryRows, LeaveOutWhatTakesNothing) {
   here.plan.spares = 4;
   here.plan.state = 14 * 4096 * 12;
   here.spare_slots = 0;
-  here.device.slots = 0;
-  here.device.link = 0;
+  here.device.chunk_buffers = 0;
+  here.device.rank_link = 0;
   auto const rows = memory_rows(config, here);
   ASSERT_EQ(rows.size(), 5U);
   EXPECT_EQ(rows[0].what, "parameters");

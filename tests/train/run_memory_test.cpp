@@ -90,23 +90,23 @@ TEST_F(RunMemoryOfRanks, TakesItsShareOfWhatIsFreeForAllWhereNoneIsGiven) {
 }
 
 TEST_F(RunMemoryOfRanks, BringsAsManyLayersAtATimeAsTheSmallestDeviceHasRoomFor) {
-  int const roomy = on_device().parameter_slots();
-  int const least = on_device(1).parameter_slots();
+  int const roomy = on_device().layer_slots();
+  int const least = on_device(1).layer_slots();
   ASSERT_EQ(least, 2);
   ASSERT_GT(roomy, least);
-  EXPECT_EQ(on_device(comm.rank() == comm.size() - 1 ? 1 : 0).parameter_slots(), least);
+  EXPECT_EQ(on_device(comm.rank() == comm.size() - 1 ? 1 : 0).layer_slots(), least);
 }
 
 TEST_F(RunMemoryOfRanks, BringsNoneWhereTheyLiveOnTheDevice) {
   config.parameter_home = parameters::Home::device;
-  EXPECT_EQ(on_device().parameter_slots(), 0);
+  EXPECT_EQ(on_device().layer_slots(), 0);
 }
 
 TEST_F(RunMemoryOfRanks, NeedsThePlanAndWhatAnEmulatedDeviceTakesOfTheSameMemory) {
   plan::MemoryPlan const plan{.node_total = 5 * MiB};
   auto const& emulated = on_device();
   // Of the plan, its layers at least will be taken.
-  Bytes const slots = emulated.parameter_slots() * 2 * map().shard_elements(0) / 16;
+  Bytes const slots = emulated.layer_slots() * 2 * map().shard_elements(0) / 16;
   auto const needs = emulated.needs(node, plan);
   EXPECT_GT(needs.allocation, plan.node_total + comm.size() * slots);
   EXPECT_GT(needs.host_memory, needs.allocation) << "what processes have already counts";

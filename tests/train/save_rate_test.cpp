@@ -20,7 +20,7 @@ TEST(RateOfARank, IsItsPartOfTheNodes) {
 
 TEST(RateOfARank, AsAShareIsThatOfTheDirectoryAndOfEachPath) {
   config::CheckpointConfig config;
-  config.rate_share = 0.2;
+  config.rate_part = 0.2;
   auto const share = rate_of_rank(config, 2, 4e9);
   EXPECT_DOUBLE_EQ(share.bytes_per_second, 0.4e9);
   EXPECT_DOUBLE_EQ(share.of_paths, 0.1);

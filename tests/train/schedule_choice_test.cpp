@@ -5,7 +5,7 @@
 #include "base/dtype.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
-#include "train/settle/link_needs.hpp"
+#include "train/settle/rank_link_needs.hpp"
 #include "train/settle/run_attention.hpp"
 
 namespace offstage::train {
@@ -99,13 +99,13 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) 
 
 TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   auto config = streamed("recompute");
-  auto const either = link_needs(config, 2);
+  auto const either = rank_link_needs(config, 2);
   config.train.schedule = config::LayerSchedule::vertical;
-  auto const vertical = link_needs(config, 2);
+  auto const vertical = rank_link_needs(config, 2);
   EXPECT_GT(vertical.staged, either.staged);
   EXPECT_GT(vertical.direct, either.direct);
   config.train.schedule = config::LayerSchedule::horizontal;
-  EXPECT_EQ(link_needs(config, 2).staged, either.staged) << "the cheapest that is allowed";
+  EXPECT_EQ(rank_link_needs(config, 2).staged, either.staged) << "the cheapest that is allowed";
 
   constexpr Bytes workspace = MiB;
   config.device.attention_workspace = workspace;

@@ -154,11 +154,11 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   using Copy = state::WorkingCopy<bfloat16>;
   Scene scene{tiny(), 2};
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::least_slots);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 2);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 2);
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::slots_for_held_blocks);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 3);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 3);
   Scene const alone{tiny()};
-  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).parameter_slots, 0);
+  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
 }
 
 TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
@@ -173,10 +173,10 @@ TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
   EXPECT_EQ(scene.device.working_copy, 0);
   auto const in_place = schedule_of<bfloat16>(scene.config, scene.facts());
   EXPECT_EQ(in_place.home, plan::ParameterHome::node);
-  EXPECT_EQ(in_place.parameter_slots, layers);
+  EXPECT_EQ(in_place.layer_slots, layers);
   EXPECT_TRUE(in_place.large_layers.empty());
   scene.device = demand(state::Route::staged);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).parameter_slots, 4);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 4);
   auto facts = scene.facts();
   EXPECT_EQ(workload_of<bfloat16>(scene.config, facts).nodes, 1);
   facts.ranks_per_node = 3;

@@ -64,12 +64,12 @@ TEST(StorageDifference, RefusesCountersOfOtherPaths) {
 
 TEST(BusyShare, IsOfAllLanesOnAllNodes) {
   auto step = one_step();
-  EXPECT_DOUBLE_EQ(busy_share(step.paths[0], step), 3.0 / 4.0);
-  EXPECT_DOUBLE_EQ(busy_share(step.paths[1], step), 2.0 / (4.0 * 4.0));
+  EXPECT_DOUBLE_EQ(busy_part(step.paths[0], step), 3.0 / 4.0);
+  EXPECT_DOUBLE_EQ(busy_part(step.paths[1], step), 2.0 / (4.0 * 4.0));
   step.nodes = 2;
-  EXPECT_DOUBLE_EQ(busy_share(step.paths[0], step), 3.0 / 8.0);
+  EXPECT_DOUBLE_EQ(busy_part(step.paths[0], step), 3.0 / 8.0);
   step.seconds = {};
-  EXPECT_EQ(busy_share(step.paths[0], step), 0.0);
+  EXPECT_EQ(busy_part(step.paths[0], step), 0.0);
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ StorageStep step_of(int rank) {
                                         .waited = Seconds{2.0 * value},
                                         .longest_wait = Seconds{value},
                                         .longest_transfer = Seconds{-value}};
-  return {.paths = {{.directory = "/a", .lanes = 2, .traffic = {.read = traffic, .write = {}}},
+  return {.paths = {{.directory = "/a",
+                     .transfers_at_once = 2,
+                     .traffic = {.read = traffic, .write = {}}},
                     {.directory = "/b",
                      .emulated = true,
                      .traffic = {.read = {}, .write = traffic},
@@ -42,7 +44,7 @@ TEST(StorageSum, AddsBytesAndSecondsAndTakesTheLongest) {
   EXPECT_EQ(read.waited.count(), 2.0 * values);
   EXPECT_EQ(read.longest_wait.count(), static_cast<double>(ranks));
   EXPECT_EQ(sum.paths[0].traffic.write.bytes, 0);
-  EXPECT_EQ(sum.paths[0].lanes, 2);
+  EXPECT_EQ(sum.paths[0].transfers_at_once, 2);
   EXPECT_EQ(sum.paths[1].directory, "/b");
   EXPECT_TRUE(sum.paths[1].emulated);
   EXPECT_EQ(sum.paths[1].traffic.write.bytes, read.bytes);

@@ -40,10 +40,10 @@ TEST_F(ShapeOfUpdates, HaveAsManyWorkersAsBuffersOrTwoForEachSide) {
 }
 
 TEST_F(ShapeOfUpdates, GiveTheLaneSlotsOnlyWhereTheDeviceTakesPart) {
-  EXPECT_EQ(lane_settings(config, shape).slots, 0);
+  EXPECT_EQ(lane_settings(config, shape).buffers, 0);
   config.share.device_share = 0.5;
   auto const settings = lane_settings(config, shape);
-  EXPECT_GT(settings.slots, 0);
+  EXPECT_GT(settings.buffers, 0);
   EXPECT_EQ(settings.chunk, 64);
   EXPECT_EQ(settings.gradient_bytes, 4);
   EXPECT_EQ(settings.parameter_bytes, 2);

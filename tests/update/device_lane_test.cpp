@@ -45,8 +45,8 @@ TEST(BusyTime, CountsWhatSpansHaveInCommonOnce) {
 
 DeviceLaneSettings small() {
   return {.chunk = chunk_elements,
-          .slots = 2,
-          .parameter_slots = 2,
+          .buffers = 2,
+          .parameter_buffers = 2,
           .gradient_bytes = 2,
           .parameter_bytes = 2,
           .lent = {}};
@@ -64,7 +64,7 @@ TEST(DeviceLane, TakesTheMemoryThatItSaysLessWhatIsLent) {
     {
       DeviceLane const lane{*device, settings};
       EXPECT_EQ(device->used() - before, DeviceLane::device_bytes(settings));
-      EXPECT_TRUE(lane.any_own_slots());
+      EXPECT_TRUE(lane.any_own_buffers());
     }
     settings.lent = lent.as<std::byte>().subspan(skip);
     EXPECT_EQ(DeviceLane::device_bytes(settings), 14 * chunk_elements);
@@ -72,10 +72,10 @@ TEST(DeviceLane, TakesTheMemoryThatItSaysLessWhatIsLent) {
       DeviceLane const lane{*device, settings};
       EXPECT_EQ(device->used() - before, DeviceLane::device_bytes(settings));
     }
-    settings.slots = 1;
+    settings.buffers = 1;
     DeviceLane const lane{*device, settings};
     EXPECT_EQ(device->used(), before);
-    EXPECT_FALSE(lane.any_own_slots());
+    EXPECT_FALSE(lane.any_own_buffers());
   }
 }
 
@@ -95,7 +95,7 @@ TEST(DeviceLane, RefusesSettingsThatCannotWork) {
   for (auto const change : std::vector<void (*)(DeviceLaneSettings&)>{
            [](DeviceLaneSettings& settings) { settings.chunk = 0; },
            [](DeviceLaneSettings& settings) { settings.chunk = 100; },
-           [](DeviceLaneSettings& settings) { settings.parameter_slots = 0; }}) {
+           [](DeviceLaneSettings& settings) { settings.parameter_buffers = 0; }}) {
     auto settings = small();
     change(settings);
     EXPECT_THROW((DeviceLane{*device, settings}), PreconditionError);
@@ -398,8 +398,8 @@ struct FailingUpdate {
   device::Buffer copy = device.allocate(5 * chunk_elements * 2, "the working copy");
   DeviceLane lane{device,
                   {.chunk = chunk_elements,
-                   .slots = 2,
-                   .parameter_slots = 2,
+                   .buffers = 2,
+                   .parameter_buffers = 2,
                    .gradient_bytes = 2,
                    .parameter_bytes = 2,
                    .lent = lent.as<std::byte>()}};

@@ -74,8 +74,8 @@ void EarlyUpdate::make_update() {
     DeviceLaneSettings lane;
     lane.layout = scene_.layout;
     lane.chunk = chunk_elements;
-    lane.slots = scene_.slots;
-    lane.parameter_slots = scene_.parameter_slots;
+    lane.buffers = scene_.chunk_buffers;
+    lane.parameter_buffers = scene_.parameter_buffers;
     lane.gradient_bytes = scene_.flush ? 4 : 2;
     lane.parameter_bytes = 2;
     lane_ = std::make_unique<DeviceLane>(*device_, lane);

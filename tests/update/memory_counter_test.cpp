@@ -101,11 +101,11 @@ TEST_F(TracedMemory, OfNothingOrForNoTimeIsNotDrawn) {
 
 TEST_F(TracedMemory, OfTheLaneIsThatOfItsSlotsAndEndsWithThem) {
   auto const device = device::make_host_device(64 * MiB, {1e9, 1e9, 0.0, 0.0});
-  Bytes const slot = ChunkSlots::stride(chunk_elements * 16);
+  Bytes const slot = ChunkBuffers::stride(chunk_elements * 16);
   auto const idle = device->allocate(slot, "activations");
   DeviceLaneSettings settings;
   settings.chunk = chunk_elements;
-  settings.slots = 3;
+  settings.buffers = 3;
   settings.lent = idle.as<std::byte>();
   DeviceLane lane{*device, settings, nullptr, &*memory_};
   Shard const shard{3};

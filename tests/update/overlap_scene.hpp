@@ -104,8 +104,8 @@ struct Scene {
   bool on_device = false;  ///< a device takes part, one that shuffles
   unsigned seed = 1;       ///< of that
   double share = 0.5;
-  int slots = 1;
-  int parameter_slots = 1;
+  int chunk_buffers = 1;
+  int parameter_buffers = 1;
   Bytes held_room = 0;  ///< for gradients on the device
   plan::Transfers transfers = plan::Transfers::overlap;
 };

@@ -48,12 +48,12 @@ class Schedule {
         "seed {}: {} subgroups ({} resident), {} paths, {} workers, {} buffers, {} cached, {} "
         "spare "
         "slots, {} spare buffers, gradients {} and {}, {} rounds, flush {}, device {} with {} "
-        "slots, "
+        "buffers, "
         "share {}, {} bytes of gradients, transfers {}",
         seed, scene_.subgroups, scene_.residents, scene_.paths, scene_.workers, scene_.buffers,
         scene_.cached, scene_.spare_slots, scene_.spare_buffers, scene_.gradient_buffers,
-        scene_.gradients_cached, scene_.rounds, scene_.flush, scene_.on_device, scene_.slots,
-        scene_.share, scene_.held_room, static_cast<int>(scene_.transfers));
+        scene_.gradients_cached, scene_.rounds, scene_.flush, scene_.on_device,
+        scene_.chunk_buffers, scene_.share, scene_.held_room, static_cast<int>(scene_.transfers));
   }
 
   void run(StallWatch& watch) {
@@ -98,8 +98,8 @@ class Schedule {
     scene_.evict = draw(0, 1) == 0 ? tiers::Evict::farthest : tiers::Evict::oldest;
     scene_.seed = seed;
     scene_.share = 0.25 * draw(0, 4);
-    scene_.slots = draw(1, 2);
-    scene_.parameter_slots = draw(1, 2);
+    scene_.chunk_buffers = draw(1, 2);
+    scene_.parameter_buffers = draw(1, 2);
     scene_.held_room = draw(0, 1) == 0 || scene_.flush ? 0 : draw(1, 12) * 2 * chunk_elements;
     scene_.transfers = draw(0, 3) == 0 ? plan::Transfers::blocking : plan::Transfers::overlap;
   }

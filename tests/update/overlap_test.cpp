@@ -351,7 +351,8 @@ TEST(Overlap, RefusesActivationsMemoryAsTheOnlyPlaceForChunks) {
   Shard const shard{3};
   Numbers<bfloat16> const numbers{shard, 1};
   device::ShuffledDevice device{1};
-  SharedUpdate<bfloat16, bfloat16> update{device, shard, numbers, {.slots = 1, .lent_slots = 1}};
+  SharedUpdate<bfloat16, bfloat16> update{
+      device, shard, numbers, {.buffers = 1, .lent_buffers = 1}};
   update.update().plan(update.order());
   EXPECT_THROW(update.update().begin_early(first_step, no_clipping), PreconditionError);
   EXPECT_FALSE(update.update().is_early());

@@ -59,8 +59,8 @@ Sharing sharing_of(plan::Transfers transfers, int workers) {
   Sharing sharing;
   sharing.residents = 1;
   sharing.workers = workers;
-  sharing.lent_slots = 1;
-  sharing.slots = 2;
+  sharing.lent_buffers = 1;
+  sharing.buffers = 2;
   sharing.transfers = transfers;
   return sharing;
 }

@@ -39,9 +39,9 @@ struct Sharing {
   int residents = 0;  ///< the last subgroups
   std::int64_t chunk = chunk_elements;
   int workers = 2;
-  int slots = 3;
-  int parameter_slots = 2;
-  int lent_slots = 0;
+  int buffers = 3;
+  int parameter_buffers = 2;
+  int lent_buffers = 0;
   plan::Transfers transfers = plan::Transfers::overlap;
   double host_update_rate = 0.0;
   kernels::OptimizerStep step = first_step;
@@ -50,9 +50,10 @@ struct Sharing {
 
   [[nodiscard]] std::string text() const {
     return fmt::format(
-        "share {}, {} residents, chunks of {}, {} workers, {} slots ({} lent), {} parameter slots, "
+        "share {}, {} residents, chunks of {}, {} workers, {} buffers ({} lent), {} parameter "
+        "buffers, "
         "{}",
-        share, residents, chunk, workers, slots, lent_slots, parameter_slots,
+        share, residents, chunk, workers, buffers, lent_buffers, parameter_buffers,
         transfers == plan::Transfers::overlap ? "overlap" : "blocking");
   }
 };
@@ -90,7 +91,7 @@ class SharedUpdate {
     auto settings = lane_settings();
     Bytes const slot =
         shard_.layout.bytes(sharing.chunk) + sharing.chunk * static_cast<Bytes>(sizeof(G));
-    lent_ = device.allocate(sharing.lent_slots * slot, "what is lent");
+    lent_ = device.allocate(sharing.lent_buffers * slot, "what is lent");
     settings.lent = lent_.as<std::byte>();
     lane_ = std::make_unique<DeviceLane>(device, settings);
     update_ = std::make_unique<Update>(
@@ -116,8 +117,8 @@ class SharedUpdate {
   [[nodiscard]] DeviceLaneSettings lane_settings() const {
     return {.layout = shard_.layout,
             .chunk = sharing_.chunk,
-            .slots = sharing_.slots,
-            .parameter_slots = sharing_.parameter_slots,
+            .buffers = sharing_.buffers,
+            .parameter_buffers = sharing_.parameter_buffers,
             .gradient_bytes = sizeof(G),
             .parameter_bytes = sizeof(W),
             .lent = {}};

@@ -30,7 +30,7 @@ TYPED_TEST(SharedUpdateOnGpu, GivesTheBitsOfTheReference) {
         sharing.share = share;
         sharing.residents = residents;
         sharing.workers = workers;
-        sharing.lent_slots = 1;
+        sharing.lent_buffers = 1;
         sharing.chunk = 2 * chunk_elements;
         SharedUpdate<G, W> update{*device, shard, numbers, sharing};
         for (int t = 1; t <= steps; ++t) {

@@ -80,7 +80,7 @@ TEST(SharedUpdate, GivesTheBitsOfTheReferenceWithEveryOptimizerAndItsMoments) {
         sharing.share = share;
         sharing.residents = residents;
         sharing.chunk = (1 + residents) * chunk_elements;
-        sharing.lent_slots = residents;
+        sharing.lent_buffers = residents;
         sharing.step = optimizer.step;
         EXPECT_EQ((train<bfloat16, bfloat16>(*device, shard, numbers, sharing)), expected)
             << sharing.text();
@@ -103,9 +103,9 @@ TEST(SharedUpdate, GivesTheSameBitsForAnyShareResidentsChunksWorkersAndDelays) {
         sharing.residents = residents;
         sharing.chunk = chunk_elements * one_of(std::array{1, 2, 3, 8});
         sharing.workers = one_of(std::array{1, 2, 3, 5});
-        sharing.slots = one_of(std::array{1, 2, 4});
-        sharing.parameter_slots = one_of(std::array{1, 3});
-        sharing.lent_slots = one_of(std::array{0, 1, 4});
+        sharing.buffers = one_of(std::array{1, 2, 4});
+        sharing.parameter_buffers = one_of(std::array{1, 3});
+        sharing.lent_buffers = one_of(std::array{0, 1, 4});
         sharing.transfers = one_of(std::array{plan::Transfers::overlap, plan::Transfers::blocking});
         sharing.state.buffers = one_of(std::array{1, 2, 3});
         sharing.gradients.buffers = one_of(std::array{1, 3});
@@ -124,13 +124,13 @@ TEST(SharedUpdate, EndsWithTheSmallestPools) {
   auto const expected = train_by_reference<bfloat16, bfloat16>(shard, steps);
   for (int const workers : {1, 2, 4, 8}) {
     for (auto const transfers : {plan::Transfers::overlap, plan::Transfers::blocking}) {
-      for (int const lent_slots : {0, 1}) {
+      for (int const lent_buffers : {0, 1}) {
         auto const device = make_device(2, 1);
         Sharing sharing{.residents = 1,
                         .workers = workers,
-                        .slots = 1,
-                        .parameter_slots = 1,
-                        .lent_slots = lent_slots,
+                        .buffers = 1,
+                        .parameter_buffers = 1,
+                        .lent_buffers = lent_buffers,
                         .transfers = transfers};
         sharing.state.buffers = sharing.gradients.buffers = 1;
         EXPECT_EQ((train<bfloat16, bfloat16>(*device, shard, numbers, sharing)), expected)
@@ -203,23 +203,23 @@ TEST(SharedUpdate, LeavesWhatIsLentAloneWhenStartHasReturned) {
   Shard const shard{6};
   Numbers<bfloat16> const numbers{shard, 1};
   auto const expected = train_by_reference<bfloat16, bfloat16>(shard, 1);
-  for (int const lent_slots : {1, 2, 3}) {  // of three: then nothing else is left
+  for (int const lent_buffers : {1, 2, 3}) {  // of three: then nothing else is left
     Door door;
     auto const device = make_device(2, 5);
     Sharing sharing;
-    sharing.lent_slots = lent_slots;
+    sharing.lent_buffers = lent_buffers;
     sharing.residents = 1;
-    if (lent_slots < 3) {
+    if (lent_buffers < 3) {
       sharing.state.hook = door.before(3);
     }
     SharedUpdate<bfloat16, bfloat16> update{*device, shard, numbers, sharing};
-    EXPECT_EQ(update.lane().any_own_slots(), lent_slots < 3);
+    EXPECT_EQ(update.lane().any_own_buffers(), lent_buffers < 3);
     update.start(1);
     std::ranges::fill(update.lent(), std::byte{0x5A});
     door.open = true;
     update.finish();
-    EXPECT_THAT(update.lent(), testing::Each(std::byte{0x5A})) << lent_slots;
-    EXPECT_EQ(update.result(), expected) << lent_slots;
+    EXPECT_THAT(update.lent(), testing::Each(std::byte{0x5A})) << lent_buffers;
+    EXPECT_EQ(update.result(), expected) << lent_buffers;
   }
 }
 

@@ -36,7 +36,7 @@ constexpr Bytes least_bytes = 4 * KiB;
 // Of a trace without a file; later spans are missing from it.
 constexpr Bytes most_waiting_bytes = MiB;
 // Of one row, drawn beside each other; more overlap than that is drawn wrong.
-constexpr std::size_t most_lanes = 64;
+constexpr std::size_t most_tracks = 64;
 
 using Nanoseconds = std::int64_t;
 
@@ -65,10 +65,11 @@ struct Interval {
   Nanoseconds end{};
 };
 
-/// One line of the picture. Viewers draw spans of a line that are disjoint or nested, and drop others.
-class Lane {
+/// One line of the picture. Viewers draw spans of a line that are disjoint or nested, and drop
+/// others.
+class Track {
  public:
-  explicit Lane(int thread) : thread_{thread} {}
+  explicit Track(int thread) : thread_{thread} {}
 
   [[nodiscard]] int thread() const noexcept { return thread_; }
   [[nodiscard]] bool fits(Interval span) const {
@@ -92,7 +93,7 @@ class Lane {
 
 struct Row {
   int order{};
-  std::vector<Lane> lanes;
+  std::vector<Track> tracks;
 };
 
 /// Microseconds of the calendar when the steady clock read 0.
@@ -125,7 +126,7 @@ class Trace::Implementation {
   [[nodiscard]] bool takes_more() const;
   void flush_if_due();
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
-  [[nodiscard]] Lane& lane_of(std::string_view row, Interval interval);
+  [[nodiscard]] Track& track_of(std::string_view row, Interval interval);
   void add_metadata(char const* name, int thread, std::string const& arguments);
   void add(std::string const& event);
   void put(std::string const& event);
@@ -198,7 +199,7 @@ void Trace::Implementation::span(std::string_view row, std::string_view name, In
   if (!takes_more()) {
     return;
   }
-  auto const thread = lane_of(row, interval).thread();
+  auto const thread = track_of(row, interval).thread();
   auto event = fmt::format(R"({{"name":{},"ph":"X","ts":{},"dur":{},"pid":{},"tid":{})",
                            json_string(name), microseconds(interval.begin),
                            microseconds(interval.end - interval.begin), rank_, thread);
@@ -242,31 +243,31 @@ void Trace::Implementation::flush_if_due() {
   }
 }
 
-Lane& Trace::Implementation::lane_of(std::string_view row, Interval interval) {
+Track& Trace::Implementation::track_of(std::string_view row, Interval interval) {
   auto found = rows_.find(row);
   if (found == rows_.end()) {
-    found = rows_.emplace(row, Row{.order = static_cast<int>(rows_.size()), .lanes = {}}).first;
+    found = rows_.emplace(row, Row{.order = static_cast<int>(rows_.size()), .tracks = {}}).first;
   }
-  auto& lanes = found->second.lanes;
-  auto lane =
-      std::ranges::find_if(lanes, [interval](Lane const& each) { return each.fits(interval); });
-  if (lane == lanes.end() && lanes.size() < most_lanes) {
-    lanes.emplace_back(++threads_);
-    lane = std::prev(lanes.end());
-    auto const number = lanes.size();
+  auto& tracks = found->second.tracks;
+  auto track =
+      std::ranges::find_if(tracks, [interval](Track const& each) { return each.fits(interval); });
+  if (track == tracks.end() && tracks.size() < most_tracks) {
+    tracks.emplace_back(++threads_);
+    track = std::prev(tracks.end());
+    auto const number = tracks.size();
     add_metadata(
         "thread_name", threads_,
         fmt::format("\"name\":{}", json_string(number == 1 ? std::string{row}
                                                            : fmt::format("{} ({})", row, number))));
     add_metadata(
         "thread_sort_index", threads_,
-        fmt::format("\"sort_index\":{}",
-                    found->second.order * static_cast<int>(most_lanes) + static_cast<int>(number)));
-  } else if (lane == lanes.end()) {
-    lane = std::prev(lanes.end());
+        fmt::format("\"sort_index\":{}", found->second.order * static_cast<int>(most_tracks) +
+                                             static_cast<int>(number)));
+  } else if (track == tracks.end()) {
+    track = std::prev(tracks.end());
   }
-  lane->take(interval);
-  return *lane;
+  track->take(interval);
+  return *track;
 }
 
 void Trace::Implementation::add_metadata(char const* name, int thread,

@@ -156,7 +156,7 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
                                                        .route = room_.route,
                                                        .host_memory = room_.host_memory}));
     trial.device = device_demand<T>(config, map_, rank_, room_.route,
-                                    trial.memory.subgroup_elements, room_.link);
+                                    trial.memory.subgroup_elements, room_.rank_link);
     Bytes const total = trial.device.total();
     if (room_.memory > 0 && total > room_.memory) {
       least_device_ = std::min(least_device_.value_or(total), total);

@@ -18,7 +18,7 @@
 #include "train/memory/update_demand.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/run_attention.hpp"
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 #include "train/settle/schedule_choice.hpp"
 #include "train/settle/sharding.hpp"
 
@@ -60,10 +60,10 @@ std::string describe_activations(config::RunConfig const& config) {
 }
 
 ActivationRoom room_of(config::RunConfig const& config, ForecastScope const& scope) {
-  auto const link = plan_link(config, scope.ranks, scope.ranks_per_node);
+  auto const link = plan_rank_link(config, scope.ranks, scope.ranks_per_node);
   return {.memory = config.device.memory,
           .route = link.route,
-          .link = link.device_bytes,
+          .rank_link = link.device_bytes,
           .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
           .ranks_per_node = scope.ranks_per_node};
 }
@@ -89,7 +89,7 @@ class Foreseer {
       : config_{config},
         scope_{scope},
         map_{map},
-        link_{plan_link(config, scope.ranks, scope.ranks_per_node)} {
+        link_{plan_rank_link(config, scope.ranks, scope.ranks_per_node)} {
     for (int rank = 0; rank < map.ranks(); ++rank) {
       if (map.shard_elements(rank) > shard_) {
         fullest_ = rank;
@@ -99,7 +99,7 @@ class Foreseer {
   }
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
-  [[nodiscard]] LinkChoice const& link() const { return link_; }
+  [[nodiscard]] RankLinkChoice const& link() const { return link_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
   [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
     return device_demand<T>(config_, map_, fullest_, link_.route, memory.subgroup_elements,
@@ -145,7 +145,7 @@ class Foreseer {
   config::RunConfig const& config_;
   ForecastScope const& scope_;
   state::ShardMap const& map_;
-  LinkChoice link_;
+  RankLinkChoice link_;
   int fullest_{};         ///< the rank with the largest shard
   std::int64_t shard_{};  ///< elements of that shard
 };

@@ -94,7 +94,7 @@ model::BlockRing ring_of(config::RunConfig const& config) {
 
 /// The slots of a planned working copy for layers that ranks gather.
 template <class T>
-int gathering_slots(StepFacts const& facts) {
+int gathering_layer_slots(StepFacts const& facts) {
   using Copy = state::WorkingCopy<T>;
   Bytes const most = Copy::device_bytes(facts.map, facts.rank, Copy::slots_for_held_blocks);
   return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
@@ -213,16 +213,16 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   bool const lane = needs_lane(config, host_visible);
   auto const shape =
       update_shape<T>(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
-  auto const slots = lane_settings(config, shape);
+  auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
   schedule.transfers = config.share.transfers;
   schedule.order = config.storage.order;
   schedule.goes_on = lane && config.share.transfers == plan::Transfers::overlap;
   schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
-  schedule.chunk = slots.chunk;
-  schedule.chunk_slots = slots.slots;
-  schedule.staged_chunks = slots.parameter_slots;
+  schedule.chunk = chunks.chunk;
+  schedule.chunk_buffers = chunks.buffers;
+  schedule.staged_chunks = chunks.parameter_buffers;
   schedule.workers = update_workers(config, memory, host_visible);
   Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
   schedule.direct = facts.route == state::Route::direct;
@@ -243,7 +243,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = home_of(config);
-  auto const sizes = facts.map.slot_sizes();
+  auto const sizes = facts.map.layer_slot_sizes();
   schedule.gathers_once = gathers_once(config, facts.map.ranks());
   bool const in_place =
       schedule.home == plan::ParameterHome::node && facts.device.working_copy == 0;
@@ -254,12 +254,12 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
     }
   }
   if (in_place) {
-    schedule.parameter_slots = layers;
+    schedule.layer_slots = layers;
   } else if (schedule.home != plan::ParameterHome::device) {
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
-    schedule.parameter_slots = static_cast<int>((there - sizes.large) / sizes.usual);
+    schedule.layer_slots = static_cast<int>((there - sizes.large) / sizes.usual);
   } else if (facts.map.ranks() > 1) {
-    schedule.parameter_slots = schedule.gathers_once ? layers : gathering_slots<T>(facts);
+    schedule.layer_slots = schedule.gathers_once ? layers : gathering_layer_slots<T>(facts);
   }
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =

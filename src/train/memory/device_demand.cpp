@@ -99,8 +99,8 @@ bool holds_two_layers(config::RunConfig const& config) {
 }  // namespace
 
 template <class T>
-int gathering_slots(config::RunConfig const& config, state::ShardMap const& map, state::Route route,
-                    Bytes link) {
+int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
+                          state::Route route, Bytes link) {
   using Copy = state::WorkingCopy<T>;
   constexpr int rank = 0;
   if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
@@ -132,7 +132,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
-  demand.link = link;
+  demand.rank_link = link;
   demand.model = tally.used();
   demand.gradient = gradient_device_bytes<T>(config, map, rank, route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
@@ -141,11 +141,11 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
   if (config.parameter_home == parameters::Home::device) {
     demand.working_copy = state::WorkingCopy<T>::device_bytes(
-        map, rank, gathering_slots<T>(config, map, route, link));
+        map, rank, gathering_layer_slots<T>(config, map, route, link));
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
     int const slots =
-        parameter_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
+        layer_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
     demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
   }
   auto shape = update_shape<T>(config, shard, subgroup_elements);
@@ -154,7 +154,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
     if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
       lane.lent = workspace.idle_memory();
     }
-    demand.slots = update::DeviceLane::device_bytes(lane);
+    demand.chunk_buffers = update::DeviceLane::device_bytes(lane);
   }
   // The rest of a GPU's memory is unknown if its size is.
   bool const unknown = limit == 0 && config.device.kind == config::DeviceKind::cuda;
@@ -167,7 +167,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   return demand;
 }
 
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_layer_slots)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, device_demand)
 
 }  // namespace offstage::train

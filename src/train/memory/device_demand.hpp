@@ -17,13 +17,13 @@ struct DeviceDemand {
   Bytes model{};  ///< activations, gradients and scratch memory
   /// Slices of a layer that come from the ranks, and whole sums with parameters.sharding=zero1.
   Bytes gradient{};
-  Bytes slots{};  ///< places for the update's chunks, beside those in memory lent by activations
+  Bytes chunk_buffers{};  ///< buffers of the update, beside those in memory lent by activations
   Bytes resident{};
   /// Gradients that are summed or wait on the device (update.device-gradients), and their norms.
   Bytes held{};
-  Bytes link{};  ///< memory that NCCL takes for itself, if it passes layers between ranks
+  Bytes rank_link{};  ///< memory that NCCL takes for itself, if it passes layers between ranks
   [[nodiscard]] Bytes total() const {
-    return working_copy + model + gradient + slots + resident + held + link;
+    return working_copy + model + gradient + chunk_buffers + resident + held + rank_link;
   }
 };
 
@@ -32,14 +32,14 @@ struct DeviceDemand {
 /// device.memory has room for everything else beside it, on the rank that owns most. With
 /// parameters.sharding=zero2 or zero1 all layers have memory. Arguments are as device_demand's.
 template <class T>
-[[nodiscard]] int gathering_slots(config::RunConfig const& config, state::ShardMap const& map,
-                                  state::Route route, Bytes link);
+[[nodiscard]] int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
+                                        state::Route route, Bytes link);
 
 /// The device memory of a rank, from the configuration alone. If device.memory is given and has no
-/// room for all slots of the update, they lie in lent memory. Gradients take the memory that is
-/// left, or all that they can use if device.memory is not given. T is numerics.dtype. `route` is
-/// that of layers between ranks (in_place: the device is host_visible; with one rank it is never
-/// direct). `subgroup_elements` is as planned, and `link` is RankLink::device_bytes.
+/// room for all chunk buffers of the update, some are in lent memory. Gradients take the memory
+/// that is left, or all that they can use if device.memory is not given. T is numerics.dtype.
+/// `route` is that of layers between ranks (in_place: the device is host_visible; with one rank it
+/// is never direct). `subgroup_elements` is as planned, and `link` is RankLink::device_bytes.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, state::Route route,

@@ -68,7 +68,7 @@ UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_ele
 template <class T>
 parameters::DepthDemand depth_demand(config::RunConfig const& config, state::ShardMap const& map,
                                      Bytes free) {
-  auto const sizes = map.slot_sizes();
+  auto const sizes = map.layer_slot_sizes();
   parameters::DepthDemand demand{.free = free,
                                  .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
                                  .large = sizes.large * static_cast<Bytes>(sizeof(T)),
@@ -89,15 +89,15 @@ parameters::DepthDemand depth_demand(config::RunConfig const& config, state::Sha
 }
 
 template <class T>
-int parameter_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
-                    Bytes free) {
+int layer_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
+                Bytes free) {
   using parameters::Home;
   bool const whole = config.parameter_home == Home::node ||
                      (config.parameter_home == Home::host && map.ranks() == 1);
   bool const in_place = whole && host_visible;
   return config.parameter_home == Home::device || in_place
              ? 0
-             : parameters::device_slots(depth_demand<T>(config, map, free));
+             : parameters::layer_slots(depth_demand<T>(config, map, free));
 }
 
 /// Elements of all layers.
@@ -167,7 +167,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, parameter_slots)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_slots)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
 
 }  // namespace offstage::train

@@ -13,7 +13,7 @@
 namespace offstage::train {
 
 /// The part of free memory that tiers.host-memory=auto takes.
-constexpr double auto_host_share = 0.9;
+constexpr double auto_host_part = 0.9;
 
 /// A rank's memory beside the plan, for the program's own pages, its libraries and stacks. It is
 /// added to the plan before the peak is compared with it. Measured: 12 MiB with 4 M parameters, 13
@@ -44,8 +44,8 @@ template <class T>
 /// Layers on the device at a time; 0 if none has to be brought. None has if parameters live there,
 /// or if the device uses host memory as its own and that has whole layers: one rank's, or a node's.
 template <class T>
-[[nodiscard]] int parameter_slots(config::RunConfig const& config, state::ShardMap const& map,
-                                  bool host_visible, Bytes free);
+[[nodiscard]] int layer_slots(config::RunConfig const& config, state::ShardMap const& map,
+                              bool host_visible, Bytes free);
 
 /// Returns whether the versions before those on trial are kept if an update begins under backward.
 /// With split parameters such versions would lack the halves that are in the working copy.

@@ -58,8 +58,8 @@ std::vector<MemoryRow> memory_rows(config::RunConfig const& config, MemoryFacts 
        .storage = facts.spare_slots * extent},
       {.what = "versions that a save holds",
        .storage = holds_versions(config) ? waiting * extent : 0},
-      {.what = "slots of the update", .device = device.slots},
-      {.what = "NCCL's buffers", .device = device.link}};
+      {.what = "slots of the update", .device = device.chunk_buffers},
+      {.what = "NCCL's buffers", .device = device.rank_link}};
   std::erase_if(rows,
                 [](MemoryRow const& row) { return row.device + row.host + row.storage == 0; });
   if (config.numerics.dtype == DType::fp32 && rows.front().what.starts_with("16-bit")) {

@@ -28,11 +28,11 @@ RunMemory<T>::RunMemory(config::RunConfig const& config, mpi::Communicator const
       link_bytes_{link.device_bytes()},
       device_{device},
       ranks_on_node_{node.size()},
-      parameter_slots_{count_parameter_slots()},
+      layer_slots_{count_layer_slots()},
       host_limit_{
           config.host_memory > 0
               ? config.host_memory
-              : static_cast<Bytes>(auto_host_share * static_cast<double>(free_host_memory()))} {}
+              : static_cast<Bytes>(auto_host_part * static_cast<double>(free_host_memory()))} {}
 
 template <class T>
 Bytes RunMemory<T>::free_host_memory() const {
@@ -44,10 +44,10 @@ Bytes RunMemory<T>::free_host_memory() const {
 }
 
 template <class T>
-int RunMemory<T>::count_parameter_slots() const {
+int RunMemory<T>::count_layer_slots() const {
   Bytes const free = device_.capacity() - device_.used() - device_bytes_beside();
   return static_cast<int>(
-      comm_.minimum(train::parameter_slots<T>(config_, map_, device_.host_visible(), free)));
+      comm_.minimum(train::layer_slots<T>(config_, map_, device_.host_visible(), free)));
 }
 
 template <class T>
@@ -79,8 +79,8 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
   }
   auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
   shape.sums_on_device = sums_on_device(map_.ranks(), route_);
-  Bytes const bytes = device_bytes_beside() +
-                      parameters::StreamedParameters<T>::device_bytes(map_, parameter_slots_);
+  Bytes const bytes =
+      device_bytes_beside() + parameters::StreamedParameters<T>::device_bytes(map_, layer_slots_);
   return bytes + room_for_gradients(shape, bytes);
 }
 

@@ -36,7 +36,7 @@ class RunMemory {
   [[nodiscard]] Bytes host_limit() const noexcept { return host_limit_; }
   /// Layers that are brought to the device at a time, for which every rank's device has room; 0:
   /// none has to be brought.
-  [[nodiscard]] int parameter_slots() const noexcept { return parameter_slots_; }
+  [[nodiscard]] int layer_slots() const noexcept { return layer_slots_; }
   /// Device memory for gradients that wait there, out of the memory that is free now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape) const {
     return room_for_gradients(shape, 0);
@@ -52,7 +52,7 @@ class RunMemory {
 
  private:
   [[nodiscard]] Bytes free_host_memory() const;
-  [[nodiscard]] int count_parameter_slots() const;
+  [[nodiscard]] int count_layer_slots() const;
   /// Host memory of a rank that is in the plan and already taken.
   [[nodiscard]] Bytes gathering_bytes() const;
   /// Device memory that the run will still take, without parameters on their way.
@@ -70,7 +70,7 @@ class RunMemory {
   Bytes link_bytes_;  ///< device memory of the link, as planned
   device::Device const& device_;
   int ranks_on_node_;
-  int parameter_slots_;
+  int layer_slots_;
   Bytes host_limit_;
 };
 

@@ -49,7 +49,7 @@ update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
   update::DeviceLaneSettings settings;
   settings.chunk = std::min(config.share.device_chunk, shape.subgroup_elements);
   // The cores' parameters have places of their own.
-  settings.slots = takes_part(config) ? settings.slots : 0;
+  settings.buffers = takes_part(config) ? settings.buffers : 0;
   settings.layout = config.optimizer.layout();
   settings.gradient_bytes = shape.gradient_bytes;
   settings.parameter_bytes = shape.parameter_bytes;

@@ -29,7 +29,7 @@ struct UpdateShape {
   }
 };
 
-/// Returns chunks and slots of the device lane.
+/// Returns the settings of the device lane: its chunks and buffers.
 [[nodiscard]] update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
                                                        UpdateShape const& shape);
 /// Returns true if updates need a device lane: the device takes part, or new parameters have to be

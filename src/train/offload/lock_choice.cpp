@@ -111,7 +111,7 @@ class Trial {
 
 /// Makes as many parts as threads may use the path, with pieces of the run's extents.
 void Trial::prepare(config::RunConfig const& config, LockTrial const& settings) {
-  int const count = settings_.lanes();
+  int const count = settings_.transfers_at_once();
   Bytes const full =
       std::min<Bytes>(tiers::path_hold_bytes / settings_.threads,
                       2 * settings_.engine.request_bytes * settings_.engine.queue_depth);
@@ -203,7 +203,7 @@ double Trial::first_rate(Bytes parts, Bytes most) {
 /// Writes the bytes that will be read.
 void Trial::fill() {
   Bytes const most = node_.minimum(piece_);
-  Bytes const parts = static_cast<Bytes>(settings_.lanes()) * node_.size();
+  Bytes const parts = static_cast<Bytes>(settings_.transfers_at_once()) * node_.size();
   double const found = first_rate(parts, most);
   Seconds const one_of_each{static_cast<double>(parts * most) / found};
   slice_ = std::clamp(transfers_in_slice * one_of_each, shortest_slice, longest_slice);

@@ -95,7 +95,7 @@ StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after
     tiers::PathSettings const& settings = facts.paths[i];
     step.paths.push_back({.directory = settings.directory,
                           .emulated = settings.emulation.has_value(),
-                          .lanes = settings.lanes(),
+                          .transfers_at_once = settings.transfers_at_once(),
                           .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
                                       .write = since(before.paths[i].write, after.paths[i].write)},
                           .resident_bytes = facts.residence.paths[i]});
@@ -139,8 +139,8 @@ double transfer_rate(DirectionTraffic const& traffic) {
              : 0.0;
 }
 
-double busy_share(PathStep const& path, StorageStep const& step) {
-  double const available = step.seconds.count() * step.nodes * path.lanes;
+double busy_part(PathStep const& path, StorageStep const& step) {
+  double const available = step.seconds.count() * step.nodes * path.transfers_at_once;
   Seconds const used = path.traffic.read.seconds + path.traffic.write.seconds;
   return available > 0.0 ? used.count() / available : 0.0;
 }

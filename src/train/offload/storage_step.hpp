@@ -20,7 +20,7 @@ namespace offstage::train {
 struct PathStep {
   std::string directory;
   bool emulated{};
-  int lanes = 1;  ///< transfers that the path takes at a time, both directions
+  int transfers_at_once = 1;  ///< transfers that the path takes at a time, both directions
   /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
   tiers::PathTraffic traffic{};
   Bytes resident_bytes{};  ///< bytes of state on the path at the step's end
@@ -70,10 +70,10 @@ void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// Bytes per second inside transfers; 0 without any.
 [[nodiscard]] double transfer_rate(tiers::DirectionTraffic const& traffic);
 /// The part of the step's wall time in which the path transferred: transfer seconds of all ranks,
-/// both directions / (wall seconds x nodes x lanes). It is at most 1 with exclusive access; without
-/// it transfers overlap and it can be more. On a path that several nodes use it is the mean over
-/// nodes.
-[[nodiscard]] double busy_share(PathStep const& path, StorageStep const& step);
+/// both directions / (wall seconds x nodes x transfers_at_once). It is at most 1 with exclusive
+/// access; without it transfers overlap and it can be more. On a path that several nodes use it is
+/// the mean over nodes.
+[[nodiscard]] double busy_part(PathStep const& path, StorageStep const& step);
 /// Time of waits before transfers, reads and writes, for this process's threads and for other
 /// processes.
 [[nodiscard]] Seconds lock_wait(PathStep const& path);

@@ -151,9 +151,9 @@ void add_parameters(Lines& lines, config::RunConfig const& config, HeaderFacts c
             : shared ? "in host memory that the ranks of a node share"
                      : "in host memory",
             stored ? fmt::format(" through {} buffers", facts.memory.parameter_buffers) : "",
-            facts.parameter_slots > 0
-                ? fmt::format("{} layers on the device at a time{}", facts.parameter_slots,
-                              facts.large_slot ? ", and a larger one" : "")
+            facts.layer_slots > 0
+                ? fmt::format("{} layers on the device at a time{}", facts.layer_slots,
+                              facts.large_layer_slot ? ", and a larger one" : "")
                 : "used where they lie");
 }
 

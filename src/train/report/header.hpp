@@ -30,8 +30,8 @@ struct HeaderFacts {
   std::string link{};  ///< way of layers from rank to rank; empty for one rank
   plan::MemoryPlan memory;
   /// Layers that are brought to the device at a time; 0: none has to be brought.
-  int parameter_slots{};
-  bool large_slot{};  ///< there is another slot for larger layers (state::SlotSizes)
+  int layer_slots{};
+  bool large_layer_slot{};  ///< there is another slot for larger layers (state::LayerSlotSizes)
   Bytes host_memory_limit{};
   std::int64_t subgroups{};                 ///< rank 0's
   std::vector<PathFacts> paths{};           ///< in the order of tiers.path

@@ -97,7 +97,7 @@ nlohmann::ordered_json json_of(PathStep const& path, StorageStep const& step) {
   object["write_bytes"] = traffic.write.bytes;
   object["read_gb_per_s"] = shown_rate(transfer_rate(traffic.read));
   object["write_gb_per_s"] = shown_rate(transfer_rate(traffic.write));
-  object["busy"] = busy_share(path, step);
+  object["busy"] = busy_part(path, step);
   object["lock_wait_seconds"] = lock_wait(path).count();
   object["longest_wait_seconds"] = longest_wait(path).count();
   object["resident_bytes"] = path.resident_bytes;

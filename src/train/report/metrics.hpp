@@ -18,7 +18,7 @@ namespace offstage::train {
 ///              paths also effective_gb_per_s (null: there is none), hits, misses, host_bytes and
 ///              paths, an array of objects with path, emulated (true) only if it is, read_bytes,
 ///              write_bytes, read_gb_per_s and write_gb_per_s (bytes per second inside transfers,
-///              null without any), busy (see busy_share), lock_wait_seconds (reads and writes, sum
+///              null without any), busy (see busy_part), lock_wait_seconds (reads and writes, sum
 ///              over ranks), longest_wait_seconds (of any rank since the start), resident_bytes. GB
 ///              are 10^9 bytes. With a device that shares updates also device_share,
 ///              expected_update_seconds (null: a rate is not known yet) and device_gradient_bytes

@@ -58,7 +58,7 @@ std::string StorageTotals::line_of(PathStep const& path, Bytes state, std::size_
   return fmt::format("  {:<{}} {:>10} {:>10} {:>10} {:>10} {:>7.1f} % {:>9.2f} s {:>7.3f} s  {}",
                      path.directory, width, format_bytes(traffic.read.bytes),
                      format_bytes(traffic.write.bytes), shown(transfer_rate(traffic.read)),
-                     shown(transfer_rate(traffic.write)), 100.0 * busy_share(path, sum_),
+                     shown(transfer_rate(traffic.write)), 100.0 * busy_part(path, sum_),
                      lock_wait(path).count(), longest_wait(path).count(),
                      share_of(path.resident_bytes, state));
 }

@@ -43,7 +43,7 @@ std::vector<tensorboard::Scalar> curves_of(StepRecord const& record, double smoo
         fmt::format("{}{}", path.directory.starts_with('/') ? "" : "/", printable(path.directory));
     known("storage/read_gb_per_s" + name, transfer_rate(path.traffic.read) / 1e9);
     known("storage/write_gb_per_s" + name, transfer_rate(path.traffic.write) / 1e9);
-    always("storage/busy" + name, busy_share(path, record.storage));
+    always("storage/busy" + name, busy_part(path, record.storage));
   }
   return curves;
 }

@@ -14,7 +14,7 @@
 #include "parameters/working_parameters.hpp"
 #include "state/shard.hpp"
 #include "train/settle/run_device.hpp"
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 
 namespace offstage::train {
 namespace {
@@ -42,7 +42,7 @@ class Evaluator {
   Evaluator(model::RunShape run, config::DeviceConfig const& device, state::ParameterReader& reader,
             launch::Placement const& place, mpi::Communicator const& comm)
       : device_{make_run_device(device, place, comm)},
-        link_{make_run_link(config::CommBackend::automatic, comm, *device_, place.gpu)},
+        link_{make_run_rank_link(config::CommBackend::automatic, comm, *device_, place.gpu)},
         stream_{device_->make_calling_stream("compute")},
         map_{state::layers_of(reader.shape()), comm.size()} {
     mpi::agree(comm, [&] {
@@ -68,7 +68,7 @@ class Evaluator {
 
  private:
   std::unique_ptr<device::Device> device_;
-  RunLink link_;
+  RunRankLink link_;
   std::unique_ptr<device::Stream> stream_;
   state::ShardMap map_;
   std::optional<parameters::DeviceParameters<T>> copy_;

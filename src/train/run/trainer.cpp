@@ -40,7 +40,7 @@
 #include "train/settle/activation_choice.hpp"
 #include "train/settle/run_attention.hpp"
 #include "train/settle/run_device.hpp"
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 #include "train/settle/schedule_choice.hpp"
 #include "train/settle/sharding.hpp"
 #include "train/step/loss_scale.hpp"
@@ -381,11 +381,11 @@ void Training<T>::settle(device::Device& device, state::RankLink const& link) {
   ActivationRoom const room{
       .memory = comm_.minimum(limited ? device.capacity() : 0),
       .route = link.route(),
-      .link = comm_.maximum(link.device_bytes()),
+      .rank_link = comm_.maximum(link.device_bytes()),
       .host_memory = config_.host_memory > 0
                          ? config_.host_memory
-                         : static_cast<Bytes>(auto_host_share * static_cast<double>(comm_.minimum(
-                                                                    memory::available_bytes()))),
+                         : static_cast<Bytes>(auto_host_part * static_cast<double>(comm_.minimum(
+                                                                   memory::available_bytes()))),
       .ranks_per_node = static_cast<int>(comm_.maximum(std::int64_t{node.size()}))};
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
@@ -412,9 +412,10 @@ void Training<T>::prepare() {
   }
   auto device = make_run_device(config_.device, place_.placement, comm_);
   auto const for_link = device->kind() == device::Kind::cuda && comm_.size() > 1
-                            ? link_needs(config_, comm_.size())
-                            : LinkNeeds{};
-  auto link = make_run_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
+                            ? rank_link_needs(config_, comm_.size())
+                            : RankLinkNeeds{};
+  auto link =
+      make_run_rank_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
   attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   settle(*device, *link.link);
@@ -531,8 +532,8 @@ void Training<T>::print_header(std::string const& link) {
                          .activations = activations_why_,
                          .link = link,
                          .memory = runner_->memory_plan(),
-                         .parameter_slots = runner_->parameter_slots(),
-                         .large_slot = runner_->map().slot_sizes().large > 0,
+                         .layer_slots = runner_->layer_slots(),
+                         .large_layer_slot = runner_->map().layer_slot_sizes().large > 0,
                          .host_memory_limit = runner_->host_memory_limit(),
                          .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                          .paths = runner_->path_facts(),
@@ -557,7 +558,7 @@ void Training<T>::settle_saves() {
   if (!holds_versions(config_)) {
     return;
   }
-  double const share = config_.checkpoint.rate_share;
+  double const share = config_.checkpoint.rate_part;
   double const whole = share > 0.0 ? measure_checkpoint_directory(config_, comm_, node, path) : 0.0;
   saves_->store().set_rate(rate_of_rank(config_.checkpoint, node.size(), whole));
   if (share > 0.0 && leads()) {

@@ -63,8 +63,8 @@ tiers::StoragePath* path_on(tiers::PathSet const& paths, std::string const& dire
 
 checkpoint::SaveRate rate_of_rank(config::CheckpointConfig const& config, int ranks_of_node,
                                   double write_rate) {
-  double const share = config.rate_share / ranks_of_node;
-  return config.rate_share > 0.0
+  double const share = config.rate_part / ranks_of_node;
+  return config.rate_part > 0.0
              ? checkpoint::SaveRate{.bytes_per_second = share * write_rate, .of_paths = share}
              : checkpoint::SaveRate{.bytes_per_second = config.rate / ranks_of_node};
 }
@@ -94,7 +94,7 @@ double measure_checkpoint_directory(config::RunConfig const& config, mpi::Commun
       throw IoError{
           fmt::format("checkpoint.rate={:g}%: cannot measure checkpoint.dir={}: {}; give "
                       "checkpoint.rate in bytes per second",
-                      100.0 * config.checkpoint.rate_share, config.checkpoint.dir, error.what())};
+                      100.0 * config.checkpoint.rate_part, config.checkpoint.dir, error.what())};
     }
   });
   return node.broadcast_value(rate, 0);

@@ -79,7 +79,8 @@ class Chooser {
 
 template <class T>
 Bytes Chooser<T>::device_bytes(Policy const& policy) const {
-  return device_demand<T>(with(policy), map_, rank_, room_.route, config_.subgroup_size, room_.link)
+  return device_demand<T>(with(policy), map_, rank_, room_.route, config_.subgroup_size,
+                          room_.rank_link)
       .total();
 }
 

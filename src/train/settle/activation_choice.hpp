@@ -15,7 +15,7 @@ namespace offstage::train {
 struct ActivationRoom {
   Bytes memory{};  ///< the device's; 0: no limit
   state::Route route = state::Route::in_place;
-  Bytes link{};         ///< the link's memory, as for device_demand
+  Bytes rank_link{};    ///< the rank link's memory, as for device_demand
   Bytes host_memory{};  ///< a node's; 0: not looked at
   int ranks_per_node = 1;
 };

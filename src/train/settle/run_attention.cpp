@@ -132,7 +132,7 @@ bool has_attention_room(config::RunConfig config, state::ShardMap const& map, in
     config.train.activations =
         settle_activations<T>(config, map, rank, room, given_rates(config, room.ranks_per_node))
             .policy;
-    auto const demand = device_demand<T>(config, map, rank, room.route, subgroup, room.link);
+    auto const demand = device_demand<T>(config, map, rank, room.route, subgroup, room.rank_link);
     return demand.total() - demand.held <= room.memory;
   } catch (UsageError const&) {
     return false;
@@ -150,7 +150,7 @@ RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicat
   if (facts.planned) {
     state::ShardMap const map{state::layers_of(config.model), comm.size()};
     ActivationRoom const room{
-        .memory = device.capacity(), .route = link.route(), .link = link.device_bytes()};
+        .memory = device.capacity(), .route = link.route(), .rank_link = link.device_bytes()};
     bool const here = has_attention_room<T>(config, map, comm.rank(), room, facts.workspace);
     facts.has_room = comm.minimum(here ? 1 : 0) > 0;
   }

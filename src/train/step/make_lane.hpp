@@ -15,7 +15,8 @@ namespace offstage::train {
 
 /// Makes the lane of a run's updates on the device. Returns null if no update needs one: then the
 /// cores update, and write new parameters where they are read. `idle`: device memory that no one
-/// uses while an update computes; slots are taken from it if the device has no room for its own.
+/// uses while an update computes; chunk buffers are taken from it if the device has no room for its
+/// own.
 /// Errors: UsageError of the device.
 [[nodiscard]] std::unique_ptr<update::DeviceLane> make_lane(
     config::RunConfig const& config, UpdateShape const& shape, device::Device& device,

@@ -92,7 +92,7 @@ void StepParts<T>::make_model(cudnn::Attention* attention) {
     known.device.memory = device->capacity();
     copy = std::make_unique<parameters::DeviceParameters<T>>(
         map, *link, *device, *stream,
-        gathering_slots<T>(known, map, link->route(), link->device_bytes()), trace.get());
+        gathering_layer_slots<T>(known, map, link->route(), link->device_bytes()), trace.get());
   }
   auto shape = run_shape<T>(config);
   shape.attention = attention;
@@ -143,7 +143,7 @@ void StepParts<T>::make_copy() {
                                      .subgroups = subgroups,
                                      .offload = *offload,
                                      .node_memory = node_memory.get(),
-                                     .slots = run_memory->parameter_slots(),
+                                     .slots = run_memory->layer_slots(),
                                      .buffers = memory.parameter_buffers,
                                      .trace = trace.get()});
 }

@@ -82,8 +82,8 @@ update::UpdateParts StepUpdate<T>::update_parts() const {
 
 template <class T>
 bool StepUpdate<T>::can_begin_early() const noexcept {
-  return parts_.lane == nullptr || parts_.lane->settings().slots == 0 ||
-         parts_.lane->any_own_slots();
+  return parts_.lane == nullptr || parts_.lane->settings().buffers == 0 ||
+         parts_.lane->any_own_buffers();
 }
 
 template <class T>

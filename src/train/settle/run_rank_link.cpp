@@ -1,4 +1,4 @@
-#include "train/settle/run_link.hpp"
+#include "train/settle/run_rank_link.hpp"
 
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ std::unique_ptr<nccl::Library> load_everywhere(mpi::Communicator const& comm, st
   return nullptr;
 }
 
-LinkChoice through_mpi(config::CommBackend asked, LinkFacts const& facts) {
+RankLinkChoice through_mpi(config::CommBackend asked, RankLinkFacts const& facts) {
   using state::Route;
   std::string const why =
       asked == config::CommBackend::mpi ? "comm.backend=mpi" : "no NCCL: " + facts.about_nccl;
@@ -145,12 +145,12 @@ std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
   return link;
 }
 
-bool has_room(LinkFacts const& facts) {
+bool has_room(RankLinkFacts const& facts) {
   return facts.needs.take_direct(nccl::device_bytes(facts.ranks, facts.ranks_per_node),
                                  facts.device_memory);
 }
 
-LinkChoice through_mpi_for_want_of_room(LinkFacts facts) {
+RankLinkChoice through_mpi_for_want_of_room(RankLinkFacts facts) {
   std::string const beside =
       facts.needs.direct > 0 ? fmt::format(" and {} of the model and of slices from other ranks",
                                            format_bytes(facts.needs.direct))
@@ -169,7 +169,7 @@ LinkChoice through_mpi_for_want_of_room(LinkFacts facts) {
 
 }  // namespace
 
-LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts) {
+RankLinkChoice choose_rank_link(config::CommBackend asked, RankLinkFacts const& facts) {
   if (asked == config::CommBackend::nccl && !facts.gpus) {
     throw UsageError{
         "comm.backend=nccl passes layers from GPU to GPU, but the device is host memory "
@@ -198,13 +198,13 @@ LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts) {
           .device_bytes = nccl::device_bytes(facts.ranks, facts.ranks_per_node)};
 }
 
-LinkChoice plan_link(config::RunConfig const& config, int ranks, int ranks_per_node) {
+RankLinkChoice plan_rank_link(config::RunConfig const& config, int ranks, int ranks_per_node) {
   auto const& device = config.device;
   bool const gpus = device.kind != config::DeviceKind::host && !device.emulation.any();
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
   bool const shared = device.share_gpu;
   bool const can_nccl = nccl::is_built_in() && !shared;
-  LinkFacts facts{
+  RankLinkFacts facts{
       .ranks = ranks,
       .ranks_per_node = ranks_per_node,
       .gpus = gpus,
@@ -215,27 +215,29 @@ LinkChoice plan_link(config::RunConfig const& config, int ranks, int ranks_per_n
                                           : "offstage was built without NCCL",
       .assumed = true,
       .device_memory = device.memory,
-      .needs = gpus && ranks > 1 && device.memory > 0 ? link_needs(config, ranks) : LinkNeeds{}};
+      .needs = gpus && ranks > 1 && device.memory > 0 ? rank_link_needs(config, ranks)
+                                                      : RankLinkNeeds{}};
   bool const by_mpi =
       config.comm_backend == config::CommBackend::mpi || !can_nccl || !has_room(facts);
   facts.mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory();
-  return choose_link(config.comm_backend, facts);
+  return choose_rank_link(config.comm_backend, facts);
 }
 
-RunLink make_run_link(config::CommBackend asked, mpi::Communicator const& comm,
-                      device::Device& device, std::optional<topology::VisibleGpu> const& gpu,
-                      LinkNeeds const& needs) {
-  LinkFacts facts{.ranks = comm.size(),
-                  .ranks_per_node = static_cast<int>(
-                      comm.maximum(static_cast<std::int64_t>(comm.split_by_node().size()))),
-                  .gpus = device.kind() == device::Kind::cuda,
-                  .host_visible = device.host_visible(),
-                  .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0,
-                  .device_memory = comm.minimum(device.capacity()),
-                  .needs = needs};
+RunRankLink make_run_rank_link(config::CommBackend asked, mpi::Communicator const& comm,
+                               device::Device& device,
+                               std::optional<topology::VisibleGpu> const& gpu,
+                               RankLinkNeeds const& needs) {
+  RankLinkFacts facts{.ranks = comm.size(),
+                      .ranks_per_node = static_cast<int>(
+                          comm.maximum(static_cast<std::int64_t>(comm.split_by_node().size()))),
+                      .gpus = device.kind() == device::Kind::cuda,
+                      .host_visible = device.host_visible(),
+                      .mpi_is_aware = comm.minimum(mpi::takes_device_memory() ? 1 : 0) > 0,
+                      .device_memory = comm.minimum(device.capacity()),
+                      .needs = needs};
   std::unique_ptr<nccl::Library> library;
   if (facts.ranks > 1 && facts.gpus && asked != config::CommBackend::mpi) {
-    require(gpu.has_value(), "make_run_link: a rank on GPUs has one");
+    require(gpu.has_value(), "make_run_rank_link: a rank on GPUs has one");
     facts.about_nccl = find_sharers(comm, *gpu);
     if (facts.about_nccl.empty()) {
       library = load_everywhere(comm, facts.about_nccl);
@@ -245,8 +247,8 @@ RunLink make_run_link(config::CommBackend asked, mpi::Communicator const& comm,
       facts.about_nccl = "NCCL " + library->version();
     }
   }
-  LinkChoice choice;
-  mpi::agree(comm, [&] { choice = choose_link(asked, facts); });
+  RankLinkChoice choice;
+  mpi::agree(comm, [&] { choice = choose_rank_link(asked, facts); });
   if (!choice.warning.empty() && comm.rank() == 0) {
     log::warning("{}", choice.warning);
   }

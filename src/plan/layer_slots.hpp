@@ -11,7 +11,7 @@ namespace offstage::plan {
 /// A layer that is still in a slot is used there again, as the last ones of a forward are when
 /// backward begins. Otherwise it takes the slot whose last use comes first. Large layers use one
 /// slot that is theirs alone.
-class SlotSchedule {
+class LayerSlots {
  public:
   struct Use {
     int layer{};
@@ -23,7 +23,7 @@ class SlotSchedule {
   /// `slots` is the number of slots for usual layers. It is at least 2, for with fewer no layer
   /// could be held beside another. `large` are the layers that use slot number `slots` instead; two
   /// of them are never held at a time.
-  explicit SlotSchedule(int slots, std::vector<int> large = {});
+  explicit LayerSlots(int slots, std::vector<int> large = {});
 
   /// Adds the next use. Uses count from 0, also across forget().
   [[nodiscard]] Use add(int layer);

@@ -1,4 +1,4 @@
-#include "plan/slot_schedule.hpp"
+#include "plan/layer_slots.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,15 +10,15 @@
 namespace offstage::plan {
 namespace {
 
-std::vector<SlotSchedule::Use> uses_of(SlotSchedule& schedule, std::vector<int> const& layers) {
-  std::vector<SlotSchedule::Use> uses;
+std::vector<LayerSlots::Use> uses_of(LayerSlots& schedule, std::vector<int> const& layers) {
+  std::vector<LayerSlots::Use> uses;
   for (int const layer : layers) {
     uses.push_back(schedule.add(layer));
   }
   return uses;
 }
 
-std::vector<int> filled(std::vector<SlotSchedule::Use> const& uses) {
+std::vector<int> filled(std::vector<LayerSlots::Use> const& uses) {
   std::vector<int> layers;
   for (auto const& use : uses) {
     if (use.fill) {
@@ -28,8 +28,8 @@ std::vector<int> filled(std::vector<SlotSchedule::Use> const& uses) {
   return layers;
 }
 
-TEST(SlotSchedule, FillsRoundAndRoundEachSlotAfterItsLastUse) {
-  SlotSchedule schedule{3};
+TEST(LayerSlots, FillsRoundAndRoundEachSlotAfterItsLastUse) {
+  LayerSlots schedule{3};
   auto const uses = uses_of(schedule, {0, 1, 2, 3, 4});
   EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4}));
   EXPECT_EQ(uses[2].after, -1);
@@ -38,31 +38,31 @@ TEST(SlotSchedule, FillsRoundAndRoundEachSlotAfterItsLastUse) {
   EXPECT_EQ(uses[4].after, 1);
 }
 
-TEST(SlotSchedule, BackwardBeginsWithTheLayersThatForwardLeft) {
-  SlotSchedule schedule{3};
+TEST(LayerSlots, BackwardBeginsWithTheLayersThatForwardLeft) {
+  LayerSlots schedule{3};
   auto const uses = uses_of(schedule, {0, 1, 2, 3, 4, 4, 3, 2, 1});
   EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4, 1}));
   EXPECT_EQ(uses.back().after, 5) << "the head's slot is free first";
 }
 
-TEST(SlotSchedule, TwoSlotsAreEnoughForATiedHead) {
-  SlotSchedule schedule{2};
+TEST(LayerSlots, TwoSlotsAreEnoughForATiedHead) {
+  LayerSlots schedule{2};
   auto const uses = uses_of(schedule, {0, 1, 2, 0, 2, 0, 1});
   EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 0, 1}));
   EXPECT_NE(uses[2].slot, uses[3].slot);
   EXPECT_NE(uses[4].slot, uses[5].slot);
 }
 
-TEST(SlotSchedule, AfterForgettingEveryLayerIsBroughtAgain) {
-  SlotSchedule schedule{4};
+TEST(LayerSlots, AfterForgettingEveryLayerIsBroughtAgain) {
+  LayerSlots schedule{4};
   EXPECT_EQ(filled(uses_of(schedule, {0, 1})), (std::vector{0, 1}));
   EXPECT_EQ(filled(uses_of(schedule, {1, 0})), (std::vector<int>{}));
   schedule.forget();
   EXPECT_EQ(filled(uses_of(schedule, {1, 0})), (std::vector{1, 0}));
 }
 
-TEST(SlotSchedule, ALargeLayerStaysInItsSlotWhileOthersComeAndGo) {
-  SlotSchedule schedule{2, {0}};
+TEST(LayerSlots, ALargeLayerStaysInItsSlotWhileOthersComeAndGo) {
+  LayerSlots schedule{2, {0}};
   // A model of three blocks and a tied head, two micro-batches.
   auto const uses = uses_of(schedule, {0, 1, 2, 3, 4, 0, 3, 2, 1, 0, 1, 2, 3, 4, 0});
   EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 4, 2, 1, 3, 4}));
@@ -71,8 +71,8 @@ TEST(SlotSchedule, ALargeLayerStaysInItsSlotWhileOthersComeAndGo) {
   }
 }
 
-TEST(SlotSchedule, LargeLayersWaitForEachOther) {
-  SlotSchedule schedule{2, {0, 3}};
+TEST(LayerSlots, LargeLayersWaitForEachOther) {
+  LayerSlots schedule{2, {0, 3}};
   auto const uses = uses_of(schedule, {0, 1, 2, 3, 2, 1, 0});
   EXPECT_EQ(filled(uses), (std::vector{0, 1, 2, 3, 0}));
   EXPECT_EQ(uses[3].slot, uses[0].slot);
@@ -80,16 +80,16 @@ TEST(SlotSchedule, LargeLayersWaitForEachOther) {
   EXPECT_EQ(uses[6].after, 3);
 }
 
-TEST(SlotSchedule, NeedsTwoSlots) {
-  EXPECT_THROW(SlotSchedule{1}, PreconditionError);
+TEST(LayerSlots, NeedsTwoSlots) {
+  EXPECT_THROW(LayerSlots{1}, PreconditionError);
 }
 
-TEST(SlotSchedule, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
+TEST(LayerSlots, NoUseWaitsForTheOneBeforeAndEveryOneFindsItsLayer) {
   std::mt19937 random{3};
   for (int round = 0; round < 200; ++round) {
     int const slots = 2 + static_cast<int>(random() % 4);
     bool const large = round % 2 == 0;
-    SlotSchedule schedule{slots, large ? std::vector{0} : std::vector<int>{}};
+    LayerSlots schedule{slots, large ? std::vector{0} : std::vector<int>{}};
     std::vector<int> holds(static_cast<std::size_t>(slots) + 1, -1);
     int last_layer = -1;
     for (std::int64_t i = 0; i < 100; ++i) {

@@ -10,12 +10,12 @@
 #include "platform/mpi/communicator.hpp"
 #include "platform/topology/topology.hpp"
 #include "state/rank_link.hpp"
-#include "train/settle/link_needs.hpp"
+#include "train/settle/rank_link_needs.hpp"
 
 namespace offstage::train {
 
 /// Facts that decide the way of layers from rank to rank, the same on all ranks.
-struct LinkFacts {
+struct RankLinkFacts {
   int ranks = 1;
   int ranks_per_node = 1;     ///< the largest number
   bool gpus = false;          ///< the ranks compute on GPUs
@@ -25,10 +25,10 @@ struct LinkFacts {
   std::string about_nccl{};   ///< NCCL's version, or why it cannot be used
   bool assumed = false;       ///< the nodes were not looked at; their GPUs and libnccl are assumed
   Bytes device_memory{};      ///< the least of all ranks; 0: not known
-  LinkNeeds needs{};
+  RankLinkNeeds needs{};
 };
 
-struct LinkChoice {
+struct RankLinkChoice {
   bool nccl = false;
   state::Route route = state::Route::in_place;
   std::string text{};    ///< in words: library, way and reason; empty for one rank
@@ -39,27 +39,29 @@ struct LinkChoice {
 
 /// Chooses the link.
 /// Errors: UsageError: comm.backend=nccl is impossible; names the reason and the remedy.
-[[nodiscard]] LinkChoice choose_link(config::CommBackend asked, LinkFacts const& facts);
+[[nodiscard]] RankLinkChoice choose_rank_link(config::CommBackend asked,
+                                              RankLinkFacts const& facts);
 
 /// Chooses the link of a planned run, with this program, on nodes whose ranks have GPUs of their
 /// own unless the device is emulated.
-[[nodiscard]] LinkChoice plan_link(config::RunConfig const& config, int ranks, int ranks_per_node);
+[[nodiscard]] RankLinkChoice plan_rank_link(config::RunConfig const& config, int ranks,
+                                            int ranks_per_node);
 
 /// The link by which the ranks of a run pass layers.
-struct RunLink {
+struct RunRankLink {
   std::unique_ptr<state::RankLink> link;
-  std::string text;  ///< as LinkChoice's
+  std::string text;  ///< as RankLinkChoice's
 };
 
 /// Makes the link. `gpu` is this rank's; `comm` must outlive the link. On return NCCL has connected
 /// all ranks. The device memory that it has taken, with a margin, is set aside and is the link's
 /// device_bytes(). It is at most the expected memory, unless NCCL took more; then rank 0 warns.
 /// Collective.
-/// Errors: as choose_link, as mpi::AgreedError; nccl::NcclError; UsageError, as mpi::AgreedError,
-///         if the device has no room for it; names what helps.
-[[nodiscard]] RunLink make_run_link(config::CommBackend asked, mpi::Communicator const& comm,
-                                    device::Device& device,
-                                    std::optional<topology::VisibleGpu> const& gpu,
-                                    LinkNeeds const& needs = {});
+/// Errors: as choose_rank_link, as mpi::AgreedError; nccl::NcclError; UsageError, as
+///         mpi::AgreedError, if the device has no room for it; names what helps.
+[[nodiscard]] RunRankLink make_run_rank_link(config::CommBackend asked,
+                                             mpi::Communicator const& comm, device::Device& device,
+                                             std::optional<topology::VisibleGpu> const& gpu,
+                                             RankLinkNeeds const& needs = {});
 
 }  // namespace offstage::train

@@ -1,4 +1,4 @@
-#include "plan/slot_schedule.hpp"
+#include "plan/layer_slots.hpp"
 
 #include <algorithm>
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace offstage::plan {
 
-SlotSchedule::SlotSchedule(int slots, std::vector<int> large) : large_{std::move(large)} {
-  require(slots >= 2, "SlotSchedule: two layers may be held at a time");
+LayerSlots::LayerSlots(int slots, std::vector<int> large) : large_{std::move(large)} {
+  require(slots >= 2, "LayerSlots: two layers may be held at a time");
   slots_.resize(static_cast<std::size_t>(slots) + 1);
 }
 
-SlotSchedule::Use SlotSchedule::add(int layer) {
+LayerSlots::Use LayerSlots::add(int layer) {
   std::size_t const usual = slots_.size() - 1;
   bool const large = std::ranges::find(large_, layer) != large_.end();
   auto const slots = large ? std::span{slots_}.subspan(usual) : std::span{slots_}.first(usual);
@@ -27,7 +27,7 @@ SlotSchedule::Use SlotSchedule::add(int layer) {
   return use;
 }
 
-void SlotSchedule::forget() {
+void LayerSlots::forget() {
   for (Slot& slot : slots_) {
     slot.layer = -1;
   }

@@ -1,4 +1,4 @@
-#include "train/settle/link_needs.hpp"
+#include "train/settle/rank_link_needs.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -52,7 +52,7 @@ Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, st
 }
 
 template <class T>
-LinkNeeds needs_of(config::RunConfig const& config, int ranks) {
+RankLinkNeeds needs_of(config::RunConfig const& config, int ranks) {
   state::ShardMap const map{state::layers_of(config.model), ranks};
   return {.direct = least_bytes<T>(config, map, state::Route::direct),
           .staged = least_bytes<T>(config, map, state::Route::staged)};
@@ -60,7 +60,7 @@ LinkNeeds needs_of(config::RunConfig const& config, int ranks) {
 
 }  // namespace
 
-LinkNeeds link_needs(config::RunConfig const& config, int ranks) {
+RankLinkNeeds rank_link_needs(config::RunConfig const& config, int ranks) {
   switch (config.numerics.dtype) {
     case DType::fp32:
       return needs_of<float>(config, ranks);
