@@ -149,6 +149,7 @@ void set_parameter_home(RunConfig& config, std::string const& text) {
   config.parameter_home = choice<Home>(text, {{"device", Home::device},
                                               {"host", Home::host},
                                               {"storage", Home::storage},
+                                              {"node", Home::node},
                                               {"auto", Home::device}});
 }
 

@@ -221,8 +221,7 @@ void validate_parameters(RunConfig const& config) {
         "parameters.sharding={} keeps whole parameters on the device, but parameters.home={} "
         "brings them there layer by layer; use parameters.home=device, or "
         "parameters.sharding=zero3",
-        parameters::name_of(config.sharding),
-        config.parameter_home == parameters::Home::host ? "host" : "storage")};
+        parameters::name_of(config.sharding), parameters::name_of(config.parameter_home))};
   }
 }
 

@@ -11,7 +11,22 @@ enum class Home {
   device,   ///< in device memory; layers are used in place, or gathered from the ranks
   host,     ///< in host memory, streamed to the device layer by layer
   storage,  ///< on the storage paths, streamed to the device through a few extents in host memory
+  node,     ///< all ranks' shards, in host memory that the ranks of a node share
 };
+
+[[nodiscard]] constexpr char const* name_of(Home home) {
+  switch (home) {
+    case Home::host:
+      return "host";
+    case Home::storage:
+      return "storage";
+    case Home::node:
+      return "node";
+    case Home::device:
+      break;
+  }
+  return "device";
+}
 
 /// parameters.sharding: the time for which a layer that ranks have gathered on their devices stays
 /// whole there, by the names of ZeRO's stages. The optimizer state is always sharded.

@@ -11,9 +11,9 @@
 namespace offstage::parameters {
 
 /// This rank's shard of the working copy if the device does not have it. Parts of layers are taken
-/// from here, and updates put new parameters here.
+/// from here, or whole layers if ranks share memory, and updates put new parameters here.
 ///
-/// Threads: one calls expect, one calls bring; any may call the others.
+/// Threads: one calls begin and expect, one calls bring; any may call the others.
 template <class T>
 class ShardHome {
  public:
@@ -21,11 +21,15 @@ class ShardHome {
   using Take = std::function<void(std::int64_t offset, std::span<T const> elements)>;
 
   virtual ~ShardHome() = default;
+  /// Announces that parameters may have changed. Nothing is expected.
+  virtual void begin() {}
+  /// Returns true if bring hands out whole layers, which stay in place. It is collective then.
+  [[nodiscard]] virtual bool has_whole_layers() const noexcept { return false; }
   /// Announces that the parts of these layers will be brought in this order, after those expected
   /// before.
   virtual void expect(std::span<int const> layers) = 0;
-  /// Hands this rank's part of the layer, the next one expected, to `take`: every element once, in
-  /// pieces in any order. Waits until each is ready (state::Readiness).
+  /// Hands this rank's part of the layer, or all of it, the next one expected, to `take`: every
+  /// element once, in pieces in any order. Waits until each is ready (state::Readiness).
   /// Errors: the error of a failed update; IoError of the tiers; PreconditionError: the layer is
   ///         not the next one, or this has been stopped.
   virtual void bring(int layer, Take const& take) = 0;

@@ -53,7 +53,7 @@ StreamedParameters<T>::StreamedParameters(state::ShardMap const& map, state::Ran
       trace_{settings.trace},
       visible_{device.host_visible()},
       home_{std::move(home)},
-      staging_{host_bytes(map, link.route())},
+      staging_{home_->has_whole_layers() ? 0 : host_bytes(map, link.route())},
       arrived_(static_cast<std::size_t>(settings.slots) + 1),
       schedule_{settings.slots, large_layers(map)},
       freed_(static_cast<std::size_t>(settings.slots) + 1) {
@@ -90,6 +90,7 @@ void StreamedParameters<T>::begin() {
             "StreamedParameters: what was expected before is not over");
   }
   schedule_.forget();
+  home_->begin();
 }
 
 template <class T>
@@ -213,15 +214,23 @@ void StreamedParameters<T>::bring(plan::LayerSlots::Use const& use,
                                   std::shared_ptr<device::Event> const& freed) {
   auto const whole = slot(use).first(static_cast<std::size_t>(map_.gathered_elements(use.layer)));
   trace::Scope const scope{trace_, row, "bring", use.layer};
-  if (link_.size() > 1) {
+  if (link_.size() > 1 && !home_->has_whole_layers()) {
     gather(use.layer, whole, freed);
-    arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
-    return;
+  } else {
+    bring_from_home(use.layer, whole, freed);
   }
+  if (link_.size() > 1) {
+    arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
+  }
+}
+
+template <class T>
+void StreamedParameters<T>::bring_from_home(int layer, std::span<T> whole,
+                                            std::shared_ptr<device::Event> const& freed) {
   wait_for(freed);
-  home_->bring(use.layer, [&](std::int64_t offset, std::span<T const> part) {
+  home_->bring(layer, [&](std::int64_t offset, std::span<T const> part) {
     copy(whole.subspan(static_cast<std::size_t>(offset)), part);
-    if (!visible_) {
+    if (!visible_ && link_.size() == 1) {
       stream_->synchronize();  // the part may be gone when this returns
     }
   });

@@ -39,7 +39,7 @@ struct StreamSettings {
 ///           model's work with this one (a host_visible device has it at once, and nothing is
 ///           gathered ahead). The model's stream waits for a layer, not the thread. Every rank
 ///           gathers the same layers in the same order, because the slots depend on the order of
-///           uses alone.
+///           uses alone. If the home has whole layers, each use copies one from there.
 /// Source:   Fuyou section 4.4, the FIFO of parameters on the device.
 /// Memory:   on the device, device_bytes. On the host, host_bytes, pinned, for gathering, and the
 ///           home's memory.
@@ -71,7 +71,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   void stop() noexcept override;
 
   /// Host memory for gathering with several ranks: a layer if layers are staged, a rank's part of
-  /// one if they go from device to device.
+  /// one if they go from device to device. None is needed if the home has whole layers.
   [[nodiscard]] static Bytes host_bytes(state::ShardMap const& map, state::Route route);
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, int slots);
 
@@ -102,6 +102,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   /// Brings a use's layer to its slot. `freed` is the event until which the slot is in use; null:
   /// it is not in use.
   void bring(plan::LayerSlots::Use const& use, std::shared_ptr<device::Event> const& freed);
+  /// Brings a layer from the home to a slot, without memory between them.
+  void bring_from_home(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   void gather(int layer, std::span<T> whole, std::shared_ptr<device::Event> const& freed);
   /// Makes later writes to a slot wait for this event; null: nothing uses the slot.
   void wait_for(std::shared_ptr<device::Event> const& freed);

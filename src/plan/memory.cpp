@@ -49,7 +49,8 @@ void check(MemoryDemand const& demand) {
   require(demand.shard_elements >= 0 && demand.paths >= 0 && demand.exchange_bytes >= 0 &&
               demand.activation_bytes >= 0 && demand.reserve_bytes >= 0 &&
               demand.host_memory >= 0 && demand.gradient_bytes_per_element > 0 &&
-              demand.parameter_bytes_per_element >= 0 && demand.parameter_buffers >= 0,
+              demand.parameter_bytes_per_element >= 0 && demand.shared_parameters >= 0 &&
+              demand.parameter_buffers >= 0,
           "memory demands are not negative");
   require(demand.activation_extents >= 0 && demand.activation_extent >= 0 &&
               (demand.activation_extents == 0 || demand.paths > 0),
@@ -163,7 +164,10 @@ class Division {
   /// extents too.
   [[nodiscard]] std::int64_t few_parameters() const { return few_gradients(); }
   [[nodiscard]] Bytes least_parameters() const {
-    Bytes const all = times(demand_.parameter_bytes_per_element, demand_.shard_elements);
+    std::int64_t const elements = demand_.shared_parameters > 0
+                                      ? pieces_of(demand_.shared_parameters, demand_.ranks_per_node)
+                                      : demand_.shard_elements;
+    Bytes const all = times(demand_.parameter_bytes_per_element, elements);
     return demand_.parameters_on_storage
                ? std::min(all, times(few_parameters(), parameter_extent()))
                : all;
@@ -271,7 +275,9 @@ class Division {
                ? ""
                : fmt::format(", the parameters {} (parameters.home={})",
                              on_node(least_parameters()),
-                             demand_.parameters_on_storage ? "storage" : "host");
+                             demand_.parameters_on_storage   ? "storage"
+                             : demand_.shared_parameters > 0 ? "node"
+                                                             : "host");
   }
 
   [[nodiscard]] std::string activations_in_words() const {

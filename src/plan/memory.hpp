@@ -25,6 +25,9 @@ struct MemoryDemand {
   int activation_buffers = 0;
   /// Bytes of the working copy if the device does not have it; 0: the device has it.
   Bytes parameter_bytes_per_element = 0;
+  /// Elements of the working copy that the ranks of a node share. An equal part of them counts for
+  /// each rank. 0: each has its shard's.
+  std::int64_t shared_parameters = 0;
   /// The working copy is on storage; else all of it stays in host memory.
   bool parameters_on_storage = false;
   int parameter_buffers = 0;         ///< wished number of its extents in flight; on storage
@@ -52,7 +55,7 @@ struct MemoryPlan {
   int parameter_buffers{};  ///< extents of the working copy in flight; 0 unless it is on storage
   std::int64_t spares{};    ///< state extents with a second version in host memory at a time
   Bytes gradients{};    ///< per rank: gradients in host memory, their buffers and the exchange's
-  Bytes parameters{};   ///< per rank: the working copy in host memory, or its buffers
+  Bytes parameters{};   ///< per rank: the working copy in host memory, its part, or its buffers
   Bytes activations{};  ///< per rank: those that wait for backward, and their buffers
   int activation_buffers{};  ///< extents of activations in flight; 0 if none may go to storage
   std::int64_t activations_cached{};  ///< extents of them that stay in host memory

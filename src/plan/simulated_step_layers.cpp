@@ -1,6 +1,8 @@
 #include "plan/simulated_step.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace offstage::plan {
 
@@ -71,6 +73,7 @@ Task SimulatedSteps::read_ahead(std::int64_t key, Point& arrived) {
 
 Task SimulatedSteps::bring(StepUses& step) {
   SimulatedUpdate* const update = before_;
+  std::vector<char> on_node(work_.layers.size());
   for (LayerUse& use : step.uses) {
     if (use.slot.fill) {
       if (use.slot.after >= 0) {
@@ -94,7 +97,11 @@ Task SimulatedSteps::bring(StepUses& step) {
       if (schedule_.home != ParameterHome::storage) {
         co_await ready(layer, update);
       }
-      if (gathers() && !schedule_.direct) {
+      if (schedule_.home == ParameterHome::node) {
+        bool const is_there = std::exchange(on_node[index(use.slot.layer)], 1) != 0;
+        co_await machine_.between_ranks(is_there ? 0.0 : mine * (work_.nodes - 1));
+        co_await machine_.to_device(bytes * static_cast<double>(layer.elements));
+      } else if (gathers() && !schedule_.direct) {
         double const whole = bytes * static_cast<double>(layer.elements);
         co_await machine_.to_host(streamed ? 0.0 : mine);
         co_await machine_.between_ranks(whole - mine);

@@ -49,6 +49,7 @@ struct Workload {
   std::int64_t rounds = 1;         ///< micro-batches of the rank, one after the other
   std::int64_t micro_batches = 1;  ///< micro-batches of all ranks
   int ranks = 1;                   ///< ranks that hold the layers' parts
+  int nodes = 1;                   ///< nodes that these ranks are on
   double state_bytes = 12.0;       ///< per element, on storage and on the link
   Bytes working_bytes = 2;   ///< per element of the working copy, and of a micro-batch's gradient
   Bytes gradient_bytes = 2;  ///< per element of the accumulated gradient
@@ -70,7 +71,7 @@ struct Workload {
 };
 
 /// The place of the 16-bit parameters.
-enum class ParameterHome { device, host, storage };
+enum class ParameterHome { device, host, storage, node };
 
 /// A run's way of doing the work: the deciders' settings and the buffers that a memory plan gives.
 struct Schedule {
@@ -106,7 +107,8 @@ struct Schedule {
   bool flush_fp32 = false;
   // Parameters
   ParameterHome home = ParameterHome::device;
-  /// Layers on the device at a time; with several ranks, gathered ones. 0: all are there.
+  /// Layers on the device at a time; with several ranks, gathered ones. 0: all are there. If a
+  /// node's layers are used in place: all layers.
   int layer_slots{};
   bool gathers_once = false;        ///< gathered layers stay in their slots until the step's end
   std::vector<int> large_layers{};  ///< layers that have one slot together beside the usual ones

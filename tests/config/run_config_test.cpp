@@ -242,6 +242,7 @@ TEST(RunConfig, WholeParametersNeedToLiveOnTheDevice) {
   EXPECT_THAT(with(parameters::Home::host, false),
               AllOf(HasSubstr("parameters.sharding=zero2"), HasSubstr("parameters.home=host"),
                     HasSubstr("parameters.home=device, or parameters.sharding=zero3")));
+  EXPECT_THAT(with(parameters::Home::node, false), HasSubstr("parameters.home=node"));
   // Before a block that is missing: no block would help.
   EXPECT_THAT(error_after([](RunConfig& c) {
                 c.parameter_home = parameters::Home::host;

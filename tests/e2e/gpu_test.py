@@ -90,7 +90,7 @@ class Gpu(OffstageTest):
     def test_ranks_that_share_it_give_the_bits_of_one(self):
         options = [*MODELS["llama"], *SHORT, GPU, "device.share-gpu=true"]
         self.train("one", *options)
-        for name, more in {"two": [], "two-host": ["parameters.home=host"]}.items():
+        for name, more in {"two": [], "two-host": ["parameters.home=host"], "two-node": ["parameters.home=node"]}.items():
             self.train(name, *options, *more, ranks=2)
             self.assert_same_state("one", name)
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "base/dtype.hpp"
 #include "parameters/home.hpp"
 #include "parameters/host_home.hpp"
+#include "parameters/node_home.hpp"
+#include "parameters/node_memory.hpp"
 #include "parameters/stored_home.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -40,6 +43,13 @@ inline mpi::Communicator all_ranks() {
   return up != 0 ? mpi::Communicator::world() : mpi::Communicator{};
 }
 
+/// Ranks of the same node, as a test numbers nodes.
+inline mpi::Communicator on_node(mpi::Communicator const& comm, int node) {
+  MPI_Comm part{};
+  MPI_Comm_split(comm.get(), node, comm.rank(), &part);
+  return mpi::Communicator{part};
+}
+
 /// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one, and
 /// subgroups that begin in the middle of layers. The first and the last one are much larger on
 /// request.
@@ -55,6 +65,7 @@ class Parameters {
     bool large =
         false;  ///< the first layer, which a tied head needs beside a small one, and the last
     state::LinkKind link{};
+    std::function<int(int rank)> node{};  ///< of Home::node
     /// Of the tiers: as MemoryTiers::Settings.
     int buffers = 3;
     std::function<void(update::MemoryTiers::Event)> hook{};
@@ -71,7 +82,11 @@ class Parameters {
         tiers_{extents(settings), {.buffers = settings.buffers, .hook = settings.hook}} {
     bool const visible = device.host_visible();
     std::unique_ptr<ShardHome<T>> home;
-    if (settings.home == Home::host) {
+    if (settings.home == Home::node) {
+      node_memory_ = std::make_unique<NodeMemory>(
+          map, comm, on_node(comm, settings.node(comm.rank())), static_cast<Bytes>(sizeof(T)));
+      home = std::make_unique<NodeHome<T>>(map, comm.rank(), *node_memory_, device);
+    } else if (settings.home == Home::host) {
       home = std::make_unique<HostHome<T>>(map, comm.rank(), device);
     } else {
       home = std::make_unique<StoredHome<T>>(map, comm.rank(), subgroups, tiers_, settings.ahead,
@@ -165,6 +180,7 @@ class Parameters {
   std::unique_ptr<state::RankLink> link_;
   std::unique_ptr<device::Stream> stream_;  ///< as the model's
   update::MemoryTiers tiers_;
+  std::unique_ptr<NodeMemory> node_memory_;
   std::unique_ptr<StreamedParameters<T>> parameters_;
 };
 

@@ -378,6 +378,22 @@ TEST(PlanMemory, ParametersInHostMemoryComeBeforeEverythingThatCanGo) {
                     HasSubstr("or set parameters.home=storage")));
 }
 
+TEST(PlanMemory, ParametersThatANodeSharesCountOnceForAllOfItsRanks) {
+  auto wanted = demand();
+  wanted.parameter_bytes_per_element = 2;
+  wanted.ranks_per_node = 4;
+  wanted.host_memory = 8 * GiB;
+  wanted.shared_parameters = 50 * mebi;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.parameters, 25 * MiB) << "a quarter of 100 MiB";
+  EXPECT_EQ(plan.node_total, 4 * (plan.state + plan.gradients) + 100 * MiB);
+  wanted.host_memory = 100 * MiB;
+  EXPECT_THAT(usage_error(wanted), AllOf(HasSubstr("the parameters 100 MiB (parameters.home=node)"),
+                                         HasSubstr("or set parameters.home=storage")));
+  wanted.shared_parameters = -1;
+  EXPECT_THROW((void)plan_memory(wanted), PreconditionError);
+}
+
 TEST(PlanMemory, ParametersOnStorageTakeAFewBuffers) {
   auto wanted = demand();
   wanted.parameter_bytes_per_element = 2;

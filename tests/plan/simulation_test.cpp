@@ -372,6 +372,29 @@ TEST(Simulation, StreamedLayersComeThroughTheirSlots) {
   EXPECT_NEAR(found.backward.count(), 4.0, 1e-9);
 }
 
+TEST(Simulation, ParametersOfANodeComeFromOthersOnceInAStep) {
+  auto machine = one_a_second();
+  machine.rank_link = 100.0;
+  auto work = two_layers();
+  work.ranks = 4;
+  work.rounds = 3;
+  auto schedule = plain();
+  schedule.stages = false;
+  schedule.home = ParameterHome::node;
+  schedule.layer_slots = 2;
+  auto const sent = [&](int nodes) {
+    work.nodes = nodes;
+    return busy(simulate(machine, work, schedule), "the link between ranks");
+  };
+  double parts = 0.0;  // of this rank
+  for (auto const& layer : work.layers) {
+    parts += static_cast<double>(work.working_bytes * layer.count);
+  }
+  double const gradients = sent(1);
+  EXPECT_NEAR(sent(2), gradients + parts / 100.0, 1e-9);
+  EXPECT_NEAR(sent(4), gradients + 3 * parts / 100.0, 1e-9);
+}
+
 TEST(Simulation, ActivationsLeaveAndComeBackUnderOtherBlocksWork) {
   auto machine = one_a_second();
   machine.rates.host_to_device = machine.rates.device_to_host = 100.0;
@@ -599,7 +622,7 @@ Drawn draw(std::mt19937& random) {
   schedule.chunk = number(20, 300);
   schedule.held = number(0, 1) * number(0, 800);
   schedule.sums_on_device = number(0, 1) == 1;
-  schedule.home = static_cast<ParameterHome>(number(0, 2));
+  schedule.home = static_cast<ParameterHome>(number(0, 3));
   schedule.layer_slots = schedule.home == ParameterHome::device ? 0 : number(2, 4);
   schedule.parameter_buffers = number(2, 4);
   schedule.parameters_ahead = schedule.parameter_buffers - 1;

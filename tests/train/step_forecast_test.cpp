@@ -161,6 +161,28 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
 }
 
+TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
+  auto config = tiny();
+  config.parameter_home = parameters::Home::node;
+  Scene scene{config, 4};
+  auto const layers = static_cast<int>(scene.map.layers().size());
+  auto const demand = [&](state::Route route) {
+    return device_demand<bfloat16>(config, scene.map, 0, route, 8192);
+  };
+  scene.device = demand(state::Route::in_place);
+  EXPECT_EQ(scene.device.working_copy, 0);
+  auto const in_place = schedule_of<bfloat16>(scene.config, scene.facts());
+  EXPECT_EQ(in_place.home, plan::ParameterHome::node);
+  EXPECT_EQ(in_place.layer_slots, layers);
+  EXPECT_TRUE(in_place.large_layers.empty());
+  scene.device = demand(state::Route::staged);
+  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 4);
+  auto facts = scene.facts();
+  EXPECT_EQ(workload_of<bfloat16>(scene.config, facts).nodes, 1);
+  facts.ranks_per_node = 3;
+  EXPECT_EQ(workload_of<bfloat16>(scene.config, facts).nodes, 2);
+}
+
 TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
   auto config = tiny();
   config.platform_products = 1e12;

@@ -42,6 +42,8 @@ constexpr Bytes small_part = 16 * KiB;
 class Communicator {
  public:
   Communicator() noexcept = default;
+  /// Owns the handle from now on.
+  explicit Communicator(MPI_Comm handle);
   /// A duplicate of MPI_COMM_WORLD.
   [[nodiscard]] static Communicator world();
   /// This rank alone.
@@ -137,7 +139,6 @@ class Communicator {
   void reset() noexcept;
 
  private:
-  explicit Communicator(MPI_Comm handle);
   /// Blocks of `size` bytes; block i goes from this rank to the one i behind it, from which block i comes.
   void exchange_blocks(std::span<std::byte> blocks, std::size_t size) const;
   /// One message of less than 2 GiB.

@@ -33,7 +33,7 @@ bool leaves_resident(config::RunConfig const& config) {
 }
 
 std::string text_of(Home home) {
-  return home == Home::device ? "device" : (home == Home::host ? "host" : "storage");
+  return parameters::name_of(home);
 }
 std::string text_of(Sharding sharding) {
   return parameters::name_of(sharding);

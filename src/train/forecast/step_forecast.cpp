@@ -78,6 +78,8 @@ plan::ParameterHome home_of(config::RunConfig const& config) {
       return plan::ParameterHome::host;
     case parameters::Home::storage:
       return plan::ParameterHome::storage;
+    case parameters::Home::node:
+      return plan::ParameterHome::node;
     case parameters::Home::device:
       break;
   }
@@ -98,18 +100,22 @@ int gathering_layer_slots(StepFacts const& facts) {
   return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
-/// Sets the slots through which layers come to the device.
+/// Sets the slots through which layers come to the device. `schedule.home` is set already.
 template <class T>
 void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFacts const& facts) {
   auto const sizes = facts.map.layer_slot_sizes();
   schedule.gathers_once = gathers_once(config, facts.map.ranks());
+  bool const in_place =
+      schedule.home == plan::ParameterHome::node && facts.device.working_copy == 0;
   int const layers = static_cast<int>(facts.map.layers().size());
-  for (int layer = 0; layer < layers && !schedule.gathers_once; ++layer) {
+  for (int layer = 0; layer < layers && !schedule.gathers_once && !in_place; ++layer) {
     if (sizes.is_large(facts.map.gathered_elements(layer))) {
       schedule.large_layers.push_back(layer);
     }
   }
-  if (schedule.home != plan::ParameterHome::device) {
+  if (in_place) {
+    schedule.layer_slots = layers;
+  } else if (schedule.home != plan::ParameterHome::device) {
     std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
     schedule.layer_slots = static_cast<int>((there - sizes.large) / sizes.usual);
   } else if (facts.map.ranks() > 1) {
@@ -212,6 +218,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.micro_batches = rounds.micro_batches;
   work.rounds = rounds.count();
   work.ranks = rounds.ranks;
+  work.nodes = static_cast<int>(ceil_div(rounds.ranks, facts.ranks_per_node));
   work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));

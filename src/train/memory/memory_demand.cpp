@@ -92,10 +92,21 @@ template <class T>
 int layer_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
                 Bytes free) {
   using parameters::Home;
-  bool const in_place = config.parameter_home == Home::host && host_visible && map.ranks() == 1;
+  bool const whole = config.parameter_home == Home::node ||
+                     (config.parameter_home == Home::host && map.ranks() == 1);
+  bool const in_place = whole && host_visible;
   return config.parameter_home == Home::device || in_place
              ? 0
              : parameters::layer_slots(depth_demand<T>(config, map, free));
+}
+
+/// Elements of all layers.
+std::int64_t all_elements(state::ShardMap const& map) {
+  std::int64_t elements = 0;
+  for (state::LayerLayout const& layer : map.layers()) {
+    elements += layer.padded_elements();
+  }
+  return elements;
 }
 
 template <class T>
@@ -111,8 +122,11 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   }
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;
-  exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
-                        : parameters::StreamedParameters<T>::host_bytes(map, node.route);
+  bool const on_node = config.parameter_home == parameters::Home::node;
+  if (!on_node) {
+    exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
+                          : parameters::StreamedParameters<T>::host_bytes(map, node.route);
+  }
   if (most > waiting) {
     exchange += tiers::DeviceTiers::lease_bytes({config.optimizer.layout().bytes(
         round_up(std::min(most - waiting, config.subgroup_size), chunk_elements))});
@@ -137,6 +151,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .activation_extent = extents.empty() ? 0 : *std::ranges::max_element(extents),
           .activation_buffers = wished_activation_buffers(config),
           .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
+          .shared_parameters = on_node ? all_elements(map) : 0,
           .parameters_on_storage = config.parameter_home == parameters::Home::storage,
           .parameter_buffers =
               parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,

@@ -42,7 +42,7 @@ template <class T>
 [[nodiscard]] parameters::DepthDemand depth_demand(config::RunConfig const& config,
                                                    state::ShardMap const& map, Bytes free);
 /// Layers on the device at a time; 0 if none has to be brought. None has if parameters live there,
-/// or if there is one rank whose host memory the device uses as its own.
+/// or if the device uses host memory as its own and that has whole layers: one rank's, or a node's.
 template <class T>
 [[nodiscard]] int layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                               bool host_visible, Bytes free);

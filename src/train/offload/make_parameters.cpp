@@ -5,6 +5,7 @@
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
 #include "parameters/host_home.hpp"
+#include "parameters/node_home.hpp"
 #include "parameters/stored_home.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "train/memory/memory_demand.hpp"
@@ -16,6 +17,10 @@ template <class T>
 std::unique_ptr<parameters::ShardHome<T>> make_home(config::RunConfig const& config,
                                                     ParameterParts const& parts) {
   int const rank = parts.link.rank();
+  if (parts.node_memory != nullptr) {
+    return std::make_unique<parameters::NodeHome<T>>(parts.map, rank, *parts.node_memory,
+                                                     parts.device, parts.trace);
+  }
   if (config.parameter_home != parameters::Home::storage) {
     return std::make_unique<parameters::HostHome<T>>(parts.map, rank, parts.device);
   }
@@ -32,6 +37,10 @@ std::unique_ptr<parameters::ShardHome<T>> make_home(config::RunConfig const& con
 template <class T>
 std::unique_ptr<parameters::WorkingParameters<T>> make_parameters(config::RunConfig const& config,
                                                                   ParameterParts const& parts) {
+  if (parts.slots == 0 && parts.node_memory != nullptr) {
+    return std::make_unique<parameters::NodeParameters<T>>(
+        parts.map, parts.link.rank(), *parts.node_memory, parts.device, parts.trace);
+  }
   if (parts.slots == 0) {
     return std::make_unique<parameters::HostParameters<T>>(parts.map, parts.device);
   }

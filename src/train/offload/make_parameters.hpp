@@ -5,6 +5,7 @@
 
 #include "config/run_config.hpp"
 #include "device/device.hpp"
+#include "parameters/node_memory.hpp"
 #include "parameters/working_parameters.hpp"
 #include "platform/trace/trace.hpp"
 #include "state/rank_link.hpp"
@@ -21,6 +22,7 @@ struct ParameterParts {
   device::Stream& stream;  ///< the model's
   std::vector<state::Subgroup> const& subgroups;
   Offload& offload;
+  parameters::NodeMemory* node_memory{};  ///< null unless parameters.home=node
   int slots{};    ///< layers on the device at a time, on all ranks; 0: layers are used in place
   int buffers{};  ///< buffers of the offload's parameters, if they live on storage
   trace::Trace* trace{};

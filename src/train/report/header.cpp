@@ -145,7 +145,11 @@ void add_parameters(Lines& lines, config::RunConfig const& config, HeaderFacts c
     return;
   }
   bool const stored = config.parameter_home == Home::storage;
-  lines.add("parameters: {}{}, {}", stored ? "on the storage paths" : "in host memory",
+  bool const shared = config.parameter_home == Home::node;
+  lines.add("parameters: {}{}, {}",
+            stored   ? "on the storage paths"
+            : shared ? "in host memory that the ranks of a node share"
+                     : "in host memory",
             stored ? fmt::format(" through {} buffers", facts.memory.parameter_buffers) : "",
             facts.layer_slots > 0
                 ? fmt::format("{} layers on the device at a time{}", facts.layer_slots,

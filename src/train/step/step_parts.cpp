@@ -33,7 +33,7 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
       link{std::move(its_link)},
       map{state::layers_of(config.model), comm.size()},
       resident_before{memory::resident_bytes()} {
-  auto const node = comm.split_by_node();
+  auto node = comm.split_by_node();
   nodes = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
   mpi::agree(comm, [&] { make_model(attention); });
   run_memory.emplace(config, comm, node, map, *link, *device);
@@ -48,6 +48,10 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
   bool const stored = config.parameter_home == parameters::Home::storage;
   offload->allocate(subgroups, memory, extent_sum_bytes<T>(config), *device,
                     stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
+  if (config.parameter_home == parameters::Home::node) {
+    node_memory = std::make_unique<parameters::NodeMemory>(map, comm, std::move(node),
+                                                           static_cast<Bytes>(sizeof(T)));
+  }
   UpdateShape shape;
   mpi::agree(comm, [&] {
     make_activations();
@@ -138,6 +142,7 @@ void StepParts<T>::make_copy() {
                                      .stream = *stream,
                                      .subgroups = subgroups,
                                      .offload = *offload,
+                                     .node_memory = node_memory.get(),
                                      .slots = run_memory->layer_slots(),
                                      .buffers = memory.parameter_buffers,
                                      .trace = trace.get()});

@@ -12,6 +12,7 @@
 #include "device/memory_counter.hpp"
 #include "launch/shortage.hpp"
 #include "model/transformer.hpp"
+#include "parameters/node_memory.hpp"
 #include "parameters/working_parameters.hpp"
 #include "plan/memory.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -81,6 +82,7 @@ struct StepParts {
   std::unique_ptr<device::MemoryCounter> device_memory;  ///< null unless run.trace
   std::vector<state::Subgroup> subgroups;
   std::unique_ptr<Offload> offload;
+  std::unique_ptr<parameters::NodeMemory> node_memory;  ///< null unless parameters.home=node
   std::unique_ptr<parameters::WorkingParameters<T>> copy;
   std::unique_ptr<model::Transformer<T>> model;
   /// Null: no activations leave the device. It may still copy the model's memory.

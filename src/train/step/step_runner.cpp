@@ -92,7 +92,9 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
 template <class T>
 Bytes StepRunner<T>::host_memory_peak() const {
   Bytes const arena = parts_.device->kind() == device::Kind::host ? parts_.device->peak() : 0;
-  return comm_.split_by_node().sum(memory::peak_resident_bytes() - parts_.resident_before - arena);
+  Bytes const shared = parts_.node_memory ? parts_.node_memory->counted_again() : 0;
+  return comm_.split_by_node().sum(memory::peak_resident_bytes() - parts_.resident_before - arena -
+                                   shared);
 }
 
 template <class T>
