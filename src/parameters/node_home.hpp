@@ -18,7 +18,8 @@ namespace offstage::parameters {
 /// waits for the node's ranks. Further uses find the layer there, without a message.
 ///
 /// Order:      a rank's update changes a layer only after its last use by any rank. The update needs
-///             the complete gradient, to which all ranks have added by then.
+///             the complete gradient, to which all ranks have added by then. A rank that is idle in
+///             the last round may still bring the layer to its device, and uses nothing of it.
 /// Collective: bring and layer, when they are called for a layer the first time after begin().
 /// Memory:     on the host, pinned: the NodeMemory, which outlives it.
 /// Trace:      row "parameters from ranks".

@@ -36,7 +36,7 @@ memory::SharedFile make_file(mpi::Communicator const& comm, mpi::Communicator co
   std::string const name = node.broadcast(file.name(), 0);
   mpi::agree(comm, [&] {
     if (!first) {
-      file = memory::SharedFile::open(name);
+      file = memory::SharedFile::open(name, remedy);
     }
   });
   file.remove_name();

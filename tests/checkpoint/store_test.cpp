@@ -186,8 +186,9 @@ TEST_F(CheckpointStore, NamesAFileInThePlaceOfItsDirectory) {
     FAIL() << "no error";
   } catch (mpi::AgreedError const& error) {
     EXPECT_EQ(error.code(), ExitCode::io);
-    EXPECT_THAT(error.what(), AllOf(StartsWith("checkpoint.dir=" + inside + ": cannot save step 1"),
-                                    HasSubstr("/file: Not a directory"), HasSubstr("put right")));
+    EXPECT_THAT(error.what(),
+                AllOf(StartsWith("checkpoint.dir=" + inside + ": cannot save step 1"),
+                      HasSubstr("/file: Not a directory"), HasSubstr("correct the error")));
   }
 }
 

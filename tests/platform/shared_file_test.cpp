@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 TEST(SharedFile, IsTheSameMemoryWhereverItIsMapped) {
   auto first = SharedFile::create();
-  auto const second = SharedFile::open(first.name());
+  auto const second = SharedFile::open(first.name(), "do without");
   first.remove_name();
   Bytes const page = system_page_bytes();
   std::array const all{Slice{0, 4 * page}};
@@ -48,7 +48,13 @@ TEST(SharedFile, HasANameUntilItIsTakenAway) {
     EXPECT_TRUE(std::filesystem::exists(path));
   }
   EXPECT_FALSE(std::filesystem::exists(path)) << "nor does who fails";
-  EXPECT_THROW((void)SharedFile::open("/offstage-no-such"), IoError);
+  try {
+    (void)SharedFile::open("/offstage-no-such", "do without");
+    FAIL() << "opened";
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("/dev/shm/offstage-no-such"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("or do without"));
+  }
 }
 
 TEST(SharedFile, SaysWhatThereIsNoRoomFor) {

@@ -71,12 +71,17 @@ SharedFile SharedFile::create() {
   throw IoError{"cannot create memory that ranks share as", path_of(file.name_), errno};
 }
 
-SharedFile SharedFile::open(std::string const& name) {
+SharedFile SharedFile::open(std::string const& name, std::string const& remedy) {
   SharedFile file;
   file.name_ = name;
   file.descriptor_ = shm_open(name.c_str(), O_RDWR, 0);
   if (file.descriptor_ < 0) {
-    throw IoError{"cannot open memory that ranks of a node share,", path_of(name), errno};
+    int const error = errno;
+    throw IoError{
+        fmt::format("cannot open {}, memory that the ranks of this node share: {}. Where each "
+                    "rank's container has a {} of its own, let them share one, or {}",
+                    path_of(name), std::generic_category().message(error), directory, remedy),
+        error};
   }
   return file;
 }

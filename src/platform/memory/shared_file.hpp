@@ -44,8 +44,8 @@ class SharedFile {
   SharedFile() noexcept = default;
   /// An empty file with a new name, for this user alone.
   [[nodiscard]] static SharedFile create();
-  /// The file that another process has created.
-  [[nodiscard]] static SharedFile open(std::string const& name);
+  /// The file that another process has created. `remedy` is the one of require_room.
+  [[nodiscard]] static SharedFile open(std::string const& name, std::string const& remedy);
   ~SharedFile() { close(); }
   SharedFile(SharedFile const&) = delete;
   SharedFile& operator=(SharedFile const&) = delete;
