@@ -10,7 +10,7 @@
 namespace offstage::update {
 namespace {
 
-/// Of a buffer: what kernels and copies like best.
+/// A buffer's alignment, with which kernels and copies are fastest.
 constexpr Bytes alignment = 256;
 
 /// To the first aligned byte.

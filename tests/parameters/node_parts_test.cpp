@@ -51,7 +51,7 @@ TEST(NodeParts, LieInWholeLayers) {
   EXPECT_EQ(parts.received(1)[3].size, 0);
 }
 
-// What one rank sends another one takes, and the ranks of a node write every chunk once.
+// Each part that a rank sends is taken by its receiver, and a node's ranks write every chunk once.
 TEST(NodeParts, ReachEveryNodeOnce) {
   for (auto const& sizes :
        std::vector<std::vector<int>>{{1}, {4}, {2, 2}, {3, 1}, {1, 3}, {1, 2, 4}, {5, 1, 1}}) {

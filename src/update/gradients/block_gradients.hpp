@@ -26,7 +26,8 @@ namespace offstage::update {
 template <class T, class A>
 class BlockGradients final : public StepGradients<T> {
  public:
-  /// As GradientAccumulator; `block`: micro-batches. GradientSettings::blocks has one level: it is the blocks' order.
+  /// The arguments are those of GradientAccumulator; `block` is a number of micro-batches.
+  /// GradientSettings::blocks has one level, the order of the blocks.
   BlockGradients(state::ShardMap const& map, state::RankLink& link, device::Device& device,
                  device::Stream& stream, std::vector<state::Subgroup> const& subgroups,
                  GradientSettings settings, std::int64_t block);

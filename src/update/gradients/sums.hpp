@@ -93,7 +93,7 @@ class GradientSums {
   /// `held`: null, as at first: nothing is held on the device. `made_there`: held sums are made on the
   /// device; otherwise they are made here, and sums that stay there are brought when they are final.
   void set_held(HeldGradients* held, bool made_there);
-  /// As GradientAccumulator's.
+  /// Sets who hears of each final gradient; see GradientAccumulator.
   void set_receiver(FinalGradients* receiver) noexcept;
   [[nodiscard]] bool made_on_device() const noexcept { return held_ != nullptr && made_there_; }
 
@@ -116,7 +116,7 @@ class GradientSums {
   [[nodiscard]] std::span<double> chunk_norms() noexcept { return chunk_norms_; }
   [[nodiscard]] std::span<double const> chunk_norms() const noexcept { return chunk_norms_; }
 
-  /// As GradientAccumulator's.
+  /// Returns a subgroup's gradient; see GradientAccumulator.
   [[nodiscard]] GradientLease fetch(state::Subgroup const& subgroup);
   void begin_update();
   [[nodiscard]] GradientSettings const& settings() const noexcept { return settings_; }
