@@ -27,7 +27,7 @@ class LocalLevelOfRanks : public ::testing::Test {
     config.allow_tmpfs = true;
   }
 
-  /// What lies in checkpoint.local once all ranks are here.
+  /// Returns the names in checkpoint.local, once all ranks have called it.
   [[nodiscard]] std::vector<std::string> left() const {
     comm.barrier();
     return checkpoint::names_of(config.checkpoint.local);
@@ -41,7 +41,7 @@ class LocalLevelOfRanks : public ::testing::Test {
       EXPECT_THAT(error.what(), HasSubstr(words));
     }
   }
-  /// As if a checkpoint had been saved.
+  /// Makes the directory of a saved checkpoint.
   void save(std::string const& level, std::string const& step) const {
     if (comm.rank() == 0) {
       std::filesystem::create_directory(level + "/" + step);

@@ -105,7 +105,7 @@ TEST_F(RunMemoryOfRanks, BringsNoneWhereTheyLiveOnTheDevice) {
 TEST_F(RunMemoryOfRanks, NeedsThePlanAndWhatAnEmulatedDeviceTakesOfTheSameMemory) {
   plan::MemoryPlan const plan{.node_total = 5 * MiB};
   auto const& emulated = on_device();
-  // Of the plan, its layers at least will be taken.
+  // The device will take the layers at least.
   Bytes const slots = emulated.layer_slots() * 2 * map().shard_elements(0) / 16;
   auto const needs = emulated.needs(node, plan);
   EXPECT_GT(needs.allocation, plan.node_total + comm.size() * slots);
