@@ -58,7 +58,9 @@ TEST(Printable, ShowsCharactersThatAreNotSeenOrMoveOthers) {
 TEST(Printable, CutsALongTextInTheMiddle) {
   EXPECT_EQ(printable("0123456789", 10), "0123456789");
   EXPECT_EQ(printable("0123456789abcdef", 15), "0123456[...]def");
-  std::string const name = printable_name(std::string(5'000'000, 'x') + "end");
+  std::string text(5'000'000, 'x');
+  text += "end";
+  std::string const name = printable_name(text);
   EXPECT_EQ(name.size(), longest_name);
   EXPECT_THAT(name, StartsWith("xxxx"));
   EXPECT_THAT(name, EndsWith("end"));
