@@ -21,31 +21,27 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* usage_text =
-    "Usage: offstage evaluate --from PATH --data FILE[,FILE...] [--option ...]\n"
-    "\n"
-    "Says the mean loss of a model on data, and its perplexity, as a validation of offstage train "
-    "has them.\n"
-    "Works alone and under mpirun or srun; the parameters are dealt to the ranks, and the loss is "
-    "the same on\n"
-    "any number of them.\n"
-    "  --from PATH           a checkpoint (step-...), a directory of checkpoints or a run, of "
-    "which "
-    "the newest\n"
-    "                        complete one is taken, or a Hugging Face directory\n"
-    "  --data FILE,FILE      files of tokens, as data.valid names them; a mask beside one says "
-    "which count\n"
-    "  --sequence N          tokens of a window [1024, or model.max-sequence if that is less]\n"
-    "  --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]\n"
-    "  --windows N           only the first N windows; 0: all [0]\n"
-    "  --format F            auto, text, megatron, llmc or nanogpt [auto]\n"
-    "  --cross-documents X   true, false or whole, as data.cross-documents [true]\n"
-    "  --separator N         as data.separator\n"
-    "  --mask on|off         off: all tokens count [on]\n"
-    "  --dtype fp32|bf16|fp16  what the model computes in [fp32]\n"
-    "  --device auto|host|cuda  as device.kind [auto]\n"
-    "  --threads N           of each rank [its share of the cores]\n"
-    "\n"
-    "  offstage evaluate --from tuned --data chats --cross-documents=whole --sequence=2048";
+    R"(Usage: offstage evaluate --from PATH --data FILE[,FILE...] [--option ...]
+
+Prints the mean loss and the perplexity of a model on data, as validations of offstage train do.
+Runs alone or under mpirun or srun: ranks share the parameters, and the loss does not depend on
+their number.
+  --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
+                        complete one is taken, or a Hugging Face directory
+  --data FILE,FILE      files of tokens, as for data.valid; a mask beside one says which tokens
+                        count
+  --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
+  --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]
+  --windows N           number of windows, from the first one; 0: all [0]
+  --format F            auto, text, megatron, llmc or nanogpt [auto]
+  --cross-documents X   true, false or whole, as data.cross-documents [true]
+  --separator N         token between documents, as data.separator
+  --mask on|off         off: all tokens count [on]
+  --dtype fp32|bf16|fp16  type of the model's computation [fp32]
+  --device auto|host|cuda  device, as device.kind [auto]
+  --threads N           threads of each rank [its share of the cores]
+
+  offstage evaluate --from tuned --data chats --cross-documents=whole --sequence=2048)";
 
 std::string const& text_of(GivenOptions const& given, char const* option) {
   return given[option].as<std::string>();

@@ -39,39 +39,31 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* usage_text =
-    "Usage: offstage generate --from PATH [--prompt TEXT | --prompt-tokens N,N...] [--option ...]\n"
-    "\n"
-    "Continues a text with a model and prints prompt and continuation as they come. One process.\n"
-    "  --from PATH           a checkpoint (step-...), a directory of checkpoints, of which the "
-    "newest\n"
-    "                        complete one is taken, or a Hugging Face directory\n"
-    "  --prompt TEXT         what to continue; without it, what comes after a document's end, or "
-    "after\n"
-    "                        a line's end where the tokenizer has no such token\n"
-    "  --prompt-tokens N,N   the same as numbers of tokens\n"
-    "  --prompt-file FILE    the prompt is the file's text; - is standard input\n"
-    "  --prompt-lines FILE   every line is a prompt of its own; a line --- parts what comes of "
-    "them\n"
-    "  --template FILE       a prompt is what the role in front of the first learned one says "
-    "(user), "
-    "and the\n"
-    "                        model answers, up to the template's eos; see configs/templates\n"
-    "  --tokens N            tokens to add at most; less if the document ends [200]\n"
-    "  --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]\n"
-    "  --top-k N             only the N likeliest tokens; 0: all [0]\n"
-    "  --top-p X             only the likeliest tokens that have together the share X of "
-    "probability [1]\n"
-    "  --stop TEXT           ends where TEXT comes, which is not printed; may be given several "
-    "times\n"
-    "  --seed N              another one, another text [0]\n"
-    "  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, a SentencePiece "
-    "FILE.model, or none\n"
-    "                        to print numbers of tokens [the tokenizer.json in a Hugging Face "
-    "directory; bytes if\n"
-    "                        the model's vocabulary is 256]\n"
-    "  --dtype fp32|bf16     what the model computes in [fp32]\n"
-    "\n"
-    "  offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8";
+    R"(Usage: offstage generate --from PATH [--prompt TEXT | --prompt-tokens N,N...] [--option ...]
+
+Continues a text with a model. Prints the prompt and each token as it comes. Runs as one process.
+  --from PATH           a checkpoint (step-...), a directory of checkpoints, whose newest complete
+                        one is taken, or a Hugging Face directory
+  --prompt TEXT         text to continue [the end of a document, or of a line if the tokenizer has
+                        no token for a document's end]
+  --prompt-tokens N,N   the prompt as numbers of tokens
+  --prompt-file FILE    the text of FILE is the prompt; - is standard input
+  --prompt-lines FILE   every line of FILE is a prompt; a line --- is printed between the answers
+  --template FILE       the prompt is a user's message, and the model answers up to the template's
+                        eos. The role is the one in front of the first learned role; see
+                        configs/templates
+  --tokens N            most tokens to add; fewer if the document ends [200]
+  --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]
+  --top-k N             takes one of the N likeliest tokens; 0: of all [0]
+  --top-p X             takes one of the likeliest tokens whose probabilities add up to X [1]
+  --stop TEXT           ends before TEXT, which is not printed; may be given several times
+  --seed N              number that decides the random choices [0]
+  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, a SentencePiece
+                        FILE.model, or none to print numbers of tokens [the tokenizer.json of a
+                        Hugging Face directory; bytes if the model's vocabulary is 256]
+  --dtype fp32|bf16     type of the model's computation [fp32]
+
+  offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8)";
 
 constexpr std::string_view no_tokenizer = "none";
 

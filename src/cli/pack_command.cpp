@@ -33,61 +33,49 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* usage_text =
-    "Usage: offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME --format=F [--option "
-    "...]\n"
-    "\n"
-    "Turns text into PREFIX.bin, and PREFIX.idx for megatron; with --template conversations, and "
-    "PREFIX.mask\n"
-    "says which of their tokens count in the loss. Nothing is overwritten; the files get their "
-    "names when they\n"
-    "are whole. After a pack that was killed or failed, the same command goes on where it was; "
-    "PREFIX.pack.part\n"
-    "says where, and removing the .part files begins anew.\n"
-    "  --from TEXT...        text, or JSON lines where the name ends in .jsonl; also as .gz or "
-    ".zst; '*', '?'\n"
-    "                        and [abc] stand for several files\n"
-    "  --to PREFIX           what to write\n"
-    "  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, or a SentencePiece "
-    "FILE.model\n"
-    "  --format F            megatron, llmc or nanogpt\n"
-    "  --documents KIND      a document is the file, every line, what stands between blank lines "
-    "(blank), or a\n"
-    "                        field of every line, which is a JSON object (jsonl) [jsonl for "
-    ".jsonl, else file]\n"
-    "  --field NAME          the field of JSON lines that is the text [text], or an array of "
-    "messages [messages]\n"
-    "  --template FILE       JSON lines are conversations: messages with role and content, or "
-    "fields that are\n"
-    "                        roles of the template (prompt, completion); FILE says how roles "
-    "become "
-    "text and\n"
-    "                        what of it is learned; see configs/templates\n"
-    "  --longest N           conversations of more tokens are left out, and counted; 0: none are "
-    "[0]\n"
-    "  --end-token TOKEN     ends every document, in the place of the line's end: a token's text, "
-    "'</s>'; auto\n"
-    "                        takes the tokenizer's own; without one, or with none, the line's end "
-    "stays [auto]\n"
-    "  --add-special-tokens yes|no  what the tokenizer puts around a text, a beginning say [no]\n"
-    "  --threads N           that encode [the cores that this process may use]\n"
-    "  --progress SECONDS    between lines that say how far it is; 0: none [10]\n"
-    "  --save SECONDS        between places from which the same command goes on [30]\n"
-    "\n"
-    "  offstage data pack --from 'web/*.jsonl.zst' --to web --tokenizer=llama/tokenizer.json "
-    "--format=megatron\n"
-    "  offstage data pack --from chats.jsonl --to chats --tokenizer=qwen --format=megatron "
-    "--template=chatml.txt\n"
-    "  offstage data pack --from log.txt --to log --tokenizer=bytes --format=nanogpt "
-    "--documents=line";
+    R"(Usage: offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
+
+Turns text into tokens: PREFIX.bin and, for megatron, PREFIX.idx. With --template it packs
+conversations, and PREFIX.mask says which of their tokens count in the loss. No file is
+overwritten, and files get their names when they are whole. If a pack was killed or failed, the
+same command continues it from PREFIX.pack.part. To begin anew, remove the .part files.
+  --from TEXT...        text, or JSON lines if the name ends in .jsonl, each also as .gz or .zst;
+                        '*', '?' and [abc] stand for several files
+  --to PREFIX           first part of the names of the files to write
+  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, or a SentencePiece
+                        FILE.model
+  --format F            megatron, llmc or nanogpt [megatron]
+  --documents KIND      extent of a document: the whole file (file), a line (line), the lines
+                        between blank lines (blank), or a field of a line's JSON object (jsonl)
+                        [jsonl for .jsonl, else file]
+  --field NAME          field of JSON lines with the text [text], or with an array of messages
+                        [messages]
+  --template FILE       packs conversations: messages with role and content, or fields whose names
+                        are roles of the template (prompt, completion). FILE says how roles become
+                        text and which of them the model learns; see configs/templates
+  --longest N           most tokens of a conversation; longer ones are left out and counted;
+                        0: no limit [0]
+  --end-token TOKEN     text of the token that ends every document, '</s>' say; auto: the
+                        tokenizer's own; none, or a tokenizer without one: the line's end stays
+                        [auto]
+  --add-special-tokens yes|no  adds the tokens that the tokenizer puts around a text [no]
+  --threads N           threads that encode [the cores that this process may use]
+  --progress SECONDS    time between lines of progress; 0: no lines [10]
+  --save SECONDS        time between places from which the same command continues [30]
+
+  offstage data pack --from 'web/*.jsonl.zst' --to web --tokenizer=llama/tokenizer.json
+  offstage data pack --from chats.jsonl --to chats --tokenizer=qwen --template=chatml.txt
+  offstage data pack --from log.txt --to log --tokenizer=bytes --format=nanogpt --documents=line)";
 
 GivenOptions parse(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
   auto const text = [] { return po::value<std::string>(); };
   add("from", po::value<std::vector<std::string>>()->multitoken()->composing()->required());
-  for (char const* const name : {"to", "tokenizer", "format"}) {
+  for (char const* const name : {"to", "tokenizer"}) {
     add(name, text()->required());
   }
+  add("format", text()->default_value("megatron"));
   add("documents", text()->default_value("auto"));
   add("field", text());
   add("template", text());

@@ -14,6 +14,7 @@
 #include "cli/options.hpp"
 #include "cli/plan_answers.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "platform/memory/shared_file.hpp"
 #include "train/forecast/forecast.hpp"
 #include "train/forecast/remedies.hpp"
 #include "train/memory/memory_demand.hpp"
@@ -200,7 +201,8 @@ ExitCode plan_command(Arguments const& arguments) {
   auto const free = static_cast<double>(memory::available_bytes());
   train::ForecastScope const scope{.ranks = options.ranks,
                                    .ranks_per_node = options.ranks_per_node,
-                                   .host_memory = static_cast<Bytes>(train::auto_host_part * free)};
+                                   .host_memory = static_cast<Bytes>(train::auto_host_part * free),
+                                   .shared_memory = memory::SharedFile::room()};
   if (options.largest != Largest::none) {
     print_largest(options, scope);
     return ExitCode::done;

@@ -350,7 +350,7 @@ constexpr std::array keys{
     Key{"parameters.home", "device|host|storage|node|auto", "device",
         "place of the 16-bit working copy; if it is not on the device, layers are brought there "
         "ahead of use; node: host memory that a node's ranks share, so that parameters reach a "
-        "node once in a step; auto: device, host or storage, decided by plan.choose=on",
+        "node once in a step; auto: decided by plan.choose=on",
         set_parameter_home},
     Key{"parameters.sharding", "auto|zero3|zero2|zero1", "zero3",
         "time for which a layer that ranks have gathered stays whole on the device; zero3: one "

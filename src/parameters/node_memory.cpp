@@ -8,6 +8,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace offstage::parameters {
 namespace {
@@ -44,6 +45,22 @@ memory::SharedFile make_file(mpi::Communicator const& comm, mpi::Communicator co
 }
 
 }  // namespace
+
+Bytes NodeMemory::room(mpi::Communicator const& comm, mpi::Communicator const& node,
+                       Bytes element_bytes) {
+  try {
+    mpi::agree(comm, [&] { require_small_pages(element_bytes); });
+    static_cast<void>(make_file(comm, node));
+  } catch (mpi::AgreedError const&) {
+    return 0;
+  }
+  return comm.minimum(memory::SharedFile::room());
+}
+
+Bytes NodeMemory::page_table_bytes(std::int64_t elements, Bytes element_bytes) {
+  constexpr Bytes entry = 8;
+  return ceil_div(elements * element_bytes, memory::system_page_bytes()) * entry;
+}
 
 NodeMemory::NodeMemory(state::ShardMap const& map, mpi::Communicator const& comm,
                        mpi::Communicator node, Bytes element_bytes)

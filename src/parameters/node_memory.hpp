@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/units.hpp"
@@ -24,6 +25,13 @@ namespace offstage::parameters {
 ///             system are larger than a chunk (64).
 class NodeMemory {
  public:
+  /// Returns the bytes that the ranks of each node can share: the least of all nodes, 0 if the ranks
+  /// of one have no memory in common. Collective over `comm`.
+  [[nodiscard]] static Bytes room(mpi::Communicator const& comm, mpi::Communicator const& node,
+                                  Bytes element_bytes);
+  /// Bytes of the system's own that a rank's mappings of `elements` in all take: 8 for each page.
+  [[nodiscard]] static Bytes page_table_bytes(std::int64_t elements, Bytes element_bytes);
+
   /// `comm` and `map` outlive it; `node`: ranks of it that share this node's memory.
   NodeMemory(state::ShardMap const& map, mpi::Communicator const& comm, mpi::Communicator node,
              Bytes element_bytes);

@@ -235,8 +235,9 @@ Run read_run(std::string const& directory) {
   fs::path const metrics = folder / "metrics.jsonl";
   std::error_code ignored;
   if (!fs::is_regular_file(metrics, ignored)) {
-    throw DataError{fmt::format(
-        "{}: there is no metrics.jsonl; give the run.dir of a run that has begun", directory)};
+    throw DataError{fmt::format("{}: {}; give the run.dir of a run that has begun", directory,
+                                fs::is_directory(folder, ignored) ? "there is no metrics.jsonl"
+                                                                  : "there is no such directory")};
   }
   std::ifstream file{metrics};
   if (!file) {

@@ -309,6 +309,8 @@ class Looking(OffstageTest):
         (self.folder / "empty").mkdir()
         result = self.offstage("report", self.folder / "empty", expect=65)
         self.assertIn(f"{self.folder}/empty: there is no metrics.jsonl", result.errors[0])
+        result = self.offstage("report", self.folder / "none", expect=65)
+        self.assertIn(f"{self.folder}/none: there is no such directory; give the run.dir", result.errors[0])
         self.offstage("report", expect=64)
         self.train("run", "train.steps=2")
         (self.folder / "run/report.html").symlink_to(self.folder / "train.txt")

@@ -165,5 +165,19 @@ TEST(NodeMemory, CountsOnceOnANode) {
   EXPECT_EQ(comm.sum(memory.counted_again()), comm.size() * all + all - all);
 }
 
+TEST(NodeMemory, SaysOnAllRanksWhatTheyCanShare) {
+  auto const comm = mpi::Communicator::world();
+  Bytes const room = NodeMemory::room(comm, on_node(comm, comm.rank() / 2), 2);
+  EXPECT_GT(room, 0);
+  EXPECT_EQ(room, comm.broadcast_value(room, 0));
+}
+
+TEST(NodeMemory, HasAnEntryForEachPage) {
+  Bytes const page = memory::system_page_bytes();
+  EXPECT_EQ(NodeMemory::page_table_bytes(3 * page, 2), 6 * 8);
+  EXPECT_EQ(NodeMemory::page_table_bytes(3 * page + 1, 2), 7 * 8);
+  EXPECT_EQ(NodeMemory::page_table_bytes(0, 2), 0);
+}
+
 }  // namespace
 }  // namespace offstage::parameters

@@ -146,6 +146,24 @@ TEST(ConfigurationChoice, KeepsParametersWholeWhereRanksHaveRoomForThem) {
   EXPECT_EQ(forecast(config, four).config.sharding, parameters::Sharding::zero2);
 }
 
+TEST(ConfigurationChoice, SharesParametersOnANodeWhereRanksAreSlowToGatherThem) {
+  auto config = open();
+  config.platform_products = 1e12;
+  config.platform_passes.rank_link = 1e7;  // so slow that nothing else counts
+  ForecastScope four{
+      .ranks = 4, .ranks_per_node = 4, .host_memory = 40 * MiB, .shared_memory = 40 * MiB};
+  auto const shared = forecast(config, four);
+  EXPECT_EQ(shared.config.parameter_home, Home::node);
+  EXPECT_THAT(shared.chosen, Contains(HasSubstr("plan.choose=on: parameters.home=node")));
+  four.shared_memory = 512 * KiB;  // 0.4 M parameters of 2 bytes have no room
+  auto const own = forecast(config, four);
+  EXPECT_NE(own.config.parameter_home, Home::node);
+  EXPECT_LT(shared.step.step, own.step.step);
+  four = one_rank;
+  four.shared_memory = 40 * MiB;
+  EXPECT_NE(forecast(config, four).config.parameter_home, Home::node) << "it has no other rank";
+}
+
 TEST(ConfigurationChoice, KeysThatAreGivenStay) {
   auto config = open();
   config.home_is_open = config.share.resident_is_open = false;

@@ -147,7 +147,7 @@ TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
       advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
       AllOf(HasSubstr("in 41 of 50 steps"), HasSubstr("optimizer.clip=0.5"),
             HasSubstr("longer optimizer.warmup-steps"),
-            HasSubstr("40 were done again under the next forward; update.overlap=auto does")));
+            HasSubstr("40 updates were made again under the next forward; update.overlap=auto")));
   EXPECT_EQ(advice_on_clipping({.redone = 20, .clipped = 25, .steps = 50}, config), "");
   EXPECT_EQ(advice_on_clipping({.redone = 2, .clipped = 2, .steps = 2}, config), "");
 }
@@ -158,9 +158,9 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   EXPECT_EQ(advice_on_clipping(times, config), "") << "auto, and the state is in host memory";
   config.paths.emplace_back();
   EXPECT_THAT(advice_on_clipping(times, config),
-              AllOf(HasSubstr("in 50 of 50 steps"), Not(HasSubstr("done again"))));
+              AllOf(HasSubstr("in 50 of 50 steps"), Not(HasSubstr("under the next"))));
   EXPECT_THAT(advice_on_clipping({.redone = 48, .clipped = 50, .steps = 50}, config),
-              AllOf(HasSubstr("48 were done again under the next forward, as a step takes less"),
+              AllOf(HasSubstr("48 updates were made again under the next forward, where that"),
                     Not(HasSubstr("update.overlap"))));
   config.overlap = config::Overlap::off;
   EXPECT_EQ(advice_on_clipping(times, config), "");

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/error.hpp"
@@ -93,15 +94,20 @@ void SharedFile::remove_name() noexcept {
 }
 
 void SharedFile::require_room(Bytes whole, std::string const& what, std::string const& remedy) {
-  struct statvfs there {};
-  if (statvfs(directory, &there) != 0) {
-    refuse(whole, what, remedy, errno);
-  }
-  // A file system without a limit says that it has no blocks.
-  bool const limited = there.f_blocks > 0;
-  if (limited && static_cast<Bytes>(there.f_bavail) * static_cast<Bytes>(there.f_frsize) < whole) {
+  if (room() < whole) {
     refuse(whole, what, remedy, ENOSPC);
   }
+}
+
+Bytes SharedFile::room() noexcept {
+  struct statvfs there {};
+  if (statvfs(directory, &there) != 0) {
+    return 0;
+  }
+  // A file system without a limit says that it has no blocks.
+  return there.f_blocks == 0
+             ? std::numeric_limits<Bytes>::max()
+             : static_cast<Bytes>(there.f_bavail) * static_cast<Bytes>(there.f_frsize);
 }
 
 void SharedFile::allocate(std::span<Slice const> parts, Bytes whole, std::string const& what,

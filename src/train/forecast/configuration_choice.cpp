@@ -201,6 +201,10 @@ std::vector<Home> Search<T>::homes() const {
     return {Home::device};
   }
   std::vector<Home> homes{Home::device, Home::host};
+  if (map_.ranks() > 1 &&
+      room_.shared_memory >= all_elements(map_) * static_cast<Bytes>(sizeof(T))) {
+    homes.push_back(Home::node);
+  }
   if (!config_.paths.empty()) {
     homes.push_back(Home::storage);
   }

@@ -65,7 +65,8 @@ ActivationRoom room_of(config::RunConfig const& config, ForecastScope const& sco
           .route = link.route,
           .rank_link = link.device_bytes,
           .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
-          .ranks_per_node = scope.ranks_per_node};
+          .ranks_per_node = scope.ranks_per_node,
+          .shared_memory = scope.shared_memory};
 }
 
 /// Settles activations as a run would on devices with device.memory, by the given rates.

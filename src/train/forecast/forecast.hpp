@@ -20,6 +20,7 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};        ///< a node's, for tiers.host-memory=auto
+  Bytes shared_memory{};      ///< a node's that its ranks can share, for parameters.home=auto
   bool memory_alone = false;  ///< without times: Forecast::step is empty
 };
 

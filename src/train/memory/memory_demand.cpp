@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
+#include "parameters/node_memory.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "plan/split.hpp"
 #include "state/working_copy.hpp"
@@ -100,7 +101,6 @@ int layer_slots(config::RunConfig const& config, state::ShardMap const& map, boo
              : parameters::layer_slots(depth_demand<T>(config, map, free));
 }
 
-/// Elements of all layers.
 std::int64_t all_elements(state::ShardMap const& map) {
   std::int64_t elements = 0;
   for (state::LayerLayout const& layer : map.layers()) {
@@ -123,7 +123,10 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;
   bool const on_node = config.parameter_home == parameters::Home::node;
-  if (!on_node) {
+  if (on_node) {
+    exchange += parameters::NodeMemory::page_table_bytes(all_elements(map) + most,
+                                                         static_cast<Bytes>(sizeof(T)));
+  } else {
     exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
                           : parameters::StreamedParameters<T>::host_bytes(map, node.route);
   }

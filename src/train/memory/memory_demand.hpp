@@ -53,6 +53,9 @@ template <class T>
 /// Returns whether saves hold versions on storage beside later steps (checkpoint.rate).
 [[nodiscard]] bool holds_versions(config::RunConfig const& config);
 
+/// Elements of all layers, with what equal parts of ranks pad.
+[[nodiscard]] std::int64_t all_elements(state::ShardMap const& map);
+
 /// Elements of a rank's shard whose state lives on the device.
 [[nodiscard]] std::int64_t resident_elements(config::RunConfig const& config,
                                              state::ShardMap const& map, int rank);

@@ -23,14 +23,15 @@ std::string advice_on_clipping(PhaseTimes const& times, config::RunConfig const&
     return {};
   }
   std::string text = fmt::format(
-      "the norm was above optimizer.clip={2:g} in {0} of {1} steps, where updates under backward "
-      "are in vain: a higher limit or a longer optimizer.warmup-steps lets them gain",
+      "gradients were clipped in {} of {} steps: their norm was above optimizer.clip={:g}. An "
+      "update that began under backward must then be made again, so overlap saves no time there; "
+      "a higher limit or a longer optimizer.warmup-steps makes such steps rarer",
       times.clipped, times.steps, config.optimizer.clip);
   if (times.redone > 0) {
-    text += fmt::format("; {} were done again under the next forward", times.redone);
+    text += fmt::format(". {} updates were made again under the next forward", times.redone);
     text += config.overlap == config::Overlap::on
-                ? "; update.overlap=auto does that as long as a step takes less time so"
-                : ", as a step takes less time so or to find that out";
+                ? "; update.overlap=auto does so only while it shortens steps"
+                : ", where that shortened steps, or to find out whether it does";
   }
   return text;
 }

@@ -7,7 +7,9 @@
 #include "base/log.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/writer.hpp"
+#include "parameters/node_memory.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "train/forecast/chosen.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
 #include "train/report/data_lines.hpp"
@@ -62,6 +64,7 @@ void look_for_shortages(config::RunConfig const& config, mpi::Communicator const
 }
 
 /// Room for activations, by the least of all ranks. Collective.
+template <class T>
 ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const& comm,
                        device::Device const& device, state::RankLink const& link) {
   auto const node = comm.split_by_node();
@@ -73,7 +76,9 @@ ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const&
                              ? config.host_memory
                              : static_cast<Bytes>(auto_host_part * static_cast<double>(comm.minimum(
                                                                        memory::available_bytes()))),
-          .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}))};
+          .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()})),
+          .shared_memory =
+              leaves_home(config) ? parameters::NodeMemory::room(comm, node, sizeof(T)) : 0};
 }
 
 /// Settles checkpoint.rate and checkpoint.files, and finds the storage path on which checkpoint.dir
@@ -154,7 +159,7 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
       make_run_rank_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
   attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
-  auto const room = room_of(config_, comm_, *device, *link.link);
+  auto const room = room_of<T>(config_, comm_, *device, *link.link);
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
   if (config_.plan.choose) {

@@ -18,6 +18,7 @@ struct ActivationRoom {
   Bytes rank_link{};    ///< the rank link's memory, as for device_demand
   Bytes host_memory{};  ///< a node's; 0: not looked at
   int ranks_per_node = 1;
+  Bytes shared_memory{};  ///< a node's that its ranks can share, for parameters.home=node
 };
 
 struct ActivationChoice {

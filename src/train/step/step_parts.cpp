@@ -41,17 +41,18 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
   on_plan(run_memory->needs(node, memory));
   subgroups = state::subgroups_of(map, comm.rank(), memory.subgroup_elements,
                                   resident_elements(config, map, comm.rank()));
-  // The memory for state, gradients and parameters is free until they are made.
-  offload = std::make_unique<Offload>(
-      config, comm, trace.get(),
-      memory.state + memory.gradients + memory.parameters + memory.activations);
-  bool const stored = config.parameter_home == parameters::Home::storage;
-  offload->allocate(subgroups, memory, extent_sum_bytes<T>(config), *device,
-                    stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
+  // First, so that a lack of shared memory is told before tiers take theirs.
   if (config.parameter_home == parameters::Home::node) {
     node_memory = std::make_unique<parameters::NodeMemory>(map, comm, std::move(node),
                                                            static_cast<Bytes>(sizeof(T)));
   }
+  // The memory for what is not yet made is free.
+  offload = std::make_unique<Offload>(
+      config, comm, trace.get(),
+      memory.state + memory.gradients + (node_memory ? 0 : memory.parameters) + memory.activations);
+  bool const stored = config.parameter_home == parameters::Home::storage;
+  offload->allocate(subgroups, memory, extent_sum_bytes<T>(config), *device,
+                    stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
   UpdateShape shape;
   mpi::agree(comm, [&] {
     make_activations();

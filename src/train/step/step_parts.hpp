@@ -81,8 +81,8 @@ struct StepParts {
   plan::MemoryPlan memory;
   std::unique_ptr<device::MemoryCounter> device_memory;  ///< null unless run.trace
   std::vector<state::Subgroup> subgroups;
-  std::unique_ptr<Offload> offload;
   std::unique_ptr<parameters::NodeMemory> node_memory;  ///< null unless parameters.home=node
+  std::unique_ptr<Offload> offload;
   std::unique_ptr<parameters::WorkingParameters<T>> copy;
   std::unique_ptr<model::Transformer<T>> model;
   /// Null: no activations leave the device. It may still copy the model's memory.
