@@ -1,0 +1,214 @@
+#include "plan/simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "plan/simulation_support.hpp"
+
+namespace offstage::plan {
+namespace {
+
+struct Drawn {
+  Machine machine;
+  Workload work;
+  Schedule schedule;
+};
+
+Drawn draw(std::mt19937& random) {
+  auto const number = [&](int low, int high) {
+    return std::uniform_int_distribution{low, high}(random);
+  };
+  Drawn drawn;
+  auto& [machine, work, schedule] = drawn;
+  machine.compute = number(1, 9);
+  machine.rates.cpu_update = number(20, 200);
+  machine.rates.device_update = number(20, 400);
+  machine.rates.host_to_device = number(100, 2000);
+  machine.rates.device_to_host = number(100, 2000);
+  machine.host_sum = number(0, 1) * number(500, 2000);
+  for (int path = number(1, 3); path > 0; --path) {
+    machine.rates.paths.push_back({static_cast<double>(number(300, 3000)),
+                                   static_cast<double>(number(300, 3000)), number(0, 1) == 1});
+  }
+  int const layers = number(2, 8);
+  for (int i = 0; i < layers; ++i) {
+    work.layers.push_back({.forward = static_cast<double>(number(0, 4)),
+                           .backward = static_cast<double>(number(0, 8)),
+                           .elements = 100,
+                           .begin = 100 * i,
+                           .count = 100,
+                           .leaving = i + 2 < layers ? number(0, 1) * 100 : 0});
+    work.forward.push_back(i);
+  }
+  work.backward.assign(work.forward.rbegin(), work.forward.rend());
+  std::int64_t const size = number(30, 250);
+  for (std::int64_t begin = 0; begin < 100 * layers; begin += size) {
+    work.subgroups.push_back({begin, std::min(size, 100 * layers - begin)});
+  }
+  work.rounds = number(1, 3);
+  work.gradient_bytes = number(1, 2) * 2;
+  schedule.share = number(0, 4) / 4.0;
+  schedule.overlap = number(0, 1) == 1;
+  schedule.redone = number(0, 3) == 0;
+  schedule.order = number(0, 1) == 1 ? UpdateOrder::alternate : UpdateOrder::ascending;
+  schedule.workers = number(1, 5);
+  schedule.buffers = number(0, 1) * number(1, 4);
+  schedule.cached = number(0, static_cast<int>(work.subgroups.size()));
+  schedule.spare_slots = schedule.overlap;
+  schedule.spares = number(0, 3);
+  schedule.evict = number(0, 1) == 1 ? Evict::farthest : Evict::oldest;
+  schedule.gradient_buffers = number(0, 1) * number(1, 3);
+  schedule.flush_fp32 = number(0, 5) == 0;
+  schedule.chunk = number(20, 300);
+  schedule.held = number(0, 1) * number(0, 800);
+  schedule.sums_on_device = number(0, 1) == 1;
+  schedule.home = static_cast<ParameterHome>(number(0, 3));
+  schedule.layer_slots = schedule.home == ParameterHome::device ? 0 : number(2, 4);
+  schedule.parameter_buffers = number(2, 4);
+  schedule.parameters_ahead = schedule.parameter_buffers - 1;
+  schedule.stages = schedule.home == ParameterHome::device;
+  schedule.slabs = number(1, 2);
+  schedule.activations_on_storage = number(0, 1) == 1;
+  schedule.activation_readers = number(1, 2);
+  if (number(0, 2) == 0 && layers > 2) {
+    work.rounds = number(1, 6);
+    work.vertical = WaitingWork{.tensor = number(0, 1) * 50.0,
+                                .table = number(0, 1) * 30.0,
+                                .slabs = number(0, 1) * 3 + 3,
+                                .table_slabs = 2,
+                                .ahead = number(0, 1) == 1,
+                                .tied = number(0, 1) == 1};
+    work.vertical->slabs = work.vertical->ahead ? 6 : 3;
+    for (auto& layer : work.layers) {
+      layer.leaving = 0;
+    }
+    work.backward.erase(work.backward.begin());
+    work.backward.pop_back();
+  }
+  work.micro_batches = work.rounds;
+  return drawn;
+}
+
+TEST(Simulation, NothingIsQuickerThanTheBoundOfItsBusiestResource) {
+  std::mt19937 random{41};
+  double tightest = 0.0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    double const bound = least_time(machine, work, schedule).step.count();
+    double const found = simulate(machine, work, schedule, full_detail).step.count();
+    EXPECT_LE(bound, found * (1 + 1e-9)) << trial << least_time(machine, work, schedule).resource;
+    tightest = std::max(tightest, bound / found);
+  }
+  EXPECT_GT(tightest, 0.95);
+}
+
+/// As large models have it: many equal layers, subgroups and rounds.
+Drawn draw_large(std::mt19937& random) {
+  auto drawn = draw(random);
+  auto& [machine, work, schedule] = drawn;
+  auto const layer = work.layers[1];
+  std::size_t const layers = 40;
+  work.layers.assign(layers, layer);
+  work.forward.clear();
+  work.backward.clear();
+  for (std::size_t i = 0; i < layers; ++i) {
+    work.layers[i].begin = 100 * static_cast<std::int64_t>(i);
+    work.forward.push_back(static_cast<int>(i));
+    bool const inner = i > 0 && i + 1 < layers;
+    if (!work.vertical || inner) {
+      work.backward.insert(work.backward.begin(), static_cast<int>(i));
+    }
+    if (i + 2 >= layers) {
+      work.layers[i].leaving = 0;
+    }
+  }
+  work.subgroups.clear();
+  for (std::int64_t begin = 0; begin < 4000; begin += 5) {
+    work.subgroups.push_back({begin, 5, begin >= 3500});
+  }
+  work.rounds = work.micro_batches = std::uniform_int_distribution{8, 40}(random);
+  schedule.chunk = 1;
+  schedule.cached = std::uniform_int_distribution{0, 800}(random);
+  schedule.spares = schedule.cached / 2;
+  schedule.gradients_cached = std::uniform_int_distribution{0, 800}(random);
+  return drawn;
+}
+
+TEST(Simulation, IsNearTheWholeOfALargeStepWhereItTakesAPartForIt) {
+  std::mt19937 random{71};
+  std::vector<double> errors;
+  for (int trial = 0; trial < 30; ++trial) {
+    auto const [machine, work, schedule] = draw_large(random);
+    double const whole = simulate(machine, work, schedule, full_detail).step.count();
+    double const part = simulate(machine, work, schedule).step.count();
+    errors.push_back(std::abs(part / whole - 1.0));
+    EXPECT_LT(errors.back(), 0.1) << trial;
+  }
+  std::ranges::sort(errors);
+  EXPECT_LT(errors[errors.size() / 2], 0.02);
+}
+
+TEST(Simulation, TakesNoLessThanTheBusiestResourceAndNoMoreThanAllInTurn) {
+  std::mt19937 random{17};
+  for (int trial = 0; trial < 400; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    auto const found = simulate(machine, work, schedule);
+    double sum = 0.0;
+    for (auto const& use : found.uses) {
+      sum += use.busy.count();
+    }
+    ASSERT_GT(found.step.count(), 0.0) << trial;
+    EXPECT_LE(found.uses.front().busy.count(), found.step.count() * (1 + 1e-9)) << trial;
+    EXPECT_LE(found.step.count(), sum * (1 + 1e-9) + 1e-9) << trial;
+    EXPECT_NEAR((found.forward + found.backward + found.update).count(), found.step.count(), 1e-9);
+  }
+}
+
+TEST(Simulation, AMachineThatIsTwiceAsFastTakesHalfTheTime) {
+  std::mt19937 random{5};
+  for (int trial = 0; trial < 100; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    auto fast = machine;
+    for (double* rate :
+         {&fast.compute, &fast.host_sum, &fast.rates.cpu_update, &fast.rates.device_update,
+          &fast.rates.host_to_device, &fast.rates.device_to_host}) {
+      *rate *= 2.0;
+    }
+    for (auto& path : fast.rates.paths) {
+      path.read *= 2.0;
+      path.write *= 2.0;
+    }
+    EXPECT_NEAR(simulate(fast, work, schedule).step.count() * 2.0,
+                simulate(machine, work, schedule).step.count(), 1e-9)
+        << trial;
+  }
+}
+
+/// Queues in order of arrival may lose a little where something comes sooner (Graham's anomaly),
+/// never much.
+TEST(Simulation, AFasterResourceCostsNothing) {
+  std::mt19937 random{23};
+  for (int trial = 0; trial < 200; ++trial) {
+    auto const [machine, work, schedule] = draw(random);
+    double const before = simulate(machine, work, schedule).step.count();
+    for (double Machine::*rate : {&Machine::compute, &Machine::host_sum}) {
+      auto fast = machine;
+      fast.*rate *= 1.5;
+      EXPECT_LE(simulate(fast, work, schedule).step.count(), 1.25 * before) << trial;
+    }
+    auto all = machine;
+    all.compute *= 1000;
+    all.rates.cpu_update *= 1000;
+    all.rates.device_update *= 1000;
+    EXPECT_LE(simulate(all, work, schedule).step.count(), 1.25 * before) << trial;
+  }
+}
+
+}  // namespace
+}  // namespace offstage::plan
