@@ -8,29 +8,13 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
 
 config::RunConfig some_config() {
-  config::RunConfig config;
-  config.model = {.layers = 8,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 64};
-  config.train.sequence = 64;
-  config.train.micro_batch = 16;
-  config.train.global_batch = 16;
-  config.numerics.dtype = DType::bf16;
-  config.subgroup_size = 65536;
-  config.share.device_chunk = 4096;
-  config.share.device_share = 0.0;
-  config.share.device_gradients = 0;
-  config.device.kind = config::DeviceKind::host;
-  return config;
+  return run_of_activations(16);
 }
 
 Bytes needed(config::RunConfig config, std::string const& policy) {

@@ -178,8 +178,10 @@ TEST_F(JournalOf, ClippedStepsAreCounted) {
     journal.step_done({.result = result, .meta = meta}, Seconds{1.0});
   }
   journal.conclude({.step = 10, .stop = Stop::none, .total = Seconds{1.0}});
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr("the norm was above optimizer.clip=1 in 10 of 10 steps, "));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStdout(),
+      HasSubstr(
+          "gradients were clipped in 10 of 10 steps: their norm was above optimizer.clip=1. "));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/dtype.hpp"
 #include "train/forecast/step_forecast.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
@@ -12,20 +13,7 @@ namespace {
 using testing::ElementsAre;
 
 config::RunConfig tiny() {
-  config::RunConfig config;
-  config.model = {.layers = 2,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 32};
-  config.train.sequence = 32;
-  config.train.micro_batch = 2;
-  config.train.global_batch = 4;
-  config.train.activations = {activations::Policy::Rule::keep};
-  config.numerics.dtype = DType::bf16;
-  config.share.device_share = 0.0;
+  auto config = small_run(2, 4);
   config.share.device_chunk = 4096;
   config.overlap = config::Overlap::off;
   config.device.kind = config::DeviceKind::cuda;

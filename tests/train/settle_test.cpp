@@ -4,6 +4,7 @@
 #include "temporary_directory.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/settle/schedule_choice.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
@@ -13,23 +14,7 @@ namespace {
 TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   auto const world = mpi::Communicator::world();
   TemporaryDirectory const directory;
-  config::RunConfig config;
-  config.model = {.layers = 8,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 64};
-  config.train.sequence = 64;
-  config.train.micro_batch = 16;
-  config.train.global_batch = 64;
-  config.numerics.dtype = DType::bf16;
-  config.subgroup_size = 65536;
-  config.share.device_chunk = 4096;
-  config.share.device_share = 0.0;
-  config.share.device_gradients = 0;
-  config.device.kind = config::DeviceKind::host;
+  auto config = run_of_activations(64);
   config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
   config.run_dir = "nowhere";
   config.allow_tmpfs = true;

@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "train/memory/device_demand.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
@@ -13,21 +14,8 @@ using parameters::Sharding;
 
 /// Twelve micro-batches of two blocks: an embedding, four layers of blocks and an untied head.
 config::RunConfig small() {
-  config::RunConfig config;
-  config.model = {.layers = 2,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 32};
-  config.train.sequence = 32;
-  config.train.micro_batch = 2;
-  config.train.global_batch = 24;
-  config.train.activations = {activations::Policy::Rule::keep};
-  config.numerics.dtype = DType::bf16;
+  auto config = small_run(2, 24);
   config.subgroup_size = 1 << 20;
-  config.share.device_share = 0.0;
   config.device.kind = config::DeviceKind::host;
   return config;
 }

@@ -9,26 +9,14 @@
 #include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/settle/activation_choice.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
 
 config::RunConfig tiny() {
-  config::RunConfig config;
-  config.model = {.layers = 6,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 32};
-  config.train.sequence = 32;
-  config.train.micro_batch = 2;
-  config.train.global_batch = 10;
-  config.train.activations = {activations::Policy::Rule::keep};
-  config.numerics.dtype = DType::bf16;
+  auto config = small_run(6, 10);
   config.numerics.accumulate_fp32 = true;
-  config.share.device_share = 0.0;
   config.share.device_chunk = 4096;
   config.device.kind = config::DeviceKind::cuda;
   return config;

@@ -4,29 +4,17 @@
 
 #include "base/dtype.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/small_runs.hpp"
 
 namespace offstage::train {
 namespace {
 
 /// Twelve micro-batches of a model of one block.
 config::RunConfig small(std::int64_t block) {
-  config::RunConfig config;
-  config.model = {.layers = 1,
-                  .hidden = 64,
-                  .heads = 4,
-                  .kv_heads = 4,
-                  .ffn_hidden = 128,
-                  .vocab = 256,
-                  .max_sequence = 32};
-  config.train.sequence = 32;
-  config.train.micro_batch = 2;
-  config.train.global_batch = 24;
-  config.train.activations = {activations::Policy::Rule::keep};
-  config.numerics.dtype = DType::bf16;
+  auto config = small_run(1, 24);
   config.numerics.accumulate_fp32 = true;
   config.numerics.sum_block = block;
   config.subgroup_size = 1 << 20;
-  config.share.device_share = 0.0;
   config.device.kind = config::DeviceKind::host;
   return config;
 }
