@@ -15,6 +15,12 @@ if (($# == 0)); then
   echo "tests/run.sh: label nodes (networks and daemons of their own) is left to tests/campaign.sh nodes"
   set -- --label-exclude '^nodes$'
 fi
+# Tests share the cores. A rank that waits sleeps, and idle threads do.
+export SLEEPING_YIELD=$PWD/build/release/tests/libsleeping_yield.so OMP_WAIT_POLICY=passive
+# hwloc reads the machine once for all of them: it takes a virtual one as long as a short run to show its devices.
+if lstopo-no-graphics --of xml --force build/release/topology.xml; then
+  export HWLOC_XMLFILE=$PWD/build/release/topology.xml HWLOC_THISSYSTEM=1 HWLOC_THISSYSTEM_ALLOWED_RESOURCES=1
+fi
 # Three per core: most tests wait, for mpirun, Slurm and storage.
 ctest --preset release --parallel "$((3 * $(nproc)))" "$@" || status=$?
 echo "tests/run.sh: built in $((built - start)) s, tested in $((SECONDS - built)) s"

@@ -74,8 +74,10 @@ struct Pair {
 
   Reader a;
   Reader b;
-  memory::HugeBuffer a_bytes{a.layout().bytes(batch_chunks * chunk_elements)};
-  memory::HugeBuffer b_bytes{b.layout().bytes(batch_chunks * chunk_elements)};
+  std::int64_t most =
+      std::min(batch_chunks * chunk_elements, a.map().largest_layer());  ///< elements of a batch
+  memory::HugeBuffer a_bytes{a.layout().bytes(most)};
+  memory::HugeBuffer b_bytes{b.layout().bytes(most)};
   std::vector<std::pair<std::size_t, std::size_t>> planes;
 };
 

@@ -218,7 +218,8 @@ std::vector<std::string> verify(Listed const& checkpoint) {
   }
   try {
     Reader reader{checkpoint.path, std::move(found.master)};
-    memory::HugeBuffer const buffer{reader.layout().bytes(batch_chunks * chunk_elements)};
+    memory::HugeBuffer const buffer{reader.layout().bytes(
+        std::min(batch_chunks * chunk_elements, reader.map().largest_layer()))};
     std::vector<std::string> problems;
     for (int rank = 0; rank < reader.map().ranks(); ++rank) {
       if (!found.here[static_cast<std::size_t>(rank)]) {
