@@ -2,7 +2,7 @@
 """Deep Optimizer States' Figure 3 on the emulated device: device_memory.py OFFSTAGE [PICTURE]
 
 Trains a small model for some steps with all activations kept and with recomputation, on a device whose memory has no room
-for slots of the update's own. Reads from the traces what of that memory holds something when, prints the peaks of each phase
+for chunks of the update's own. Reads from the traces what of that memory holds something when, prints the peaks of each phase
 and a plot of one step, draws the picture if one is named and matplotlib is there, and ends with RESULT lines."""
 import bisect
 import json
@@ -27,7 +27,7 @@ RUN = {"train.steps": STEPS, "train.seed": 7, "optimizer.warmup-steps": 1, "run.
 # Of that share; the device would have room for all, of which the cores' leave it under backward.
 GRADIENTS = {"update.device-gradients": "5MiB"}
 # From below to above.
-SERIES = {"parameters": "P", "resident state": "R", "update slots": "s", "lent slots": "l", "held gradients": "h",
+SERIES = {"parameters": "P", "resident state": "R", "update chunks": "s", "lent chunks": "l", "held gradients": "h",
           "layer gradient": "g", "activations": "A"}
 WIDTH, HEIGHT = 96, 18
 MIB = 2 ** 20
@@ -80,7 +80,7 @@ def total(values):
 def train(program, folder, name, fate):
     keys = {**MODEL, "train.activations": fate}
     table = call(program, "plan", {**keys, **GRADIENTS, "device.memory": "1GiB"})
-    limit = mebibytes(r"together +", table) - mebibytes(r"slots of the update +", table)
+    limit = mebibytes(r"together +", table) - mebibytes(r"chunks of the update +", table)
     directory = folder / fate
     out = call(program, "train", {**keys, **RUN, "device.memory": f"{int(limit * 1024)}KiB", "run.dir": directory,
                                   "data.train": folder / "train.txt", "data.format": "text"})

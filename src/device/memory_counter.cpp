@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t users = static_cast<std::size_t>(MemoryCounter::User::count);
 constexpr std::array<char const*, users> names{"parameters",     "resident state", "activations",
-                                               "layer gradient", "held gradients", "update slots",
-                                               "lent slots"};
+                                               "layer gradient", "held gradients", "update chunks",
+                                               "lent chunks"};
 
 }  // namespace
 

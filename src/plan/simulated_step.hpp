@@ -134,7 +134,7 @@ class SimulatedSteps {
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
   SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
-  Task worker(SimulatedUpdate& update, int slot);
+  Task worker(SimulatedUpdate& update, int number);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
   Task on_device(SimulatedUpdate& update, std::int64_t key);
   Task send(std::int64_t elements, Point& sent);

@@ -101,8 +101,8 @@ Task SimulatedSteps::update(Marks& marks) {
   marks.update = time_.now();
 }
 
-Task SimulatedSteps::worker(SimulatedUpdate& update, int slot) {
-  auto const row = "slot " + std::to_string(slot);
+Task SimulatedSteps::worker(SimulatedUpdate& update, int number) {
+  auto const row = "worker " + std::to_string(number);
   while (!update.order.empty()) {
     if (update.order.must_wait()) {
       co_await update.ended;

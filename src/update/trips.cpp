@@ -88,7 +88,7 @@ Trips::~Trips() {
 
 void Trips::work(int worker) noexcept {
   try {
-    std::string const row = "slot " + std::to_string(worker);
+    std::string const row = "worker " + std::to_string(worker);
     while (auto const trip = queue_.take()) {
       AtEnd const ended{[&] { queue_.end(*trip); }};
       state::Subgroup const& its = subgroup(trip->subgroup);

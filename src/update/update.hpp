@@ -81,7 +81,7 @@ enum class Begin;
 /// Threads: one calls the members but complete. The CPU's steps run on that thread in run, whose
 ///          OpenMP team the model uses too; under backward and forward they run on a thread of the
 ///          update's own.
-/// Trace:   rows "slot N" (each trip's fetch, update, which includes the wait for the kernel, and
+/// Trace:   rows "worker N" (each trip's fetch, update, which includes the wait for the kernel, and
 ///          flush) and "update" (the kernel); the device's are in device_lane.hpp.
 /// Errors:  the first error of any worker, after all of them have ended.
 class Update final : public FinalGradients {

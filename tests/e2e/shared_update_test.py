@@ -136,13 +136,13 @@ class SharedUpdate(OffstageTest):
                 for series, what in (("parameters", "16-bit parameters"), ("activations", "activations and scratch"),
                                      ("resident state", "optimizer state")):
                     self.assertAlmostEqual(1, most[series] / self.device_bytes(what, out), 2, series)
-                self.assertEqual(name == "tight", most["lent slots"] > 0)
-                self.assertTrue(all(row["activations"] == 0 for row in rows if row["lent slots"] > 0))
+                self.assertEqual(name == "tight", most["lent chunks"] > 0)
+                self.assertTrue(all(row["activations"] == 0 for row in rows if row["lent chunks"] > 0))
                 self.assertEqual(most["parameters"] + most["resident state"], sum(rows[-1].values()), "nothing else stays")
                 together = max(sum(row.values()) for row in rows)
                 self.assertLessEqual(together, limit << 10)
-                slots = self.device_bytes("slots of the update", out)
-                self.assertIn(most["update slots"], range(64 << 10, int(slots) + 1, 64 << 10))
+                slots = self.device_bytes("chunks of the update", out)
+                self.assertIn(most["update chunks"], range(64 << 10, int(slots) + 1, 64 << 10))
                 if overlap == "off":
                     # At the end of backward, of all that is allocated: the slots are idle, and of the gradients' room
                     # and that of their way less than a subgroup and a layer each; the table has three digits.

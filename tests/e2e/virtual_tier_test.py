@@ -189,9 +189,9 @@ class VirtualTier(OffstageTest):
         for rank in 0, 1:
             spans = self.spans("run", rank)
             rows = {row for row, _ in spans}
-            for wanted in "slot 0", "slot 1", "update", "model":
+            for wanted in "worker 0", "worker 1", "update", "model":
                 self.assertIn(wanted, rows)
-            subgroups = {event["args"]["key"] for row, event in spans if row.startswith("slot ")}
+            subgroups = {event["args"]["key"] for row, event in spans if row.startswith("worker ")}
             self.assertEqual(sorted(4 * list(subgroups)),
                              sorted(event["args"]["key"] for row, event in spans if row == "update"),
                              "each subgroup once a step")

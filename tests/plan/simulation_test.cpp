@@ -94,11 +94,11 @@ TEST(Simulation, BeginsAsTheFirstVersionsLeaveCachesAndPaths) {
   schedule.spread = false;
   auto const events = simulate_events(machine, two_layers(), schedule, all_events);
   // They were made in ascending order, so that the first update descends and finds the last one.
-  EXPECT_EQ(keys(events, "slot 0", "trip"),
+  EXPECT_EQ(keys(events, "worker 0", "trip"),
             (std::vector<std::int64_t>{2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2}));
   EXPECT_EQ(keys(events, "state buffer", "read"),
             (std::vector<std::int64_t>{1, 0, 1, 2, 1, 0, 1, 2}));
-  EXPECT_EQ(keys(events, "update", "update"), keys(events, "slot 0", "trip"));
+  EXPECT_EQ(keys(events, "update", "update"), keys(events, "worker 0", "trip"));
 }
 
 TEST(Simulation, RanksGatherALayerForEachOfItsUses) {

@@ -77,14 +77,14 @@ class TraceFile : public ::testing::Test {
 TEST_F(TraceFile, IsJsonThatNamesTheProcessItsRowsAndTheSpans) {
   {
     Trace trace{path_, 3, "node7"};
-    trace.span("slot 0", "fetch", start_, start_ + microseconds{1500}, 17, 4096);
+    trace.span("worker 0", "fetch", start_, start_ + microseconds{1500}, 17, 4096);
     trace.span("nvme read", "read", start_, start_ + microseconds{2});
   }
   auto const trace = read();
   auto const metadata = events_of(trace, "M");
   EXPECT_EQ(metadata.at(0).at("name"), "process_name");
   EXPECT_EQ(metadata.at(0).at("args").at("name"), "rank 3 on node7");
-  EXPECT_THAT(rows_of(trace), ElementsAre(std::pair{1, "slot 0"}, std::pair{2, "nvme read"}));
+  EXPECT_THAT(rows_of(trace), ElementsAre(std::pair{1, "worker 0"}, std::pair{2, "nvme read"}));
   auto const spans = events_of(trace, "X");
   ASSERT_EQ(spans.size(), 2U);
   EXPECT_EQ(spans[0].at("name"), "fetch");

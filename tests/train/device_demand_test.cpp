@@ -19,7 +19,7 @@ namespace {
 
 constexpr device::Emulation link{.host_to_device = 1e10, .device_to_host = 1e10};
 
-/// Activations beside which the slots of the update are small, behind a link.
+/// Activations beside which the chunks of the update are small, behind a link.
 config::RunConfig small() {
   config::RunConfig config;
   config.model = {.layers = 2,

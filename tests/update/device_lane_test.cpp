@@ -369,7 +369,7 @@ class HeldDevice final : public device::WrappedDevice {
   std::shared_future<void> signed_ = sign_.get_future().share();
 };
 
-/// An update through lent slots that fails while copies to them wait on `device`.
+/// An update through lent chunks that fails while copies to them wait on `device`.
 struct FailingUpdate {
   explicit FailingUpdate(HeldDevice& on) : device{on} {}
   void run(kernels::OptimizerStep const& step) {

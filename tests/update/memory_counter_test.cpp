@@ -66,8 +66,8 @@ TEST_F(TracedMemory, IsDrawnInTheOrderOfTimesWhateverIsToldFirst) {
   memory_->used(User::slots, 3, at(10), at(35));
   memory_->used(User::lent, 7, at(20), at(50));
   memory_->write(at(60));
-  EXPECT_THAT(row("update slots"), ElementsAre(3, 3, 8, 5, 0, 0));
-  EXPECT_THAT(row("lent slots"), ElementsAre(0, 7, 7, 7, 7, 0));
+  EXPECT_THAT(row("update chunks"), ElementsAre(3, 3, 8, 5, 0, 0));
+  EXPECT_THAT(row("lent chunks"), ElementsAre(0, 7, 7, 7, 7, 0));
 }
 
 TEST_F(TracedMemory, DoesNotDipWhereOneUseFollowsTheOther) {
@@ -88,7 +88,7 @@ TEST_F(TracedMemory, ThatIsWrittenInPartsIsNeitherLostNorDoubled) {
   memory_->write(at(20));
   memory_->write(at(25));
   memory_->used(User::slots, 2, at(5), at(50));  // begins before what is written
-  EXPECT_THAT(row("update slots"), ElementsAre(5, 7, 2, 0));
+  EXPECT_THAT(row("update chunks"), ElementsAre(5, 7, 2, 0));
 }
 
 TEST_F(TracedMemory, OfNothingOrForNoTimeIsNotDrawn) {
@@ -96,7 +96,7 @@ TEST_F(TracedMemory, OfNothingOrForNoTimeIsNotDrawn) {
   memory_->used(User::slots, -1, at(10), at(40));
   memory_->used(User::slots, 1, at(40), at(10));
   memory_->used(User::slots, 1, at(40), at(40));
-  EXPECT_THAT(row("update slots"), IsEmpty());
+  EXPECT_THAT(row("update chunks"), IsEmpty());
 }
 
 TEST_F(TracedMemory, OfTheLaneIsThatOfItsSlotsAndEndsWithThem) {
@@ -119,8 +119,8 @@ TEST_F(TracedMemory, OfTheLaneIsThatOfItsSlotsAndEndsWithThem) {
                 std::span<float const>{gradient},
                 parameters::Target{.view = target, .on_device = true}, first_step);
   }
-  auto const own = row("update slots");
-  auto const lent = row("lent slots");
+  auto const own = row("update chunks");
+  auto const lent = row("lent chunks");
   EXPECT_THAT(own, Each(Le(2 * slot)));
   EXPECT_THAT(lent, Each(Le(slot)));
   EXPECT_GE(std::ranges::max(own), slot);

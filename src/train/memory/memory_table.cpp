@@ -58,7 +58,7 @@ std::vector<MemoryRow> memory_rows(config::RunConfig const& config, MemoryFacts 
        .storage = facts.spare_slots * extent},
       {.what = "versions that a save holds",
        .storage = holds_versions(config) ? waiting * extent : 0},
-      {.what = "slots of the update", .device = device.chunk_buffers},
+      {.what = "chunks of the update", .device = device.chunk_buffers},
       {.what = "NCCL's buffers", .device = device.rank_link}};
   std::erase_if(rows,
                 [](MemoryRow const& row) { return row.device + row.host + row.storage == 0; });
