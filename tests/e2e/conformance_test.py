@@ -47,13 +47,13 @@ class Events:
         for e in events:
             if e["ph"] == "X":
                 row = re.sub(r" buffer( \d+)?$", " buffer", names[e["tid"]])
-                row = re.sub(r"^slot \d+$", "slot", row)
+                row = re.sub(r"^worker \d+$", "worker", row)
                 arguments = e.get("args", {})
                 self.rows[row].append((e["ts"], e["ts"] + e["dur"], e["name"], arguments.get("key"), arguments.get("bytes", 0)))
         for spans in self.rows.values():
             spans.sort(key=lambda span: span[0])  # simulated things happen at the same moment, too, and stay in order
         self.first = min(span[0] for span in self.rows["model"])
-        deals = self.rows["slot"]
+        deals = self.rows["worker"]
         # A run has spans for the parts of a trip, a simulation one for all of it.
         ends = collections.defaultdict(list)
         for span in deals:
@@ -83,7 +83,7 @@ class Events:
 
     def bytes(self, prefix):
         """What paths have moved in the steps."""
-        last = max(span[1] for span in self.rows["slot"])
+        last = max(span[1] for span in self.rows["worker"])
         return {row[len(prefix):]: sum(s[4] for s in spans if self.first <= s[0] <= last)
                 for row, spans in sorted(self.rows.items()) if row.startswith(prefix)}
 

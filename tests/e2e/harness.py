@@ -24,7 +24,7 @@ for name in ("OFFSTAGE", "FAULTY_FILES", "NCCL_ON_CPU", "SCARCE_THREADS", "SINGL
         sys.exit(f"{os.environ[name]} is not built; build its target: ninja -C BUILD {target}")
 
 MPI = str(Path(__file__).resolve().parent.parent / "mpi.sh")
-PATIENCE = 120  # seconds until a run counts as stuck
+PATIENCE = 300  # seconds until a run counts as stuck
 os.environ.setdefault("OMPI_MCA_pml", "ob1")  # as tests/mpi.sh, for runs without mpirun
 
 # 34,976 parameters in layers of two or three chunks: with four ranks some own nothing of a layer.
@@ -159,6 +159,10 @@ class OffstageTest(unittest.TestCase):
             if process is not None and process.poll() is not None:
                 self.fail(f"the run ended with {process.returncode} before {what}")
             time.sleep(0.02)
+
+    def wait_until_gone(self):
+        """No process is left. mpirun may end before a rank that it has told to."""
+        self.wait_until(lambda: not self.processes(), what="the end of all processes")
 
     def wait_for_step(self, name, step, process):
         self.wait_until(lambda: any(r["step"] >= step for r in self.steps(name)), process, f"step {step}")

@@ -90,7 +90,7 @@ class Stopping(OffstageTest):
         started = time.monotonic()
         result = self.train("run", *ENDLESS, "train.max-time=2s", ranks=2, expect=75)
         self.assertIn("train.max-time", result.out)
-        self.assertLess(time.monotonic() - started, 60)
+        self.assertLess(time.monotonic() - started, 200)
         self.check_goes_on("run", 2)
 
     def start_a_long_step(self, ranks):
@@ -105,7 +105,7 @@ class Stopping(OffstageTest):
     def check_second_signal(self, process, began):
         result = self.finish("run", process)
         self.assertEqual(1, result.code, result)
-        self.assertLess(time.monotonic() - began, 30)
+        self.assertLess(time.monotonic() - began, 100)
         self.assertEqual([2], [self.step_of(c) for c in self.checkpoints("run")])
         self.assertEqual(0, self.call(OFFSTAGE, "checkpoint", "verify", self.checkpoints("run")[0]).code)
         self.assert_no_process_left()

@@ -18,7 +18,7 @@ class Watchdog(OffstageTest):
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
         result = self.finish(name, process)
-        self.assertLess(time.monotonic() - began, 30, result)
+        self.assertLess(time.monotonic() - began, 200, result)
         self.assert_no_process_left()
         return result
 

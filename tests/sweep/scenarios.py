@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 # pylint: disable=wrong-import-position
 from harness import MPI, OFFSTAGE, TINY  # noqa: E402
 
-PATIENCE = 60  # seconds until a run counts as stuck
+PATIENCE = 240  # seconds until a run counts as stuck
 KEEP = 2
 
 COMMON = {

@@ -35,7 +35,7 @@ TEST(ActivationRates, AreMeasuredAsTheDeviceHasThem) {
   Bytes const before = device->used();
   Stopwatch const watch;
   measure_rates(rates, {.compute = true, .link = true}, config, world, node.size(), *device);
-  EXPECT_LT(watch.elapsed(), Seconds{5});
+  EXPECT_LT(watch.elapsed(), Seconds{60});
   EXPECT_EQ(device->used(), before);
   EXPECT_TRUE(holds_in_some_try([&] {  // the same figures, and tries, on every rank
     auto again = given_rates(config, node.size());
