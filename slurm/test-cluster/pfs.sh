@@ -4,6 +4,8 @@
 #   slurm/test-cluster/pfs.sh DIRECTORY N [OPTION...]       for example: pfs.sh "$directory" 3 replica 3
 #   PFS_SIZE=100M slurm/test-cluster/pfs.sh ...             so much space on each brick, in memory
 #   slurm/test-cluster/pfs.sh DIRECTORY mount NODE          of a node that nodes.sh has started again
+#   slurm/test-cluster/pfs.sh DIRECTORY whole               waits until all nodes see all bricks, with the same in each:
+#                                                           until then another node's end may leave too few of them
 # A brick that does not answer is given up after 5 s (GlusterFS waits 42 s unless told).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +48,20 @@ wait_for() { # wait_for COMMAND...
   echo "pfs: $* did not succeed within a minute" >&2
   exit 1
 }
+all_bricks_seen() {
+  local clients connections
+  for node in "$directory"/nodes/*/; do
+    clients=/proc/$(< "$node/process")/root$directory/pfs/.meta/graphs/active
+    connections=$(cat "$clients"/pfs-client-*/private) || return 1
+    if [[ $connections == *"connected = 0"* ]]; then return 1; fi
+  done
+}
+all_bricks_alike() {
+  local entries
+  gluster volume info pfs | grep -q Replicate || return 0
+  entries=$(gluster volume heal pfs info | grep "^Number of entries:") || return 1
+  ! grep -qv ": 0$" <<< "$entries"
+}
 connected() {
   (($(gluster pool list | grep -c Connected) == bricks))
 }
@@ -57,6 +73,11 @@ mkdir -p "$directory/pfs"
 if [[ $bricks == mount ]]; then
   if [[ -d $directory/nodes/$3/gluster ]]; then serve "$3"; fi
   wait_for mount_on "$3"
+  exit
+fi
+if [[ $bricks == whole ]]; then
+  wait_for all_bricks_seen
+  wait_for all_bricks_alike
   exit
 fi
 places=()

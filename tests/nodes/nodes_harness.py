@@ -90,6 +90,8 @@ class NodesTest(SlurmTest):
                 self.tool("nodes.sh", "start", node)
                 if self.PFS:
                     self.tool("pfs.sh", "mount", node)
+        if self.PFS:
+            self.tool("pfs.sh", "whole")
         self.slurm("scontrol", "update", f"nodename={','.join(self.nodes())}", "state=resume", expect=None)
         self.wait_for_slurm(lambda: self.idle_nodes() == self.NODES, what="idle nodes")
         super().tearDown()
