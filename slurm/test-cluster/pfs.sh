@@ -59,6 +59,7 @@ all_bricks_seen() {
 all_bricks_alike() {
   local entries
   gluster volume info pfs | grep -q Replicate || return 0
+  gluster volume heal pfs  # it looks by itself every ten minutes alone
   entries=$(gluster volume heal pfs info | grep "^Number of entries:") || return 1
   ! grep -qv ": 0$" <<< "$entries"
 }
