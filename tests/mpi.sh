@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program on N ranks of this machine: tests/mpi.sh N PROGRAM [ARGUMENTS...]
 # More ranks than cores are fine; only the loopback network is used; one thread per rank.
+# $SLEEPING_YIELD, a library that tests/run.sh names, is preloaded: ranks that wait sleep.
 set -euo pipefail
 ranks=$1
 shift

@@ -74,10 +74,10 @@ struct Pair {
 
   Reader a;
   Reader b;
-  std::int64_t most =
-      std::min(batch_chunks * chunk_elements, a.map().largest_layer());  ///< elements of a batch
-  memory::HugeBuffer a_bytes{a.layout().bytes(most)};
-  memory::HugeBuffer b_bytes{b.layout().bytes(most)};
+  /// Elements of the largest batch.
+  std::int64_t batch_elements = std::min(batch_chunks * chunk_elements, a.map().largest_layer());
+  memory::HugeBuffer a_bytes{a.layout().bytes(batch_elements)};
+  memory::HugeBuffer b_bytes{b.layout().bytes(batch_elements)};
   std::vector<std::pair<std::size_t, std::size_t>> planes;
 };
 

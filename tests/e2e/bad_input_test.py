@@ -18,7 +18,7 @@ class Refusals(OffstageTest):
         result = self.call(*self.command(name, *options, ranks=ranks))
         self.check(result, code, words)
         self.assertEqual(before, self.snapshot(), "the run wrote something")
-        self.wait_until_gone()
+        self.assert_no_process_left()
 
     def check(self, result, code, words):
         self.assertEqual(code, result.code, result)
@@ -294,7 +294,7 @@ class NoSpace(Refusals):
         self.assertIn("checkpoint.keep=2", result.warnings[0])
         for words in "cannot save step 2", "earlier checkpoints are unchanged", "make room":
             self.assertIn(words, result.errors[0])
-        self.wait_until_gone()
+        self.assert_no_process_left()
 
     def test_no_space_for_those_kept_for_good_is_said_at_the_start(self):
         disk = self.folder / "disk"

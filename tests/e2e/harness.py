@@ -160,10 +160,6 @@ class OffstageTest(unittest.TestCase):
                 self.fail(f"the run ended with {process.returncode} before {what}")
             time.sleep(0.02)
 
-    def wait_until_gone(self):
-        """No process is left. mpirun may end before a rank that it has told to."""
-        self.wait_until(lambda: not self.processes(), what="the end of all processes")
-
     def wait_for_step(self, name, step, process):
         self.wait_until(lambda: any(r["step"] >= step for r in self.steps(name)), process, f"step {step}")
 

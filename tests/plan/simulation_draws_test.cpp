@@ -108,7 +108,7 @@ TEST(Simulation, NothingIsQuickerThanTheBoundOfItsBusiestResource) {
   EXPECT_GT(tightest, 0.95);
 }
 
-/// As large models have it: many equal layers, subgroups and rounds.
+/// A step of a large model: many equal layers, subgroups and rounds.
 Drawn draw_large(std::mt19937& random) {
   auto drawn = draw(random);
   auto& [machine, work, schedule] = drawn;
