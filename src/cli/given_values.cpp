@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/nearest.hpp"
 #include "config/key_table.hpp"
+#include "config/other_names.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -34,22 +35,27 @@ po::options_description known_options(std::vector<std::string> const& extra = {}
   return options;
 }
 
-UsageError unknown_key(std::string const& word, std::string const& where,
-                       std::vector<std::string> const& extra = {}) {
+/// What to write in place of the unknown `word`: the key of that name in some section, the key that
+/// does what other tools call so, or the nearest of all names.
+std::string advice_on_key(std::string const& word, std::vector<std::string> const& extra) {
   std::vector<std::string> names{"config", "help"};
   names.insert(names.end(), extra.begin(), extra.end());
   for (config::Key const& key : config::key_table()) {
-    names.emplace_back(key.name);
-    // The key was written without its section: --steps.
     if (key.name.substr(section_of(key).size() + 1) == word) {
-      names = {std::string{key.name}};
+      return fmt::format("the nearest key is {}", key.name);
     }
-    if (names.size() == 1) {
-      break;
-    }
+    names.emplace_back(key.name);
   }
+  if (auto const other = config::key_of_other_name(word); !other.empty()) {
+    return fmt::format("use {}: {}", other, config::find_key(other)->help);
+  }
+  return fmt::format("the nearest key is {}", nearest(word, names));
+}
+
+UsageError unknown_key(std::string const& word, std::string const& where,
+                       std::vector<std::string> const& extra = {}) {
   return UsageError{
-      fmt::format("unknown key {} ({}); the nearest key is {}", word, where, nearest(word, names))};
+      fmt::format("unknown key {} ({}); {}", word, where, advice_on_key(word, extra))};
 }
 
 UsageError hash_in_path(std::string const& key, std::string const& where) {

@@ -253,6 +253,15 @@ TEST_F(Options, UnknownKeysNamePlaceAndNearestKey) {
               EndsWith("b.cfg:1); the nearest key is train.sequence"));
 }
 
+TEST_F(Options, WordsOfOtherToolsNameTheKeyThatDoesTheSame) {
+  EXPECT_EQ(error({"--optimizer.learning-rate=1"}),
+            "unknown key optimizer.learning-rate (command line); use optimizer.lr: " +
+                std::string{config::find_key("optimizer.lr")->help});
+  auto const path = file("a.cfg", "[train]\nbatch_size = 5\n");
+  EXPECT_THAT(error({"--config", path}), StartsWith("unknown key train.batch_size (" + path +
+                                                    ":2); use train.global-batch: "));
+}
+
 TEST_F(Options, APrefixOfAKeyIsNoKey) {
   EXPECT_THAT(error({"--train.seq=5"}), StartsWith("unknown key train.seq "));
   EXPECT_THAT(error({"--config", file("a.cfg", "[train]\nseq = 5\n")}),

@@ -66,9 +66,9 @@ class Job(OffstageTest):
         self.assertEqual("called\n", (self.folder / "calls").read_text(), "it may know of a longer limit")
 
     def test_a_slow_squeue_is_waited_for(self):
-        self.squeue("sleep 3; echo 4711 UNLIMITED")
+        self.squeue("sleep 8; echo 4711 UNLIMITED")
         os.environ.update(SLURM_JOB_ID="4711")
-        result = self.train("run", "train.steps=2", "run.watchdog=1s", ranks=2)
+        result = self.train("run", "train.steps=2", "run.watchdog=5s", ranks=2)
         self.assertEqual([], [w for w in result.warnings if "Slurm" in w], result)
 
     def test_header_and_metrics_name_the_job(self):

@@ -1,0 +1,28 @@
+#include "config/other_names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config/key_table.hpp"
+
+namespace offstage::config {
+namespace {
+
+TEST(OtherNames, EachNamesAKeyAndIsNone) {
+  for (auto const& [word, key] : other_names()) {
+    EXPECT_NE(find_key(key), nullptr) << word;
+    EXPECT_TRUE(std::ranges::none_of(key_table(), [word](Key const& known) {
+      return known.name.substr(known.name.find('.') + 1) == word;
+    })) << word;
+  }
+}
+
+TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
+  EXPECT_EQ(key_of_other_name("optimizer.learning_rate"), "optimizer.lr");
+  EXPECT_EQ(key_of_other_name("max_grad_norm"), "optimizer.clip");
+  EXPECT_EQ(key_of_other_name("learning-rates"), "");
+}
+
+}  // namespace
+}  // namespace offstage::config
