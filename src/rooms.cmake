@@ -198,13 +198,15 @@ function(offstage_room)
   endif()
 endfunction()
 
-# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>...] [TIMEOUT <s>])
+# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>...] [TIMEOUT <s>] [THREADS <n>])
 #
 # One GoogleTest program. With RANKS it runs once per listed number of ranks under mpirun and must
 # bring its own main (tests/mpi_main.cpp); otherwise it runs as a plain process. Matchers are optimised
 # little: they take most of the compiler's time and little of the tests'; the rooms have what counts.
+# THREADS: of OpenMP, 1 unless given. Several wait for each other at the end of each small loop, on a busy
+# machine for minutes in all.
 function(offstage_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;ROOMS;LABELS;RANKS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;THREADS" "SOURCES;ROOMS;LABELS;RANKS;LINK")
   list(TRANSFORM arg_ROOMS PREPEND "offstage::")
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -222,6 +224,9 @@ function(offstage_test)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
+  if(NOT arg_THREADS)
+    set(arg_THREADS 1)
+  endif()
   if(arg_RANKS)
     foreach(ranks ${arg_RANKS})
       add_test(NAME ${arg_NAME}.${ranks}ranks
@@ -233,7 +238,7 @@ function(offstage_test)
     target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main)
     add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
     set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-      ENVIRONMENT OMP_WAIT_POLICY=passive)
+      ENVIRONMENT "OMP_WAIT_POLICY=passive;OMP_NUM_THREADS=${arg_THREADS}")
   endif()
 endfunction()
 
