@@ -193,9 +193,12 @@ void StoredActivations::work(Queue& queue, device::Stream& stream, bool out) noe
       fail(std::make_exception_ptr(PreconditionError{"activations that nobody wants any more"}),
            *passage);
     } catch (...) {
+      {
+        // First, so that nobody adds a move to the passage once its moves have failed.
+        std::scoped_lock const now{mutex_};
+        error_ = error_ ? error_ : std::current_exception();
+      }
       fail(std::current_exception(), *passage);
-      std::scoped_lock const now{mutex_};
-      error_ = error_ ? error_ : std::current_exception();
     }
     lock.lock();
     std::erase(queue.at_work, passage);

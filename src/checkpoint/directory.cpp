@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <charconv>
 #include <filesystem>
 #include <limits>
+#include <ranges>
 #include <system_error>
 #include <tuple>
 
@@ -68,6 +70,9 @@ std::optional<std::string_view> between(std::string_view prefix, std::string_vie
 
 /// Returns true for names that this program gives to the files of a checkpoint.
 bool is_ours(std::string_view name) {
+  if (name.ends_with(unfinished_suffix)) {
+    name.remove_suffix(std::string_view{unfinished_suffix}.size());
+  }
   if (name == master_name || name == unfinished_master_name || name == passed_over_name ||
       is_extent_file_name(name)) {
     return true;
@@ -177,6 +182,29 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
     return std::tie(a.step, a.path) < std::tie(b.step, b.path);
   });
   return found;
+}
+
+std::string why_no_checkpoint(std::string const& path, std::string const& directory) {
+  constexpr std::size_t most_named = 4;
+  std::vector<std::string> known;
+  for (std::string const& place : {path, path + "/checkpoints", directory}) {
+    std::error_code ignored;
+    if (!fs::is_directory(place, ignored)) {
+      continue;
+    }
+    for (StepDirectory const& found : std::views::reverse(step_directories(place))) {
+      if (known.size() < most_named && size_of(found.path + "/" + master_name)) {
+        known.push_back(found.path);
+      }
+    }
+  }
+  std::error_code ignored;
+  std::string const why = fs::exists(path, ignored)
+                              ? fmt::format("no complete checkpoint, as it has no {}", master_name)
+                              : "there is no such directory";
+  return fmt::format("{}: {}; {}", path, why,
+                     known.empty() ? "auto takes the newest of checkpoint.dir, none begins afresh"
+                                   : fmt::format("name one, such as {}", fmt::join(known, ", ")));
 }
 
 std::vector<std::string> names_of(std::string const& directory) {

@@ -14,6 +14,8 @@ namespace offstage::checkpoint {
 
 constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
+/// What the name of a file ends with while it comes from another node.
+constexpr char const* unfinished_suffix = ".tmp";
 constexpr char const* passed_over_name = "passed-over";
 
 /// Names of a checkpoint's directory and files: "step-000000100", "rank-0003.h5", "node-0003.h5",
@@ -46,6 +48,11 @@ struct StepDirectory {
 /// Symbolic links do not count as step directories.
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
+
+/// Says why the directory `path` is no complete checkpoint, and names some that may be meant: in it, if it is that
+/// of a run or of checkpoints, and in `directory`.
+/// Errors: those of step_directories.
+[[nodiscard]] std::string why_no_checkpoint(std::string const& path, std::string const& directory);
 
 /// The names in a directory. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_of(std::string const& directory);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -370,10 +371,12 @@ void FileExchange::write(Parcel const& parcel) {
   if (parcel.length != head_bytes + head.bytes) {
     throw DataError{fmt::format("{}/{}: its message is damaged", directory_, name)};
   }
-  std::string const path = directory_ + "/" + name;
+  std::string const whole = directory_ + "/" + name;
+  std::string const path = whole + unfinished_suffix;
   auto found = incoming_.find(name);
   if (found == incoming_.end()) {
     remove_file(path);
+    remove_file(whole);
     found = incoming_.emplace(name, Incoming{aio::File::create(path), head.whole}).first;
     if (head.whole > 0) {
       found->second.file.allocate(head.whole);
@@ -390,6 +393,9 @@ void FileExchange::write(Parcel const& parcel) {
   if (to.left == 0) {
     to.file.sync();
     incoming_.erase(found);
+    if (std::rename(path.c_str(), whole.c_str()) != 0) {
+      throw IoError{"cannot rename to", whole, errno};
+    }
   }
 }
 

@@ -63,7 +63,10 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
       return false;
     }
     if (size_of(path + "/" + master_name)) {
-      log::warning("checkpoint {} is damaged or of another run and will be replaced", path);
+      log::warning(
+          "checkpoint {} was passed over, or is of an earlier run: the save of this step replaces "
+          "it",
+          path);
     } else {
       remove_checkpoint(path);
     }
@@ -271,6 +274,14 @@ void Store::remove_all() {
   });
 }
 
+void Store::spare(std::string const& path) {
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      named_ = canonical(path);
+    }
+  });
+}
+
 bool Store::has_passed_over() const {
   return comm_.maximum(std::int64_t{leads() && !passed_over_.empty()}) == 1;
 }
@@ -435,7 +446,7 @@ void Store::pass_over_after(std::int64_t step) {
     } else if (!last.empty()) {
       log::warning(
           "{} has steps after {} of an earlier run, up to {}; the first save sets them aside as "
-          "passed-over-step-N",
+          "passed-over-step-N, but replaces one of its own step; move those that you need",
           directory_, step, last);
     }
   });
@@ -454,14 +465,8 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
     if (!leads()) {
       return;
     }
-    if (!size_of(path)) {
-      throw DataError{"there is no checkpoint " + path};
-    }
     if (!size_of(path + "/" + master_name)) {
-      throw DataError{
-          fmt::format("{} is no complete checkpoint: it has no {}; name a directory "
-                      "like step-000000100",
-                      path, master_name)};
+      throw DataError{"checkpoint.resume=" + why_no_checkpoint(path, directory_)};
     }
   });
   Outcome outcome =

@@ -191,6 +191,8 @@ class Store {
   /// treated as those that restore_newest passed over, which the log says.
   void pass_over_after(std::int64_t step);
   [[nodiscard]] std::string const& directory() const noexcept { return directory_; }
+  /// Keeps the checkpoint `path` from removal by saves of this Store, as restore() does. Collective.
+  void spare(std::string const& path);
   /// Returns whether the next save has to set aside checkpoints that were passed over.
   [[nodiscard]] bool has_passed_over() const;
   /// Returns true if the step directory `path` lies in this directory, the same on all ranks. Not
@@ -271,11 +273,13 @@ class Store {
   tiers::StoragePath* path_ = nullptr;
   // The next members are canonical paths, on near_'s rank 0 alone.
   std::string current_;          ///< the step directory that was restored or saved last
-  std::string named_;            ///< the checkpoint that restore() took
+  std::string named_;            ///< the checkpoint that restore() took, or spare()
   std::set<std::string> sound_;  ///< checkpoints that this run wrote, loaded or looked through
   std::vector<std::string>
       /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed.
       passed_over_;
+  /// The directory could not be read when the run began: what is in it was passed over, unseen. At level 1.
+  bool was_unreadable_ = false;
   Removal removal_;
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< saves that have begun

@@ -23,8 +23,12 @@ void Store::remove_passed_over() {
       }
       passed_over_.pop_back();
     }
+    if (was_unreadable_) {
+      remove_older();
+    }
     copies_->remove_others();
   });
+  was_unreadable_ = false;
 }
 
 /// Removes older checkpoints before a save, with those that killed saves left and those older than
@@ -89,6 +93,7 @@ std::vector<std::string> Store::candidates(state::ShardMap const& map) {
     if (comm_.rank() == 0) {
       log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
     }
+    was_unreadable_ = true;
     return {};
   }
 }
@@ -176,6 +181,7 @@ bool Store::settle_level() {
     if (comm_.rank() == 0) {
       log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
     }
+    was_unreadable_ = true;
     return false;
   }
 }

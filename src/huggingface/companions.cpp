@@ -12,6 +12,7 @@
 #include "base/printable.hpp"
 #include "base/units.hpp"
 #include "huggingface/file.hpp"
+#include "huggingface/json_text.hpp"
 #include "huggingface/names.hpp"
 
 namespace offstage::huggingface {
@@ -44,7 +45,13 @@ class Directory {
     return read_text(path_ + "/" + name, largest_companion);
   }
   [[nodiscard]] Json json(std::string const& name) const {
-    auto tree = Json::parse(text(name), nullptr, false);
+    auto const guard = [&](int depth, Json::parse_event_t, Json&) {
+      if (depth > deepest_json) {
+        fail(name, fmt::format("is nested more than {} levels deep", deepest_json));
+      }
+      return true;
+    };
+    auto tree = Json::parse(text(name), guard, false);
     if (!tree.is_object()) {
       fail(name, "holds no JSON object");
     }

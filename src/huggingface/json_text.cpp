@@ -12,8 +12,6 @@
 namespace offstage::huggingface {
 namespace {
 
-constexpr int deepest = 32;
-
 /// Sees every key before the library drops one of two.
 class Guard {
  public:
@@ -21,8 +19,8 @@ class Guard {
 
   bool operator()(int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
-    if (depth > deepest) {
-      throw DataError{fmt::format("{}: is nested more than {} levels deep", path_, deepest)};
+    if (depth > deepest_json) {
+      throw DataError{fmt::format("{}: is nested more than {} levels deep", path_, deepest_json)};
     }
     if (event == Event::object_start) {
       keys_.emplace_back();

@@ -7,6 +7,9 @@
 
 namespace offstage::huggingface {
 
+/// Levels of the deepest text that is read. Copies of a tree, and its text, take the stack that its depth needs.
+constexpr int deepest_json = 32;
+
 /// Takes a tree apart from the leaves on. The library's own destructor asks for memory on the way, and ends the process
 /// where there is none.
 struct JsonEnd {
@@ -16,7 +19,7 @@ using JsonTree = std::unique_ptr<nlohmann::json, JsonEnd>;
 
 /// Reads a JSON text whose outermost value is an object.
 /// Errors: DataError naming `path`: not JSON, a key twice in one object (JSON libraries keep one of
-///         them and do not say which), more than 32 levels.
+///         them and do not say which), more than deepest_json levels.
 [[nodiscard]] JsonTree parse_object(std::string_view text, std::string const& path);
 
 }  // namespace offstage::huggingface

@@ -227,9 +227,14 @@ void ProgressFile::read(Request const& request) {
     return;
   }
   check_request(path_, before.request, to_json(request));
+  auto const now = [&](std::size_t i) { return i < texts_.size() ? texts_[i].path : "none"; };
   for (std::size_t i = 0; i < before.texts.size(); ++i) {
-    check_path(path_, i + 1, before.texts[i].path, i < texts_.size() ? texts_[i].path : "none");
+    check_path(path_, i + 1, before.texts[i].path, now(i));
     check_text(path_, before.texts[i], texts_[i]);
+  }
+  auto const& place = before.saved->progress.place;
+  if (place.documents > 0 && place.text >= texts_.size()) {
+    check_path(path_, place.text + 1, "a file that was read in part", now(place.text));
   }
   if (before.saved->is_whole && texts_.size() > before.texts.size()) {
     check_path(path_, before.texts.size() + 1, "none", texts_[before.texts.size()].path);

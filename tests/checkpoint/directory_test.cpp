@@ -55,15 +55,18 @@ TEST(CheckpointDirectory, RemovesItsOwnFilesAlone) {
   ScratchDirectory const scratch;
   std::string const step = scratch / "step-000000001";
   fs::create_directory(step);
-  for (char const* name : {"master.h5", "master.h5.tmp", "rank-0000.h5", "rank-0000.json",
-                           "extent-0000-000001.h5", "head-0000", "passed-over"}) {
+  for (char const* name :
+       {"master.h5", "master.h5.tmp", "rank-0000.h5", "rank-0000.json", "extent-0000-000001.h5",
+        "head-0000", "passed-over", "extent-0000-000001.h5.tmp", "rank-0000.h5.tmp"}) {
     overwrite(step + "/" + name, "x");
   }
   overwrite(step + "/notes.txt", "mine");
   overwrite(step + "/rank-x.h5", "mine");
+  overwrite(step + "/rank-x.h5.tmp", "mine");
   remove_checkpoint(step);
-  EXPECT_EQ(std::distance(fs::directory_iterator{step}, {}), 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator{step}, {}), 3);
   fs::remove(step + "/notes.txt");
+  fs::remove(step + "/rank-x.h5.tmp");
   fs::remove(step + "/rank-x.h5");
   remove_checkpoint(step);
   EXPECT_FALSE(fs::exists(step));

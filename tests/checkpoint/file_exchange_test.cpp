@@ -51,10 +51,12 @@ TEST(FileExchange, ARankThatWaitsMakesProgressAsLongAsAnotherDoes) {
     fs::resize_file(directory + "large", pieces * piece_bytes);
     files.push_back({directory + "large", "copy", 0});
   }
+  int named_early = 0;
   // Rank 0 reads a piece once the last rank, which has nothing to move, has opened its gate.
   FailingCalls const calls{
       {.kinds = Call::read, .times = 0, .name = "large", .before = [&](std::int64_t piece) {
          (void)comes_true([&] { return fs::exists(gate(piece)); });
+         named_early += fs::exists(directory + "copy") ? 1 : 0;
        }}};
   std::int64_t hung = 0;
   std::int64_t went_on = 0;
@@ -76,7 +78,9 @@ TEST(FileExchange, ARankThatWaitsMakesProgressAsLongAsAnotherDoes) {
     EXPECT_EQ(went_on, pieces);
   }
   if (world.rank() == 0) {
+    EXPECT_EQ(named_early, 0) << "a file that has not come whole does not look so";
     EXPECT_EQ(fs::file_size(directory + "copy"), pieces * piece_bytes);
+    EXPECT_FALSE(fs::exists(directory + "copy.tmp"));
   }
   world.barrier();
 }

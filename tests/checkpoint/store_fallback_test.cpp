@@ -98,8 +98,11 @@ TEST_F(CheckpointStore, RestoringByPathFallsBackToNothing) {
     });
   };
   EXPECT_THAT(message(path(2)), HasSubstr("rank-0000.json"));
-  EXPECT_THAT(message(path(7)), HasSubstr("there is no checkpoint " + path(7)));
-  EXPECT_THAT(message(directory), HasSubstr("step-000000100"));
+  EXPECT_THAT(message(path(7)),
+              AllOf(HasSubstr("checkpoint.resume=" + path(7) + ": there is no such directory"),
+                    HasSubstr("such as " + path(2))));
+  EXPECT_THAT(message(directory), AllOf(HasSubstr("no complete checkpoint, as it has no master.h5"),
+                                        HasSubstr("such as " + path(2))));
 }
 
 TEST_F(CheckpointStore, AFailureOfTheRunsOwnTiersIsNotTheCheckpoints) {

@@ -10,6 +10,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/levels_fixture.hpp"
 #include "checkpoint/local_directory.hpp"
+#include "checkpoint/replacement.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -118,6 +119,23 @@ TEST_F(StoreLevels, WhatWasPassedOverIsGoneBeforeTheNextSaveIsComplete) {
   EXPECT_TRUE(local->has_passed_over());
   local->remove_passed_over();
   EXPECT_FALSE(local->has_passed_over());
+  EXPECT_THAT(names_of(mine()), IsEmpty());
+}
+
+TEST_F(StoreLevels, WhatCouldNotBeReadAtTheStartIsGoneBeforeTheNextSaveIsComplete) {
+  save(1, 1);
+  save_local(5, 5);
+  std::string const obstacle = mine() + "/" + replaced_name(5);
+  fs::create_directory_symlink(directory, obstacle);
+  auto const local = make_local();
+  Store global{directory, {}, world};
+  Shard shard = make_shard();
+  std::array<Store*, 2> const levels{local.get(), &global};
+  auto const found = Store::restore_newest(levels, small_model(), shard.map, shard.subgroups,
+                                           *shard.tiers, ignore_parameters);
+  EXPECT_EQ(found->meta.step, 1);
+  fs::remove(obstacle);
+  local->remove_passed_over();
   EXPECT_THAT(names_of(mine()), IsEmpty());
 }
 

@@ -220,6 +220,24 @@ TEST_F(CheckpointStore, SparesTheCheckpointThatItWasToldToTake) {
   }
   store.finish_removal();
   EXPECT_THAT(steps(), ElementsAre(1, 3, 4));
+  Store anew{directory, {}, world};
+  anew.spare(path(1));
+  for (std::int64_t const step : {5, 6, 7}) {
+    anew.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+  anew.finish_removal();
+  EXPECT_THAT(steps(), ElementsAre(1, 6, 7));
+}
+
+TEST_F(CheckpointStore, TheBestDoesNotCountEvenIfItIsTheNewest) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  for (std::int64_t const step : {1, 2, 3}) {
+    store.keep_best(step == 3 ? 3 : -1);
+    store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+  }
+  store.finish_removal();
+  EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
 }
 
 TEST_F(CheckpointStore, GoesOnWithAnotherLongestSequence) {

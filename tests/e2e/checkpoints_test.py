@@ -131,6 +131,8 @@ class Checkpoints(OffstageTest):
         self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")
         result = self.train("again", *COMMON, "checkpoint.resume=none", "train.steps=3")
         self.assertIn("sets them aside", "".join(result.warnings))
+        self.assertNotIn("damaged", "".join(result.warnings))
+        self.assertIn("the save of this step replaces it", "".join(result.warnings))
         self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("again")])
         # The earlier run's checkpoints are aside, so that going on means going on from step 3.
         self.train("again", *COMMON, "train.steps=5")

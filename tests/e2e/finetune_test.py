@@ -132,6 +132,8 @@ class Like(OffstageTest):
         self.refused(["vocab_size 128", "64 tokens"], "--like", self.base)
         (self.base / "config.json").write_text("[")
         self.refused(["config.json holds no JSON"], "--like", self.base)
+        (self.base / "config.json").write_text('{"eos_token_id": ' + "[" * 200_000 + "]" * 200_000 + "}")
+        self.refused(["config.json is nested more than 32 levels deep"], "--like", self.base)
         self.write("out/tokenizer.json", "mine")
         (self.base / "config.json").write_text(json.dumps(config))
         self.refused(["holds a model already (tokenizer.json)"], "--like", self.base, expect=USAGE)

@@ -233,9 +233,12 @@ class PackResume(OffstageTest):
         self.commands["bytes"][1] = later
         later.write_bytes(b"x")
         self.assertIn(f"text 1 of --from was {parts[0]} for this pack, and is {later} now", self.pack("bytes", expect=USAGE).errors[0])
+        self.commands["bytes"] = ["--from", parts[0], *command[3:]]
+        self.assertIn("text 2 of --from was a file that was read in part for this pack, and is none now",
+                      self.pack("bytes", expect=USAGE).errors[0])
         self.assertEqual(half, self.contents())
+        self.commands["bytes"] = ["--from", *parts, self.text, *command[3:]]
         # What comes later may change: the bytes are those of a pack of what is there now.
-        self.commands["bytes"][1] = parts[0]
         parts[2].write_bytes(b"another end\n")
         result = self.pack("bytes")
         self.assertIn(f"an earlier pack reached {place['tokens']} tokens in {place['documents-written']} documents; this one goes on there", result.out)

@@ -257,9 +257,20 @@ class Records(OffstageTest):
             skipped = [r["step"] for r in self.steps(name) if r.get("skipped")]
             self.assertEqual(3, len(skipped))
             self.assertEqual(self.steps(name)[-1]["step"], skipped[-1])
-            # A skipped step leaves the state as it was.
-            before, after = (self.folder / name / f"checkpoints/step-{s:09d}" for s in (skipped[0] - 1, skipped[1]))
-            self.assert_same_state(before, after)
+            # Checkpoints from before stay.
+            self.assertEqual(skipped[0] - 1, self.step_of(self.checkpoints(name)[-1]))
+            self.assertIn(f"step {skipped[0]:6}  its save waits", result.out)
+
+    def test_a_skipped_step_leaves_the_state_as_it_was(self):
+        bad = ["optimizer.lr=1e30", "optimizer.clip=0", "optimizer.warmup-steps=0", "optimizer.schedule=constant",
+               "checkpoint.every=1", "checkpoint.keep=50"]
+        self.train("run", *bad, "train.steps=50", "train.max-bad-steps=3", expect=65)
+        before = self.checkpoints("run")[-1]
+        steps = self.step_of(before) + 2
+        result = self.train("run", *bad, f"train.steps={steps}")
+        self.assertIn(f"step {steps} was skipped", "".join(result.warnings))
+        self.assertEqual(steps, self.step_of(self.checkpoints("run")[-1]))
+        self.assert_same_state(before, self.checkpoints("run")[-1])
 
     def test_one_window_of_data_is_enough(self):
         text = self.write("one.txt", b"exactly twenty-five bytes")

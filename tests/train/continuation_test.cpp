@@ -79,6 +79,17 @@ TEST(Continuation, TokensAreThoseThatWereCounted) {
   EXPECT_EQ(tokens_of("", 7, 32), 7 * 32);
 }
 
+TEST(Continuation, AnotherStartIsSaidToHaveNoEffect) {
+  auto const from = [](std::string const& value) { return settings({{"train.init-from", value}}); };
+  EXPECT_THAT(warning_of_start(text_of(from("a"), 0), from("b")),
+              AllOf(HasSubstr("train.init-from=b is not used"), HasSubstr("began with a;")));
+  EXPECT_THAT(warning_of_start(text_of(from(""), 0), from("b")), HasSubstr("with random weights"));
+  EXPECT_EQ(warning_of_start(text_of(from("a"), 0), from("a")), "");
+  EXPECT_EQ(warning_of_start(text_of(from("a"), 0), from("")), "");
+  EXPECT_EQ(warning_of_start("", from("b")), "");
+  EXPECT_THAT(describe_changes(text_of(from("a"), 0), from("b")), IsEmpty());
+}
+
 TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {
   std::vector<config::Setting> settings{{"data.valid", "a.bin", {}},
                                         {"train.valid-batches", "8", {}},

@@ -101,6 +101,20 @@ TEST_F(PlanChoiceOfRanks, LooksAtRatesAfterEightStepsAndThenEveryThirtyTwo) {
   EXPECT_EQ(config.plan.clip_rate, 0.0) << "nothing is left to do";
 }
 
+TEST(PlanChoice, ANewStartSparesTheCheckpointThatTheUserNamed) {
+  config::CheckpointConfig checkpoint;
+  checkpoint.resume = "step-000000100";
+  for (int starts = 0; starts < 2; ++starts) {
+    go_on_from_newest(checkpoint);
+    EXPECT_EQ(checkpoint.resume, "auto");
+    EXPECT_EQ(checkpoint.spared, "step-000000100");
+  }
+  checkpoint = {};
+  checkpoint.resume = "none";
+  go_on_from_newest(checkpoint);
+  EXPECT_EQ(checkpoint.spared, "");
+}
+
 TEST_F(PlanChoiceOfRanks, StaysWhereNothingHasMoved) {
   PlanChoice<bfloat16> choice{config, comm, cadence};
   auto const steps = runner();

@@ -151,13 +151,17 @@ TEST(Watchdog, NamesTheReadThatStorageDoesNotAnswer) {
   std::string const text = barking([&](std::future<void> const& aborted) {
     kernel->stick();
     NamedThread fetches{"update-0", [&] { tiers::Lease const lease = tiers->fetch(1); }};
-    auto const reads = [](ThreadState const& state) {
-      return state.thread == "update-0" && state.what.starts_with("a read from storage");
+    auto const until = [](std::string const& thread, std::string const& waits_for) {
+      while (std::ranges::none_of(thread_states(), [&](ThreadState const& state) {
+        return state.thread == thread && state.what.starts_with(waits_for);
+      })) {
+        made_progress();
+        sleep_for(Seconds{0.001});
+      }
     };
-    while (std::ranges::none_of(thread_states(), reads)) {
-      sleep_for(Seconds{0.001});
-    }
+    until("update-0", "a read from storage");
     NamedThread waits{"update-1", [&] { tiers->create(0).commit(); }};
+    until("update-1", "a buffer");
     aborted.wait();
     kernel->release();
   });

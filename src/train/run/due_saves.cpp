@@ -10,11 +10,15 @@
 namespace offstage::train {
 
 template <class T>
+bool DueSaves<T>::stays(bool is_best) const {
+  std::int64_t const every = config_.checkpoint.keep_every;
+  return (config_.checkpoint.keep_best && is_best) || (every > 0 && at_.step() % every == 0);
+}
+
+template <class T>
 bool DueSaves<T>::finish_earlier_save(bool a_step_follows, bool is_best) {
   Saves& saves = parts_.saves();
-  std::int64_t const every = config_.checkpoint.keep_every;
-  bool const is_kept = config_.checkpoint.keep_best && is_best;
-  if (!a_step_follows || is_kept || (every > 0 && at_.step() % every == 0)) {
+  if (!a_step_follows || stays(is_best)) {
     saves.finish();
     return true;
   }
@@ -40,6 +44,13 @@ Seconds DueSaves<T>::settle_state() {
 
 template <class T>
 void DueSaves<T>::save(Decision const& due, bool a_step_follows, bool is_best) {
+  if (a_step_follows && at_.is_bad() && !stays(is_best)) {
+    // A run that may have diverged leaves the checkpoints from before.
+    if (due.save && !std::exchange(postponed_, true) && comm_.rank() == 0) {
+      log::dated("step {:>6}  its save waits for a step that is not skipped", at_.step());
+    }
+    return;
+  }
   Saves& saves = parts_.saves();
   bool const local = saves.takes_local(at_.step(), due.save_local, a_step_follows) &&
                      saves.may_save_local(at_.step());

@@ -21,10 +21,13 @@ class DueSaves {
       : config_{config}, comm_{comm}, parts_{parts}, at_{at}, journal_{journal} {}
 
   /// Makes the saves that are due after the last step, under the next step if one follows.
-  /// `is_best` says that its validation was the best so far. Collective. Errors: those of Saves.
+  /// `is_best` says that its validation was the best so far. After a bad step none is made
+  /// unless it was the last, or its checkpoint stays: the save waits for a good step. Collective. Errors: those of Saves.
   void save(Decision const& due, bool a_step_follows, bool is_best);
 
  private:
+  /// Returns whether a checkpoint of this step is kept beyond checkpoint.keep.
+  [[nodiscard]] bool stays(bool is_best) const;
   /// Ends an earlier save that goes on, or returns false if this save waits for a later step.
   [[nodiscard]] bool finish_earlier_save(bool a_step_follows, bool is_best);
   /// Waits until the state is as a save needs it. Returns the time of the wait.
@@ -35,7 +38,8 @@ class DueSaves {
   RunParts<T>& parts_;
   Position& at_;
   Journal& journal_;
-  bool postponed_ = false;  ///< a save is due and waits for the end of the one before
+  bool postponed_ =
+      false;  ///< a save is due and waits: for the end of the one before, or for a good step
 };
 
 }  // namespace offstage::train

@@ -56,6 +56,13 @@ std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::Sh
   return why;
 }
 
+void go_on_from_newest(config::CheckpointConfig& checkpoint) {
+  if (checkpoint.resume != "auto" && checkpoint.resume != "none") {
+    checkpoint.spared = checkpoint.resume;
+  }
+  checkpoint.resume = "auto";
+}
+
 template <class T>
 std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const& progress,
                                                               StepRunner<T> const& runner) {
@@ -89,7 +96,7 @@ std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const&
   if (!comm_.broadcast_value(better, 0)) {
     return std::nullopt;
   }
-  other.checkpoint.resume = "auto";
+  go_on_from_newest(other.checkpoint);
   if (other.train.max_time > Seconds{}) {
     other.train.max_time = std::max(Seconds{1.0}, other.train.max_time - cadence_.now());
   }

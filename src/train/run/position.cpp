@@ -69,8 +69,8 @@ void Position::require_good_steps() const {
   if (meta_.bad_steps >= config_.train.max_bad_steps) {
     throw DataError{fmt::format(
         "loss or gradient norm was not finite in {} steps in a row, up to step {} "
-        "(train.max-bad-steps={}); lower optimizer.lr or look at the data, then start from an "
-        "earlier checkpoint",
+        "(train.max-bad-steps={}); lower optimizer.lr or look at the data, then run the same "
+        "command, or begin at an earlier checkpoint by checkpoint.resume=PATH",
         meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
   }
 }

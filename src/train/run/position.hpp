@@ -35,6 +35,8 @@ class Position {
   void advance(StepResult const& result, double rate);
   /// Errors: DataError if train.max-bad-steps steps in a row were bad.
   void require_good_steps() const;
+  /// Returns whether the last step was bad. The run may have diverged.
+  [[nodiscard]] bool is_bad() const noexcept { return meta_.bad_steps > 0; }
 
   [[nodiscard]] std::int64_t step() const noexcept { return meta_.step; }
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }

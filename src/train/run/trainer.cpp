@@ -58,15 +58,17 @@ bool keeps(config::RunConfig const& config, BestLoss const& best) {
                            });
 }
 
-/// Logs the keys that have changed since `checkpoint`, from which the run goes on.
+/// Logs keys that have changed since `checkpoint`, from which the run goes on.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config) {
   for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
     log::info("{}", line);
   }
-  auto const advice = advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
-                                     checkpoint.learning_rate);
-  if (!advice.empty()) {
-    log::warning("{}", advice);
+  for (std::string const& warning : {warning_of_start(checkpoint.configuration, config.settings),
+                                     advice_on_rate(config.optimizer, config.train.steps,
+                                                    checkpoint.step, checkpoint.learning_rate)}) {
+    if (!warning.empty()) {
+      log::warning("{}", warning);
+    }
   }
 }
 
@@ -329,6 +331,13 @@ template <class T>
 void Training<T>::conclude() {
   if (leads() && (stop_ == Stop::none || stop_ == Stop::patience)) {
     static_cast<void>(take_stop_file(config_));  // the file came too late
+  }
+  if (leads() && at_.is_bad()) {
+    log::warning(
+        "step {} was skipped, and {} in a row with it: their loss or gradient norm was not finite; "
+        "the run may "
+        "have diverged",
+        at_.step(), at_.meta().bad_steps);
   }
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner().host_memory_peak();

@@ -22,10 +22,12 @@ constexpr std::string_view tokens_name = "tokens";
 
 /// Sections whose keys decide the result of training, and keys of these sections that do not.
 constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
-constexpr std::array not_learned{"train.activations", "train.init-from",   "train.log-every",
-                                 "train.max-time",    "train.schedule",    "train.time-margin",
-                                 "data.valid",        "train.valid-every", "train.valid-batches",
-                                 "train.valid-first", "train.patience"};
+constexpr std::array not_learned{"train.activations", "train.log-every",     "train.max-time",
+                                 "train.schedule",    "train.time-margin",   "data.valid",
+                                 "train.valid-every", "train.valid-batches", "train.valid-first",
+                                 "train.patience"};
+/// The key of a run's first weights, which matter to no run that goes on.
+constexpr std::string_view start_key = "train.init-from";
 /// Keys of a run's places, which do not matter.
 constexpr std::array places{"run.dir", "checkpoint.dir", "checkpoint.resume"};
 /// The section of the model's keys, which were compared with the checkpoint's before, and the one
@@ -75,7 +77,7 @@ bool is_learned(std::string_view key) {
 }
 
 bool is_left_out(std::string_view key) {
-  return (key.starts_with(model_section) && key != free_of_model) ||
+  return (key.starts_with(model_section) && key != free_of_model) || key == start_key ||
          std::ranges::find(places, key) != places.end();
 }
 
@@ -159,6 +161,23 @@ std::vector<std::string> describe_changes(std::string_view configuration,
         fmt::format("  changed, and no weight depends on it: {}", fmt::join(others, ", ")));
   }
   return lines;
+}
+
+std::string warning_of_start(std::string_view configuration,
+                             std::vector<config::Setting> const& settings) {
+  Table const before = table_of(configuration);
+  auto const then = before.find(start_key);
+  auto const now = std::ranges::find(settings, start_key, &config::Setting::key);
+  if (then == before.end() || now == settings.end() || now->value.empty() ||
+      now->value == then->second) {
+    return {};
+  }
+  return fmt::format(
+      "{}={} is not used: the run goes on from its checkpoint, and began with {}; to begin with "
+      "it, give "
+      "another run.dir, or checkpoint.resume=none",
+      start_key, printable_name(now->value),
+      then->second.empty() ? "random weights" : printable_name(then->second));
 }
 
 bool validates_otherwise(std::string_view configuration,

@@ -27,6 +27,11 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 
+/// A sentence of warning if train.init-from names another start than the one of the run that wrote
+/// the checkpoint: it has no effect now. Empty if not.
+[[nodiscard]] std::string warning_of_start(std::string_view configuration,
+                                           std::vector<config::Setting> const& settings);
+
 /// Returns true if the run that wrote the checkpoint validated on other data, or on other parts of
 /// them, so that its losses do not compare with those to come.
 [[nodiscard]] bool validates_otherwise(std::string_view configuration,

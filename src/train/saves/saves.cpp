@@ -82,6 +82,14 @@ void Saves::end_copies() {
   }
 }
 
+void Saves::spare(std::string const& path) {
+  for (Level const* const level : {&global_, &local_}) {
+    if (level->store != nullptr) {
+      level->store->spare(path);
+    }
+  }
+}
+
 void Saves::set_split(checkpoint::SplitParameters const& split) {
   for (Level* const level : {&global_, &local_}) {
     if (level->store != nullptr) {
@@ -129,6 +137,10 @@ void Saves::remove_passed_over_local() {
   try {
     local_.store->remove_passed_over();
   } catch (mpi::AgreedError const& error) {
+    // A save of it that goes on holds the state.
+    if (local_.store->is_saving()) {
+      try_local([&] { static_cast<void>(local_.store->finish_save()); });
+    }
     if (comm_.rank() == 0) {
       log::warning("{}; this run goes on without level 1", error.what());
     }

@@ -39,7 +39,8 @@ class Saves {
         listener_{listener} {}
 
   [[nodiscard]] checkpoint::Store& store() noexcept { return *global_.store; }
-  /// See checkpoint::Store.
+  /// See checkpoint::Store, for both levels.
+  void spare(std::string const& path);
   void set_split(checkpoint::SplitParameters const& split);
   /// Sets the trace. Its row "checkpoint" gets a span for each save, for as long as it works. Null:
   /// no trace.
