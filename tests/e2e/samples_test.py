@@ -108,8 +108,8 @@ class Samples(OffstageTest):
 
     def test_plan_of_deep_optimizer_states(self):
         sample = self.find("model                   20.1 B")
-        result = self.offstage("plan", "--config", ROOT / "configs/models/dos-20b.cfg", "--ranks", 4, "--tiers.host-memory=466GiB",
-                               "--platform.products=400T", "--platform.cpu-update=2G", "--platform.device-update=25G",
+        result = self.offstage("plan", "--config", ROOT / "configs/models/dos-20b.cfg", "--ranks", 4, "--train.global-batch=4",
+                               "--tiers.host-memory=466GiB", "--platform.products=400T", "--platform.cpu-update=2G", "--platform.device-update=25G",
                                "--platform.host-to-device=55GB/s", "--platform.device-to-host=55GB/s")
         libraries = self.offstage("--version").out
         if "NCCL" in libraries and "CUDNN" in libraries:  # both take device memory, and so part in the plan

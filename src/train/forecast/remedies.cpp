@@ -77,7 +77,9 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
     remedy.config.device.emulation.host_sum *= 2.0;
   });
   auto const& train = config.train;
-  if (train.global_batch % (2 * train.micro_batch) == 0) {
+  // Fewer micro-batches than ranks would leave some without forward and backward.
+  if (train.global_batch % (2 * train.micro_batch) == 0 &&
+      train.global_batch / (2 * train.micro_batch) >= scope.ranks) {
     add(fmt::format("train.micro-batch={} (other bits: sums are rounded elsewhere)",
                     2 * train.micro_batch),
         [](Remedy& remedy) { remedy.config.train.micro_batch *= 2; });
