@@ -218,9 +218,12 @@ config::RunConfig parse_train_options(std::vector<std::string> const& arguments)
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "max"});
   auto values = all_values(line);
-  // A plan needs none of these keys. A warm-up leaves some of so many steps.
-  for (auto const& [key, value] :
-       {std::pair{"run.dir", "plan"}, {"data.train", "plan"}, {"train.steps", "1000000000000"}}) {
+  // A plan needs none of these keys. A warm-up leaves some of so many steps. Keys of validation may
+  // be given without its data.
+  for (auto const& [key, value] : {std::pair{"run.dir", "plan"},
+                                   {"data.train", "plan"},
+                                   {"data.valid", "plan"},
+                                   {"train.steps", "1000000000000"}}) {
     values.try_emplace(key, std::vector<Given>{{value, "default", false}});
   }
   PlanOptions options;
