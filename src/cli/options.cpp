@@ -48,17 +48,18 @@ void require_all(Values const& values) {
 
 void set(config::Key const& key, Given const& given, config::RunConfig& config,
          bool derived = false) {
+  auto const value = config::word_of_truth(key.hint, given.value);
   try {
-    if (given.value.empty() && !key.may_be_empty()) {
+    if (value.empty() && !key.may_be_empty()) {
       throw UsageError{fmt::format("the value is empty; give {}", key.hint)};
     }
-    key.set(config, given.value);
+    key.set(config, value);
   } catch (UsageError const& error) {
     throw UsageError{
         fmt::format("{}={}: {}{}", key.name, given.value, error.what(), given.where())};
   }
-  bool const as_default = given.origin != "default" && given.value == key.fallback;
-  config.settings.push_back({std::string{key.name}, given.value,
+  bool const as_default = given.origin != "default" && value == key.fallback;
+  config.settings.push_back({std::string{key.name}, value,
                              given.origin + (as_default ? config::as_default_mark : ""), derived});
 }
 

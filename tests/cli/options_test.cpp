@@ -262,6 +262,48 @@ TEST_F(Options, WordsOfOtherToolsNameTheKeyThatDoesTheSame) {
                                                     ":2); use train.global-batch: "));
 }
 
+TEST_F(Options, EitherWordsOfTruthAreTakenAndKeptAsTheKeyHasThem) {
+  for (char const* word : {"on", "true", "yes"}) {
+    auto const config =
+        parse({"--run.tensorboard=" + std::string{word}, "--model.qkv-bias=" + std::string{word},
+               "--tiers.exclusive=" + std::string{word}});
+    EXPECT_TRUE(config.tensorboard);
+    EXPECT_TRUE(config.model.qkv_bias);
+    EXPECT_EQ(config.storage.exclusive, config::Exclusive::on);
+    EXPECT_EQ(setting(config, "run.tensorboard").value, "on");
+    EXPECT_EQ(setting(config, "model.qkv-bias").value, "true");
+  }
+  EXPECT_EQ(setting(parse({"--run.trace=no"}), "run.trace").value, "off");
+  EXPECT_EQ(setting(parse({"--run.trace=no"}), "run.trace").origin, "--run.trace=no (default)");
+  EXPECT_EQ(setting(parse({"--run.dir=yes"}), "run.dir").value, "yes");
+  EXPECT_EQ(error({"--run.tensorboard=maybe"}),
+            "run.tensorboard=maybe: 'maybe' is none of off, on");
+  EXPECT_THAT(error({"--checkpoint.partner=true"}), HasSubstr("'true' is none of off, copy"));
+}
+
+TEST_F(Options, AWordWithoutSectionMayBeNearAKeysName) {
+  EXPECT_THAT(error({"--weight_decay=0"}), EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--wieght-decay=0"}), EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--train.weight_decay=0"}),
+              EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--dir=a"}), EndsWith("the nearest key is run.dir or checkpoint.dir"));
+}
+
+TEST_F(Options, WordsFarFromAllKeysNameNone) {
+  for (char const* word : {"--weights", "--optimizer.foo", "--train.seq", "--trust-remote-code"}) {
+    EXPECT_THAT(error({std::string{word} + "=1"}),
+                EndsWith("; offstage train --help lists all keys"))
+        << word;
+  }
+}
+
+TEST_F(Options, WordsOfOtherToolsWithoutAKeySayWhatThereIs) {
+  EXPECT_EQ(error({"--dropout=0.1"}), "unknown key dropout (command line); there is no dropout");
+  EXPECT_THAT(error({"--zero_stage=3"}), HasSubstr("parameters.sharding"));
+  EXPECT_THAT(error({"--config", file("a.cfg", "[data]\ntokenizer = x\n")}),
+              HasSubstr("(" + directory_.path().string() + "/a.cfg:2); offstage data pack"));
+}
+
 TEST_F(Options, AKeyWithoutEffectIsAnError) {
   using Arguments = std::vector<std::string>;
   EXPECT_EQ(error({"--optimizer.decay-steps=5"}),
