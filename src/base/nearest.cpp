@@ -10,16 +10,22 @@
 namespace offstage {
 namespace {
 
-/// Levenshtein's distance, one row at a time.
+/// Levenshtein's distance with swaps of neighbours, one row at a time.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
+  auto above = row;
+  auto two_above = row;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
+    std::swap(two_above, above);
+    std::swap(above, row);
+    row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      std::size_t const replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+      std::size_t const replaced = above[j] + (a[i] == b[j] ? 0 : 1);
+      row[j + 1] = std::min({replaced, above[j + 1] + 1, row[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        row[j + 1] = std::min(row[j + 1], two_above[j - 1] + 1);
+      }
     }
   }
   return row.back();
@@ -31,6 +37,12 @@ std::string nearest(std::string_view word, std::span<std::string const> known) {
   require(!known.empty(), "nearest: no words");
   return *std::ranges::min_element(
       known, {}, [word](std::string const& candidate) { return distance(word, candidate); });
+}
+
+std::string nearest_within(std::string_view word, std::span<std::string const> known,
+                           std::size_t most) {
+  auto found = nearest(word, known);
+  return distance(word, found) <= most ? found : std::string{};
 }
 
 }  // namespace offstage

@@ -35,21 +35,57 @@ po::options_description known_options(std::vector<std::string> const& extra = {}
   return options;
 }
 
-/// What to write in place of the unknown `word`: the key of that name in some section, the key that
-/// does what other tools call so, or the nearest of all names.
-std::string advice_on_key(std::string const& word, std::vector<std::string> const& extra) {
+/// The part of a key's name, or of a word, behind its section.
+std::string_view bare(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
+/// The keys of this bare name in all sections: "run.dir or checkpoint.dir"; empty: there is none.
+std::string keys_called(std::string_view name) {
+  std::vector<std::string_view> found;
+  for (config::Key const& key : config::key_table()) {
+    if (bare(key.name) == name) {
+      found.push_back(key.name);
+    }
+  }
+  return fmt::to_string(fmt::join(found, " or "));
+}
+
+/// The name that is so near to the unknown `word` that it may be meant. A word without a section may
+/// mean a key's bare name, too. Empty: there is none.
+std::string near_name(std::string_view word, std::vector<std::string> const& extra) {
   std::vector<std::string> names{"config", "help"};
   names.insert(names.end(), extra.begin(), extra.end());
+  std::vector<std::string> bare_names;
   for (config::Key const& key : config::key_table()) {
-    if (key.name.substr(section_of(key).size() + 1) == word) {
-      return fmt::format("the nearest key is {}", key.name);
-    }
     names.emplace_back(key.name);
+    bare_names.emplace_back(bare(key.name));
   }
-  if (auto const other = config::key_of_other_name(word); !other.empty()) {
-    return fmt::format("use {}: {}", other, config::find_key(other)->help);
+  std::size_t const most = std::max<std::size_t>(1, bare(word).size() / 4);
+  auto const found = nearest_within(word, names, most);
+  return found.empty() && bare(word) == word ? keys_called(nearest_within(word, bare_names, most))
+                                             : found;
+}
+
+/// What to write in place of the unknown `word`: the key of that name, in some section; the key that
+/// does what other tools call so, or what there is in its place; or a name that is near. `_` is `-`.
+std::string advice_on_key(std::string word, std::vector<std::string> const& extra) {
+  std::ranges::replace(word, '_', '-');
+  auto name = config::find_key(word) != nullptr ? word : keys_called(word);
+  if (name.empty()) {
+    if (auto const other = config::key_of_other_name(word); !other.empty()) {
+      return fmt::format("use {}: {}", other, config::find_key(other)->help);
+    }
+    if (auto const sentence = config::instead_of_key(word); !sentence.empty()) {
+      return std::string{sentence};
+    }
+    name = keys_called(bare(word));
   }
-  return fmt::format("the nearest key is {}", nearest(word, names));
+  if (name.empty()) {
+    name = near_name(word, extra);
+  }
+  return name.empty() ? "offstage train --help lists all keys"
+                      : fmt::format("the nearest key is {}", name);
 }
 
 UsageError unknown_key(std::string const& word, std::string const& where,

@@ -48,17 +48,18 @@ void require_all(Values const& values) {
 
 void set(config::Key const& key, Given const& given, config::RunConfig& config,
          bool derived = false) {
+  auto const value = config::word_of_truth(key.hint, given.value);
   try {
-    if (given.value.empty() && !key.may_be_empty()) {
+    if (value.empty() && !key.may_be_empty()) {
       throw UsageError{fmt::format("the value is empty; give {}", key.hint)};
     }
-    key.set(config, given.value);
+    key.set(config, value);
   } catch (UsageError const& error) {
     throw UsageError{
         fmt::format("{}={}: {}{}", key.name, given.value, error.what(), given.where())};
   }
-  bool const as_default = given.origin != "default" && given.value == key.fallback;
-  config.settings.push_back({std::string{key.name}, given.value,
+  bool const as_default = given.origin != "default" && value == key.fallback;
+  config.settings.push_back({std::string{key.name}, value,
                              given.origin + (as_default ? config::as_default_mark : ""), derived});
 }
 
@@ -218,9 +219,12 @@ config::RunConfig parse_train_options(std::vector<std::string> const& arguments)
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "max"});
   auto values = all_values(line);
-  // A plan needs none of these keys. A warm-up leaves some of so many steps.
-  for (auto const& [key, value] :
-       {std::pair{"run.dir", "plan"}, {"data.train", "plan"}, {"train.steps", "1000000000000"}}) {
+  // A plan needs none of these keys. A warm-up leaves some of so many steps. Keys of validation may
+  // be given without its data.
+  for (auto const& [key, value] : {std::pair{"run.dir", "plan"},
+                                   {"data.train", "plan"},
+                                   {"data.valid", "plan"},
+                                   {"train.steps", "1000000000000"}}) {
     values.try_emplace(key, std::vector<Given>{{value, "default", false}});
   }
   PlanOptions options;

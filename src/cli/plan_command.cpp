@@ -47,6 +47,7 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   print_line("ranks", fmt::format("{} on {} node{}, {} parameters each", options.ranks,
                                   forecast.nodes, forecast.nodes == 1 ? "" : "s",
                                   in_short(static_cast<double>(forecast.shard_elements))));
+  print_line("a step", forecast.batch);
   print_line("optimizer state", forecast.state);
   if (!forecast.attention.empty()) {
     print_line("attention", forecast.attention);
@@ -234,6 +235,9 @@ ExitCode plan_command(Arguments const& arguments) {
         "not known: {}; offstage probe --output FILE measures and writes {}, then add "
         "--config FILE",
         fmt::join(forecast.missing, ", "), forecast.missing.size() == 1 ? "it" : "them");
+  }
+  if (!forecast.idle_ranks.empty()) {
+    log::warning("{}", forecast.idle_ranks);
   }
   require_device_memory(forecast, options);
   return ExitCode::done;

@@ -11,9 +11,9 @@ namespace offstage::config {
 namespace {
 
 bool is_comment(Setting const& setting, RunConfig const& config) {
-  auto const unused = unused_keys(config.optimizer);
+  auto const unused = unused_keys(config);
   return setting.derived || setting.value.empty() ||
-         std::ranges::find(unused, setting.key) != unused.end() ||
+         std::ranges::find(unused, setting.key, &UnusedKey::key) != unused.end() ||
          (setting.key == "update.subgroup-size" && config.subgroup_is_default);
 }
 

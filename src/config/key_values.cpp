@@ -1,6 +1,7 @@
 #include "config/key_values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -92,6 +93,21 @@ double real(std::string const& text) {
 
 bool truth(std::string const& text) {
   return choice<bool>(text, {{"true", true}, {"false", false}});
+}
+
+std::string word_of_truth(std::string_view hint, std::string const& text) {
+  using Words = std::array<std::string_view, 3>;
+  auto const stands_in_hint = [hint](std::string_view word) {
+    return fmt::format("|{}|", hint).find(fmt::format("|{}|", word)) != std::string::npos;
+  };
+  for (Words const& words : {Words{"true", "on", "yes"}, Words{"false", "off", "no"}}) {
+    auto const* const same = std::ranges::find_if(words, stands_in_hint);
+    if (std::ranges::find(words, text) != words.end() && same != words.end() &&
+        !stands_in_hint(text)) {
+      return std::string{*same};
+    }
+  }
+  return text;
 }
 
 double bytes_rate(std::string const& text) {

@@ -30,6 +30,10 @@ template <class T>
 
 [[nodiscard]] bool truth(std::string const& text);
 
+/// The word of `hint` (`auto|on|off`) that means the same truth as the text: `true`, `on` and `yes`
+/// are one, and so are `false`, `off` and `no`. The text itself if it is such a word, or none does.
+[[nodiscard]] std::string word_of_truth(std::string_view hint, std::string const& text);
+
 /// Bytes per second from 10^3 to 10^15, or 0: `25GB/s`, with or without `/s`.
 [[nodiscard]] double bytes_rate(std::string const& text);
 /// Parameters per second from 10^3 to 10^15, or 0: `1.9G`, with or without `/s`.

@@ -24,6 +24,8 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"lr-decay-style", "optimizer.schedule"},
     {"lr-scheduler-type", "optimizer.schedule"},
     {"lr-warmup-iters", "optimizer.warmup-steps"},
+    {"lr-warmup-steps", "optimizer.warmup-steps"},
+    {"num-warmup-steps", "optimizer.warmup-steps"},
     {"warmup", "optimizer.warmup-steps"},
     {"warmup-iters", "optimizer.warmup-steps"},
     {"optim", "optimizer.kind"},
@@ -77,6 +79,9 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"mixed-precision", "numerics.dtype"},
     {"precision", "numerics.dtype"},
     {"torch-dtype", "numerics.dtype"},
+    {"device", "device.kind"},
+    {"attn-implementation", "device.attention"},
+    {"use-flash-attn", "device.attention"},
     {"initial-loss-scale", "numerics.loss-scale-start"},
     {"data-path", "data.train"},
     {"train-data-path", "data.train"},
@@ -96,18 +101,96 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"offload-dir", "tiers.path"},
 });
 
+constexpr std::string_view no_dropout = "there is no dropout";
+constexpr std::string_view curves =
+    "run.dir/metrics.jsonl has the figures of every step, and run.tensorboard=on writes curves";
+constexpr std::string_view packing =
+    "offstage data pack makes tokens of text, and data.train names the files with them";
+constexpr std::string_view not_compiled =
+    "the model is not compiled, so there is nothing to turn on";
+constexpr std::string_view shared_state =
+    "ranks share the optimizer state in any case; tiers.path says where it waits, parameters.home "
+    "and parameters.sharding where parameters are";
+constexpr std::string_view data_parallel =
+    "ranks share data, parameters and optimizer state; there is no other parallelism";
+constexpr std::string_view no_adapters = "all parameters are trained; there are no adapters";
+constexpr std::string_view epochs =
+    "train.steps is the length of a run, and its header says how many epochs that is";
+constexpr std::string_view launchers = "mpirun or srun starts the ranks";
+
+/// Each tool's word without a key, and what there is in its place.
+constexpr auto without_key = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"dropout", no_dropout},
+    {"attention-dropout", no_dropout},
+    {"hidden-dropout", no_dropout},
+    {"attn-pdrop", no_dropout},
+    {"embd-pdrop", no_dropout},
+    {"resid-pdrop", no_dropout},
+    {"report-to", curves},
+    {"wandb", curves},
+    {"wandb-log", curves},
+    {"wandb-project", curves},
+    {"tokenizer", packing},
+    {"tokenizer-model", packing},
+    {"tokenizer-name", packing},
+    {"tokenizer-type", packing},
+    {"compile", not_compiled},
+    {"torch-compile", not_compiled},
+    {"cpu-offload", shared_state},
+    {"deepspeed", shared_state},
+    {"fsdp", shared_state},
+    {"offload-optimizer", shared_state},
+    {"offload-param", shared_state},
+    {"use-distributed-optimizer", shared_state},
+    {"zero-optimization", shared_state},
+    {"zero-stage", shared_state},
+    {"context-parallel-size", data_parallel},
+    {"expert-model-parallel-size", data_parallel},
+    {"pipeline-model-parallel-size", data_parallel},
+    {"pipeline-parallel-size", data_parallel},
+    {"sequence-parallel", data_parallel},
+    {"tensor-model-parallel-size", data_parallel},
+    {"tensor-parallel-size", data_parallel},
+    {"lora", no_adapters},
+    {"lora-alpha", no_adapters},
+    {"lora-r", no_adapters},
+    {"lora-rank", no_adapters},
+    {"use-peft", no_adapters},
+    {"epochs", epochs},
+    {"max-epochs", epochs},
+    {"num-epochs", epochs},
+    {"num-train-epochs", epochs},
+    {"local-rank", launchers},
+    {"nnodes", launchers},
+    {"nproc-per-node", launchers},
+    {"world-size", launchers},
+});
+
+/// What a table has beside a word, whose section is left out of account; empty: nothing.
+std::string_view beside(std::string_view word,
+                        std::span<std::pair<std::string_view, std::string_view> const> table) {
+  std::string name{word.substr(word.rfind('.') + 1)};
+  std::ranges::replace(name, '_', '-');
+  auto const found = std::ranges::find(table, name, [](auto const& pair) { return pair.first; });
+  return found == table.end() ? std::string_view{} : found->second;
+}
+
 }  // namespace
 
 std::span<std::pair<std::string_view, std::string_view> const> other_names() {
   return names;
 }
 
+std::span<std::pair<std::string_view, std::string_view> const> words_without_key() {
+  return without_key;
+}
+
 std::string_view key_of_other_name(std::string_view word) {
-  std::string name{word.substr(word.rfind('.') + 1)};
-  std::ranges::replace(name, '_', '-');
-  auto const* const found =
-      std::ranges::find(names, name, [](auto const& pair) { return pair.first; });
-  return found == names.end() ? std::string_view{} : found->second;
+  return beside(word, names);
+}
+
+std::string_view instead_of_key(std::string_view word) {
+  return beside(word, without_key);
 }
 
 }  // namespace offstage::config

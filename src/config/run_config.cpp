@@ -81,20 +81,77 @@ void validate_validations(RunConfig const& config) {
   need(config.checkpoint.keep_best, has_data, "checkpoint.keep-best=on", give_data);
 }
 
+void validate_separator(RunConfig const& config) {
+  auto const separator = config.data.separator;
+  if (separator && (*separator < 0 || *separator >= config.model.vocab)) {
+    throw UsageError{
+        fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
+                    "document, from 0 to {}",
+                    *separator, config.model.vocab, config.model.vocab - 1)};
+  }
+}
+
 void require_beta(std::string_view key, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
     throw UsageError{fmt::format("{}={} must be at least 0 and below 1", key, value)};
   }
 }
 
-/// Checks that no key was set that has no effect. A user who sets one expects another run.
-void require_used(OptimizerConfig const& optimizer, std::vector<Setting> const& settings) {
-  for (std::string_view const key : unused_keys(optimizer)) {
-    auto const set = std::ranges::find(settings, key, &Setting::key);
-    if (set != settings.end() && !set->is_default()) {
-      throw UsageError{fmt::format("{}={} has no effect with optimizer.kind={}; leave it out", key,
-                                   set->value, kernels::name_of(optimizer.kind))};
+/// Checks that no key was set that has no effect. A user who sets one expects another run. A default
+/// that was written out passes, so that effective.cfg goes with other keys beside it.
+void require_used(RunConfig const& config) {
+  for (UnusedKey const& unused : unused_keys(config)) {
+    auto const set = std::ranges::find(config.settings, unused.key, &Setting::key);
+    if (set == config.settings.end()) {
+      continue;
     }
+    bool const passes = unused.even_as_default ? set->is_default() : is_usual(*set);
+    if (!passes) {
+      throw UsageError{fmt::format("{}={} has no effect {}; leave it out", unused.key, set->value,
+                                   unused.reason)};
+    }
+  }
+}
+
+void add_unused(OptimizerConfig const& optimizer, std::vector<UnusedKey>& unused) {
+  auto const* const kind =
+      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
+  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind->beta1},
+                                     {"optimizer.beta2", kind->beta2},
+                                     {"optimizer.eps", kind->eps},
+                                     {"optimizer.momentum", kind->momentum}}) {
+    if (!is_used) {
+      unused.push_back(
+          {.key = key,
+           .reason = fmt::format("with optimizer.kind={}", kernels::name_of(kind->optimizer)),
+           .even_as_default = true});
+    }
+  }
+  auto const with_schedule = fmt::format("with optimizer.schedule={}", name_of(optimizer.schedule));
+  bool const falls_at_the_end =
+      optimizer.schedule == Schedule::wsd || optimizer.schedule == Schedule::cooldown;
+  if (!falls_at_the_end) {
+    unused.push_back({"optimizer.decay-fraction", with_schedule});
+    unused.push_back({"optimizer.decay-steps", with_schedule});
+  } else if (optimizer.decay_steps > 0) {
+    unused.push_back({"optimizer.decay-fraction",
+                      fmt::format("with optimizer.decay-steps={}", optimizer.decay_steps)});
+  }
+  if (optimizer.schedule == Schedule::constant) {
+    unused.push_back({"optimizer.min-lr", with_schedule});
+  }
+}
+
+void add_unused(NumericsConfig const& numerics, std::vector<UnusedKey>& unused) {
+  bool const scales = numerics.dtype == DType::fp16;
+  auto const reason = scales ? fmt::format("with numerics.loss-scale={}", numerics.loss_scale.start)
+                             : fmt::format("with numerics.dtype={}", name_of(numerics.dtype));
+  if (!scales) {
+    unused.push_back({"numerics.loss-scale", reason});
+  }
+  if (!scales || !numerics.loss_scale.dynamic) {
+    unused.push_back({"numerics.loss-scale-start", reason});
+    unused.push_back({"numerics.loss-scale-window", reason});
   }
 }
 
@@ -120,6 +177,11 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
   }
   require_at_least<std::int64_t>("optimizer.decay-steps", optimizer.decay_steps, 0,
                                  "; 0 goes by optimizer.decay-fraction");
+  if (optimizer.decay_steps > steps) {
+    throw UsageError{
+        fmt::format("optimizer.decay-steps={} is more than train.steps={}; use {} or less",
+                    optimizer.decay_steps, steps, steps)};
+  }
   if (!(optimizer.decay_fraction > 0.0 && optimizer.decay_fraction <= 1.0)) {
     throw UsageError{fmt::format("optimizer.decay-fraction={} must be above 0 and at most 1",
                                  optimizer.decay_fraction)};
@@ -285,17 +347,16 @@ char const* name_of(Schedule schedule) {
   return names[static_cast<std::size_t>(schedule)];
 }
 
-std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer) {
-  auto const* const kind =
-      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
-  std::vector<std::string_view> unused;
-  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind->beta1},
-                                     {"optimizer.beta2", kind->beta2},
-                                     {"optimizer.eps", kind->eps},
-                                     {"optimizer.momentum", kind->momentum}}) {
-    if (!is_used) {
-      unused.emplace_back(key);
-    }
+std::vector<UnusedKey> unused_keys(RunConfig const& config) {
+  std::vector<UnusedKey> unused;
+  add_unused(config.optimizer, unused);
+  add_unused(config.numerics, unused);
+  // train.valid-every passes: runs of configs/runs/finetune.cfg without data.valid have it, too.
+  if (config.data.valid.empty()) {
+    unused.push_back({"train.valid-batches", "without data.valid"});
+  }
+  if (config.checkpoint.local.empty()) {
+    unused.push_back({"checkpoint.local-every", "without checkpoint.local"});
   }
   return unused;
 }
@@ -312,7 +373,8 @@ void validate(RunConfig const& config) {
   validate_batch(config.train, config.model);
   validate_steps(config.train);
   validate_validations(config);
-  require_used(config.optimizer, config.settings);
+  require_used(config);
+  validate_separator(config);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);

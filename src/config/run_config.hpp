@@ -289,12 +289,20 @@ struct RunConfig {
 /// Errors: UsageError naming the keys, their values and what would be right: divisibility of
 ///         batches and heads, ranges, sequence within max-sequence, keep at least 2, warm-up within
 ///         steps, one weight of tiers.split per tiers.path, no directory twice among these, a path
-///         for parameters on storage, an emulation with the host device only, no key set that the
-///         optimizer does not use, moments that can be made smaller, parameters that can be split.
+///         for parameters on storage, an emulation with the host device only, no key set that has
+///         no effect (unused_keys), moments that can be made smaller, parameters that can be split,
+///         a separator within the vocabulary.
 void validate(RunConfig const& config);
 
-/// Keys of the optimizer that have no effect with its kind.
-[[nodiscard]] std::vector<std::string_view> unused_keys(OptimizerConfig const& optimizer);
+/// A key that has no effect, as other keys are set.
+struct UnusedKey {
+  std::string_view key;
+  std::string reason;  ///< "with optimizer.kind=sgd"
+  /// Its default is a wish, too: optimizer.beta1=0.9 with sgd means a momentum.
+  bool even_as_default = false;
+};
+/// The keys that have no effect in this configuration.
+[[nodiscard]] std::vector<UnusedKey> unused_keys(RunConfig const& config);
 
 /// Checks the keys of the device alone: an emulation is for the host device only.
 void validate(DeviceConfig const& device);

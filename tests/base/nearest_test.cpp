@@ -18,6 +18,19 @@ TEST(Nearest, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(nearest("plan", words), "plan");
 }
 
+TEST(Nearest, ASwapOfNeighboursIsOneChange) {
+  EXPECT_EQ(nearest_within("trian", words, 1), "train");
+  EXPECT_EQ(nearest_within("trani", words, 1), "train");
+  EXPECT_EQ(nearest_within("rtani", words, 1), "");
+  EXPECT_EQ(nearest_within("rtani", words, 2), "train");
+}
+
+TEST(Nearest, WithinALimitMayBeNone) {
+  EXPECT_EQ(nearest_within("plans", words, 1), "plan");
+  EXPECT_EQ(nearest_within("plan", words, 0), "plan");
+  EXPECT_EQ(nearest_within("plans", words, 0), "");
+}
+
 TEST(Nearest, TakesTheFirstOfEquals) {
   EXPECT_EQ(nearest("", std::array<std::string, 2>{"ab", "cd"}), "ab");
 }

@@ -262,6 +262,95 @@ TEST_F(Options, WordsOfOtherToolsNameTheKeyThatDoesTheSame) {
                                                     ":2); use train.global-batch: "));
 }
 
+TEST_F(Options, EitherWordsOfTruthAreTakenAndKeptAsTheKeyHasThem) {
+  for (char const* word : {"on", "true", "yes"}) {
+    auto const config =
+        parse({"--run.tensorboard=" + std::string{word}, "--model.qkv-bias=" + std::string{word},
+               "--tiers.exclusive=" + std::string{word}});
+    EXPECT_TRUE(config.tensorboard);
+    EXPECT_TRUE(config.model.qkv_bias);
+    EXPECT_EQ(config.storage.exclusive, config::Exclusive::on);
+    EXPECT_EQ(setting(config, "run.tensorboard").value, "on");
+    EXPECT_EQ(setting(config, "model.qkv-bias").value, "true");
+  }
+  EXPECT_EQ(setting(parse({"--run.trace=no"}), "run.trace").value, "off");
+  EXPECT_EQ(setting(parse({"--run.trace=no"}), "run.trace").origin, "--run.trace=no (default)");
+  EXPECT_EQ(setting(parse({"--run.dir=yes"}), "run.dir").value, "yes");
+  EXPECT_EQ(error({"--run.tensorboard=maybe"}),
+            "run.tensorboard=maybe: 'maybe' is none of off, on");
+  EXPECT_THAT(error({"--checkpoint.partner=true"}), HasSubstr("'true' is none of off, copy"));
+}
+
+TEST_F(Options, AWordWithoutSectionMayBeNearAKeysName) {
+  EXPECT_THAT(error({"--weight_decay=0"}), EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--wieght-decay=0"}), EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--train.weight_decay=0"}),
+              EndsWith("the nearest key is optimizer.weight-decay"));
+  EXPECT_THAT(error({"--dir=a"}), EndsWith("the nearest key is run.dir or checkpoint.dir"));
+}
+
+TEST_F(Options, WordsFarFromAllKeysNameNone) {
+  for (char const* word : {"--weights", "--optimizer.foo", "--train.seq", "--trust-remote-code"}) {
+    EXPECT_THAT(error({std::string{word} + "=1"}),
+                EndsWith("; offstage train --help lists all keys"))
+        << word;
+  }
+}
+
+TEST_F(Options, WordsOfOtherToolsWithoutAKeySayWhatThereIs) {
+  EXPECT_EQ(error({"--dropout=0.1"}), "unknown key dropout (command line); there is no dropout");
+  EXPECT_THAT(error({"--zero_stage=3"}), HasSubstr("parameters.sharding"));
+  EXPECT_THAT(error({"--config", file("a.cfg", "[data]\ntokenizer = x\n")}),
+              HasSubstr("(" + directory_.path().string() + "/a.cfg:2); offstage data pack"));
+}
+
+TEST_F(Options, AKeyWithoutEffectIsAnError) {
+  using Arguments = std::vector<std::string>;
+  EXPECT_EQ(error({"--optimizer.decay-steps=5"}),
+            "optimizer.decay-steps=5 has no effect with optimizer.schedule=cosine; leave it out");
+  for (auto const& [keys, part] : {
+           std::pair{Arguments{"--optimizer.kind=sgd", "--optimizer.beta1=0.9"},
+                     "beta1=0.9 has no effect with optimizer.kind=sgd"},
+           {{"--optimizer.decay-fraction=0.1", "--optimizer.schedule=linear"},
+            "decay-fraction=0.1 has no effect with optimizer.schedule=linear"},
+           {{"--optimizer.schedule=wsd", "--optimizer.decay-fraction=0.1",
+             "--optimizer.decay-steps=5"},
+            "decay-fraction=0.1 has no effect with optimizer.decay-steps=5"},
+           {{"--optimizer.min-lr=1e-5", "--optimizer.schedule=constant"},
+            "min-lr=1e-5 has no effect with optimizer.schedule=constant"},
+           {{"--numerics.loss-scale=1024"},
+            "loss-scale=1024 has no effect with numerics.dtype=bf16"},
+           {{"--numerics.loss-scale-start=8", "--numerics.dtype=fp32"},
+            "loss-scale-start=8 has no effect with numerics.dtype=fp32"},
+           {{"--numerics.loss-scale-window=8", "--numerics.dtype=fp16",
+             "--numerics.loss-scale=1024"},
+            "loss-scale-window=8 has no effect with numerics.loss-scale=1024"},
+           {{"--train.valid-batches=5"}, "train.valid-batches=5 has no effect without data.valid"},
+           {{"--checkpoint.local-every=5"}, "local-every=5 has no effect without checkpoint.local"},
+       }) {
+    EXPECT_THAT(error(keys), HasSubstr(part));
+  }
+  auto const path = file("a.cfg", "[train]\nvalid-batches = 5\n");
+  EXPECT_THAT(error({"--config", path}), EndsWith("(train.valid-batches in " + path + ":2)"));
+}
+
+TEST_F(Options, AKeyThatIsUsedOrHasItsDefaultIsNoError) {
+  EXPECT_NO_THROW(
+      parse({"--optimizer.schedule=wsd", "--optimizer.decay-steps=5", "--optimizer.min-lr=1e-5",
+             "--numerics.dtype=fp16", "--numerics.loss-scale-start=8", "--data.valid=b.txt",
+             "--train.valid-batches=5", "--checkpoint.local=/l", "--checkpoint.local-every=5"}));
+  // effective.cfg of one run begins another one with other keys beside it.
+  EXPECT_NO_THROW(parse({"--optimizer.schedule=constant", "--optimizer.min-lr=0",
+                         "--numerics.loss-scale=dynamic", "--train.valid-every=5"}));
+  auto const effective = file("effective.cfg", config::effective_config(parse()));
+  EXPECT_NO_THROW(parse({"--config", effective, "--optimizer.schedule=constant"}));
+}
+
+TEST_F(Options, APlanTakesKeysOfValidationWithoutItsData) {
+  EXPECT_EQ(parse_plan_options(complete({"--train.valid-batches=5"})).config.train.valid_batches,
+            5);
+}
+
 TEST_F(Options, APrefixOfAKeyIsNoKey) {
   EXPECT_THAT(error({"--train.seq=5"}), StartsWith("unknown key train.seq "));
   EXPECT_THAT(error({"--config", file("a.cfg", "[train]\nseq = 5\n")}),

@@ -15,6 +15,7 @@ TEST(EffectiveConfig, HasEveryKeyInItsSectionAndWhatIsBetterLeftOutAsAComment) {
   config.settings = {{"checkpoint.dir", "run/checkpoints", "default", true},
                      {"data.valid", "", "default"},
                      {"optimizer.beta1", "0.9", "default"},
+                     {"optimizer.decay-steps", "0", "default"},
                      {"optimizer.lr", "0.1", "--optimizer.lr=0.1"},
                      {"run.dir", " x ", "a.cfg:1"},
                      {"tiers.path", "/a,read=1GB/s", "a.cfg:2"},
@@ -23,7 +24,7 @@ TEST(EffectiveConfig, HasEveryKeyInItsSectionAndWhatIsBetterLeftOutAsAComment) {
   EXPECT_THAT(effective_config(config),
               AllOf(HasSubstr("\n[checkpoint]\n# dir = run/checkpoints\n"),
                     HasSubstr("\n[data]\n# valid = \n"),
-                    HasSubstr("\n[optimizer]\n# beta1 = 0.9\nlr = 0.1\n"),
+                    HasSubstr("\n[optimizer]\n# beta1 = 0.9\n# decay-steps = 0\nlr = 0.1\n"),
                     HasSubstr("\n[run]\ndir = \" x \"\n"),
                     HasSubstr("\n[tiers]\npath = /a,read=1GB/s\npath = /b\n"),
                     HasSubstr("\n[update]\n# subgroup-size = 100M\n")));

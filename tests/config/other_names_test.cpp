@@ -18,10 +18,22 @@ TEST(OtherNames, EachNamesAKeyAndIsNone) {
   }
 }
 
+TEST(OtherNames, WithoutAKeyAreNeitherKeysNorNamesOfKeys) {
+  for (auto const& [word, sentence] : words_without_key()) {
+    EXPECT_FALSE(sentence.empty()) << word;
+    EXPECT_EQ(key_of_other_name(word), "") << word;
+    EXPECT_TRUE(std::ranges::none_of(key_table(), [word](Key const& known) {
+      return known.name.substr(known.name.find('.') + 1) == word;
+    })) << word;
+  }
+}
+
 TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
   EXPECT_EQ(key_of_other_name("optimizer.learning_rate"), "optimizer.lr");
   EXPECT_EQ(key_of_other_name("max_grad_norm"), "optimizer.clip");
   EXPECT_EQ(key_of_other_name("learning-rates"), "");
+  EXPECT_EQ(instead_of_key("model.attention_dropout"), "there is no dropout");
+  EXPECT_EQ(instead_of_key("dropouts"), "");
 }
 
 }  // namespace

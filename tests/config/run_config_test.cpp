@@ -93,6 +93,28 @@ TEST(RunConfig, TheLeastRateIsNotAboveTheRate) {
             "optimizer.min-lr=0.1 is above optimizer.lr=0.001; use 0.001 or less");
 }
 
+TEST(RunConfig, AFallIsNoLongerThanTheRun) {
+  auto const with = [](std::int64_t decay_steps) {
+    return error_after([&](RunConfig& c) {
+      c.optimizer.schedule = Schedule::wsd;
+      c.optimizer.decay_steps = decay_steps;
+    });
+  };
+  EXPECT_EQ(with(10), "no error");
+  EXPECT_EQ(with(11), "optimizer.decay-steps=11 is more than train.steps=10; use 10 or less");
+}
+
+TEST(RunConfig, ASeparatorIsATokenOfTheVocabulary) {
+  auto const with = [](std::int32_t separator) {
+    return error_after([&](RunConfig& c) { c.data.separator = separator; });
+  };
+  EXPECT_EQ(with(255), "no error");
+  EXPECT_EQ(with(256),
+            "data.separator=256 is no token of model.vocab=256; name the token that ends a "
+            "document, from 0 to 255");
+  EXPECT_THAT(with(-1), HasSubstr("data.separator=-1 is no token"));
+}
+
 TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
   auto const settled = [](std::function<void(RunConfig&)> const& change) {
     RunConfig config = good();

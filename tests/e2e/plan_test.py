@@ -81,7 +81,8 @@ class Probe(PlatformTest):
         self.assertEqual([self.folder / "disk", self.folder / "node.cfg"],
                          sorted(set(self.folder.iterdir()) - {self.text, self.valid}), "nothing else is left")
         self.assertEqual([], list((self.folder / "disk").iterdir()))
-        plan = self.offstage("plan", "--config", "node.cfg", *MODEL, "--ranks", "4", "--ranks-per-node=2")
+        plan = self.offstage("plan", "--config", "node.cfg", *MODEL, "--ranks", "4", "--ranks-per-node=2",
+                             "--train.global-batch=4")
         self.assertEqual([], plan.warnings, plan)
         self.assertIn("4 on 2 nodes", plan.out)
         self.assertIn(f"rates measured {platform['measured']}", plan.out)
@@ -142,6 +143,15 @@ class Plan(PlatformTest):
             self.assertIn(word, result.warnings[0])
         self.assertNotIn("platform.cpu-update", result.warnings[0])
         self.assertIn("rates are missing", result.out)
+
+    def test_ranks_without_a_micro_batch_are_told(self):
+        idle = "a step has 1 micro-batch for 4 ranks: 3 of them run no forward or backward; raise train.global-batch to 4"
+        result = self.plan("--ranks=4")
+        self.assertEqual(1, len([line for line in result.warnings if idle in line]), result)
+        self.assertRegex(result.out, r"(?m)^a step +1 sequence, 1024 tokens, 1 micro-batch, 0 to 1 on a rank$")
+        result = self.plan("--ranks=4", "--train.global-batch=4")
+        self.assertNotIn("no forward or backward", result.err)
+        self.assertRegex(result.out, r"(?m)^a step +4 sequences, 4096 tokens, 4 micro-batches, 1 on each rank$")
 
     def test_every_platform_of_the_papers_is_taken(self):
         platforms = sorted((POLICIES.parent / "platforms").iterdir())

@@ -63,7 +63,10 @@ class SameBits(OffstageTest):
     def test_a_round_with_idle_ranks_and_more_ranks_than_micro_batches(self):
         common = ["train.global-batch=6", "model.tied-head=true", "train.steps=3"]
         for ranks in 1, 2, 4:
-            self.train(f"idle{ranks}", *common, ranks=ranks)
+            result = self.train(f"idle{ranks}", *common, ranks=ranks)
+            idle = result.err.count("a step has 3 micro-batches for 4 ranks: 1 of them runs no forward or backward")
+            self.assertEqual(1 if ranks == 4 else 0, idle, result)
+            self.assertIn("\na step: 6 sequences, 144 tokens, 3 micro-batches", result.out)
             self.assert_same_state("idle1", f"idle{ranks}")
 
     def test_a_device_that_queues_the_models_work(self):

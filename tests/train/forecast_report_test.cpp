@@ -60,6 +60,18 @@ TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
                           "  /nvme written: 512 KiB at 1.00 GB/s, 0 B at no known rate"));
 }
 
+TEST(ForecastReport, AFactorSaysHowFarStepsAreFromAPredictionThatMissesThemByFar) {
+  ForecastReport report;
+  auto quick = forecast();
+  quick.step.forward = Seconds{0.2};
+  quick.step.update = Seconds{0.0009};
+  report.expect(quick);
+  report.add(times(1.0, 0));
+  auto const lines = report.lines();
+  EXPECT_THAT(lines[1], HasSubstr("1.0000 s   +400.0 %"));
+  EXPECT_THAT(lines[3], HasSubstr("0.5000 s      x 556"));
+}
+
 TEST(ForecastReport, OfARunOfOneStepHasThatOne) {
   ForecastReport report;
   report.expect(forecast());

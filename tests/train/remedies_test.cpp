@@ -68,8 +68,9 @@ TEST(Advice, IsNotGivenWhereStepsAreFarFromTheirSimulation) {
   auto const config = stored();
   Seconds const step = step_of(config);
   for (double const factor : {0.5, 2.0}) {
-    EXPECT_THAT(advise(config, one_rank, factor * step),
-                ElementsAre(AllOf(HasSubstr("steps took"), HasSubstr("by the run's rates"))));
+    EXPECT_THAT(
+        advise(config, one_rank, factor * step),
+        ElementsAre(AllOf(HasSubstr("steps took"), HasSubstr("by the rates at the run's end"))));
   }
   EXPECT_THAT(advise(config, one_rank, 1.2 * step), SizeIs(::testing::Gt(1U)));
 }
@@ -80,6 +81,10 @@ TEST(Advice, IsNotGivenWhereRatesAreMissingOrNothingFits) {
   EXPECT_THAT(advise(config, one_rank, Seconds{1.0}), IsEmpty());
   EXPECT_THAT(advise(stored(), {.ranks = 1, .ranks_per_node = 1, .host_memory = 1}, Seconds{1.0}),
               IsEmpty());
+}
+
+TEST(Advice, IsNotGivenWhereNoStepWasCounted) {
+  EXPECT_THAT(advise(stored(), one_rank, Seconds{}), IsEmpty());
 }
 
 TEST(WhatHelps, IsSortedByWhatItGains) {

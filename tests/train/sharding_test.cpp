@@ -56,6 +56,19 @@ TEST(Sharding, WarnsOfRanksThatHaveNoBlock) {
   EXPECT_EQ(warning_of_idle_ranks(config, 4), "");
 }
 
+TEST(Sharding, WarnsOfRanksThatHaveNoMicroBatch) {
+  auto config = small();
+  EXPECT_EQ(warning_of_idle_ranks(config, 12), "");
+  EXPECT_EQ(warning_of_idle_ranks(config, 13),
+            "a step has 12 micro-batches for 13 ranks: 1 of them runs no forward or backward; "
+            "raise train.global-batch to 26");
+  config.train.global_batch = config.train.micro_batch;
+  EXPECT_EQ(warning_of_idle_ranks(config, 4),
+            "a step has 1 micro-batch for 4 ranks: 3 of them run no forward or backward; raise "
+            "train.global-batch to 8");
+  EXPECT_EQ(warning_of_idle_ranks(config, 1), "");
+}
+
 TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   auto config = small();
   state::ShardMap const map{state::layers_of(config.model), 2};

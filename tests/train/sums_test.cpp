@@ -29,6 +29,25 @@ TEST(Sums, HaveTwoLevelsWhereABlockIsNeitherOneMicroBatchNorAll) {
   EXPECT_EQ(describe_sums(small(1)), "");
 }
 
+TEST(Sums, AStepInWordsSaysWhatEachRankHas) {
+  EXPECT_EQ(describe_step(small(1), 1), "24 sequences, 768 tokens, 12 micro-batches");
+  EXPECT_EQ(describe_step(small(1), 4),
+            "24 sequences, 768 tokens, 12 micro-batches, 3 on each rank");
+  EXPECT_EQ(
+      describe_step(small(1), 5),
+      "24 sequences, 768 tokens, 12 micro-batches, 2 to 3 on a rank; train.global-batch=20 or "
+      "30 would give all as many");
+  EXPECT_EQ(describe_step(small(1), 16),
+            "24 sequences, 768 tokens, 12 micro-batches, 0 to 1 on a rank");
+  auto blocks = small(5);
+  blocks.sharding = parameters::Sharding::zero1;
+  EXPECT_EQ(describe_step(blocks, 2),
+            "24 sequences, 768 tokens, 12 micro-batches, 5 to 7 on a rank");
+  auto one = small(1);
+  one.train.global_batch = one.train.micro_batch = one.train.sequence = 1;
+  EXPECT_EQ(describe_step(one, 1), "1 sequence, 1 token, 1 micro-batch");
+}
+
 TEST(Sums, OfBlocksTakeAsMuchAgainWhereTheyWait) {
   state::ShardMap const map{state::layers_of(small(1).model), 1};
   auto const demand = [&](std::int64_t block, int together) {

@@ -356,6 +356,8 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                   .activations = describe_activations(config),
                   .activations_why = chosen.why,
                   .link = here.link().text,
+                  .batch = describe_step(config, scope.ranks),
+                  .idle_ranks = warning_of_idle_ranks(config, scope.ranks),
                   .sums = describe_sums(config),
                   .gathers = describe_gathers(config, scope.ranks),
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,

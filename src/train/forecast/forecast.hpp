@@ -55,8 +55,10 @@ struct Forecast {
   config::RunConfig config{};
   std::string activations{};      ///< train.activations as it was settled
   std::string activations_why{};  ///< ActivationChoice::why
-  std::string link{};  ///< way of layers from rank to rank and its reason; empty for one rank
-  std::string sums{};  ///< blocks of numerics.sum-block, in words; empty: sums have one level
+  std::string link{};        ///< way of layers from rank to rank and its reason; empty for one rank
+  std::string batch{};       ///< a step's sequences and micro-batches, in words
+  std::string idle_ranks{};  ///< a warning if ranks have no micro-batch (warning_of_idle_ranks)
+  std::string sums{};        ///< blocks of numerics.sum-block, in words; empty: sums have one level
   /// Number of gathers, in words; empty: none, or parameters live elsewhere.
   std::string gathers{};
   int nodes{};

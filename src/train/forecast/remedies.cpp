@@ -77,7 +77,9 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
     remedy.config.device.emulation.host_sum *= 2.0;
   });
   auto const& train = config.train;
-  if (train.global_batch % (2 * train.micro_batch) == 0) {
+  // Fewer micro-batches than ranks would leave some without forward and backward.
+  if (train.global_batch % (2 * train.micro_batch) == 0 &&
+      train.global_batch / (2 * train.micro_batch) >= scope.ranks) {
     add(fmt::format("train.micro-batch={} (other bits: sums are rounded elsewhere)",
                     2 * train.micro_batch),
         [](Remedy& remedy) { remedy.config.train.micro_batch *= 2; });
@@ -141,27 +143,29 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
 
 std::vector<std::string> advise(config::RunConfig const& config, ForecastScope const& scope,
                                 Seconds reached) {
-  auto const now = attempt(config, scope);
+  auto const now = reached > Seconds{} ? attempt(config, scope) : std::nullopt;
   if (!now || !has_times(*now) || !now->missing.empty() || now->step.uses.empty()) {
     return {};
   }
   Seconds const step = now->step.step;
   if (std::abs(reached / step - 1.0) > far_off) {
-    return {
-        fmt::format("steps took {:.3g} s, {:.3g} s by the run's rates: something that is not "
-                    "simulated bounds them, such as other work on the machine",
-                    reached.count(), step.count())};
+    return {fmt::format(
+        "steps took {:.3g} s, but {:.3g} s by the rates at the run's end: something that is "
+        "not simulated bounds them, such as other work on the machine",
+        reached.count(), step.count())};
   }
   auto const& most = now->step.uses.front();
   double const share = most.busy / step;
   auto const name = name_of(most.name, *now);
   std::vector<std::string> sentences{
       share >= bounding
-          ? fmt::format("the step is bound by {}: busy {:.0f} % of {:.3g} s", name, 100.0 * share,
-                        step.count())
-          : fmt::format(
-                "no resource alone bounds the step of {:.3g} s: {} is busiest, {:.0f} % of it",
-                step.count(), name, 100.0 * share)};
+          ? fmt::format(
+                "the step is bound by {}: busy {:.0f} % of {:.3g} s by the rates at the run's end",
+                name, 100.0 * share, step.count())
+          : fmt::format("no resource alone bounds the step of {:.3g} s by the rates at the run's "
+                        "end: {} is "
+                        "busiest, {:.0f} % of it",
+                        step.count(), name, 100.0 * share)};
   for (Help const& help : what_helps(config, scope, step)) {
     if (sentences.size() < most_sentences) {
       sentences.push_back(fmt::format("{} would save {:.3g} of {:.3g} s", help.words,

@@ -35,8 +35,10 @@ struct Help {
                                            std::optional<Seconds> before);
 
 /// Sentences, at most four, that name the bound of a run's steps and the changes that would save
-/// time, with how much. None if rates are missing. `config` has the rates of the run. `reached` is
-/// the mean step. If the simulation is far from it, a sentence says that instead.
+/// time, with how much. None if rates are missing. `config` has the rates at the run's end, which
+/// the sentences name so: ForecastReport's prediction may be by those of the first steps.
+/// `reached` is the mean step; 0: no step was counted, and there is no advice. If the simulation is
+/// far from it, a sentence says that instead.
 [[nodiscard]] std::vector<std::string> advise(config::RunConfig const& config,
                                               ForecastScope const& scope, Seconds reached);
 

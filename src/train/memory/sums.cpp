@@ -29,6 +29,32 @@ update::BlockRounds dealt(config::RunConfig const& config, int ranks) {
           .block = sums_whole_blocks(config) ? sum_block(config) : 1};
 }
 
+std::string describe_step(config::RunConfig const& config, int ranks) {
+  auto const& train = config.train;
+  auto const counted = [](std::int64_t count, char const* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  auto const step =
+      fmt::format("{}, {}, {}{}", counted(train.global_batch, "sequence"),
+                  counted(train.global_batch * train.sequence, "token"), micro_batches(train),
+                  micro_batches(train) == 1 ? " micro-batch" : " micro-batches");
+  if (ranks == 1) {
+    return step;
+  }
+  auto const rounds = dealt(config, ranks);
+  std::int64_t const most = rounds.count();
+  std::int64_t const least = rounds.least();
+  if (most == least) {
+    return fmt::format("{}, {} on each rank", step, most);
+  }
+  std::int64_t const below = least * ranks * train.micro_batch;
+  return fmt::format("{}, {} to {} on a rank{}", step, least, most,
+                     rounds.block == 1 && least > 0
+                         ? fmt::format("; train.global-batch={} or {} would give all as many",
+                                       below, below + ranks * train.micro_batch)
+                         : "");
+}
+
 template <class T>
 bool accumulates_fp32(config::RunConfig const& config) {
   // A single micro-batch is no sum, so that 16 bits lose nothing.

@@ -12,13 +12,20 @@
 namespace offstage::train {
 namespace {
 
-std::string percent(double expected, double reached) {
-  return expected > 0.0 ? fmt::format("{:+.1f} %", 100.0 * (reached / expected - 1.0)) : "-";
+/// How far `reached` is from what was expected: "+12.5 %", or "x 55" from ten times on.
+std::string difference(double expected, double reached) {
+  constexpr double most = 10.0;
+  if (expected <= 0.0) {
+    return "-";
+  }
+  double const times = reached / expected;
+  return times < most ? fmt::format("{:+.1f} %", 100.0 * (times - 1.0))
+                      : fmt::format("x {:.0f}", times);
 }
 
 std::string line_of(char const* phase, Seconds expected, Seconds reached) {
   return fmt::format("  {:<12} {:>10.4f} s {:>10.4f} s {:>10}", phase, expected.count(),
-                     reached.count(), percent(expected.count(), reached.count()));
+                     reached.count(), difference(expected.count(), reached.count()));
 }
 
 std::string moved(double bytes, double rate) {

@@ -124,7 +124,7 @@ class Lines {
 };
 
 // Limits of each kind of line in the brief header. They are so small that with one line of every
-// other kind there are 22, and 8 are left for keys.
+// other kind there are 23, and 7 are left for keys.
 constexpr std::size_t most_ranks = 3, most_paths = 3, most_files = 3, most_chosen = 2;
 
 void add_job(Lines& lines, slurm::Job const& job) {
@@ -343,6 +343,7 @@ Header make_header(config::RunConfig const& config, HeaderFacts const& facts,
   lines.add_some(ranks, most_ranks, "places of ranks");
   lines.add("model: {} parameters, working copy {}", facts.parameters,
             name_of(config.numerics.dtype));
+  lines.add("a step: {}", describe_step(config, comm.size()));
   lines.add_some(facts.data, most_files, "files");
   lines.add_some(facts.chosen, most_chosen, "lines on what was planned");
   add_parameters(lines, config, facts, comm.size());

@@ -66,8 +66,16 @@ bool zero1_keeps_ranks_busy(config::RunConfig const& config, int ranks) {
 
 std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
   auto const blocks = dealt(config, ranks);
-  if (!sums_whole_blocks(config) || blocks.blocks() >= ranks) {
+  if (blocks.blocks() >= ranks) {
     return "";
+  }
+  if (!sums_whole_blocks(config)) {
+    return fmt::format(
+        "a step has {} micro-batch{} for {} ranks: {} of them run{} no forward or backward; raise "
+        "train.global-batch to {}",
+        blocks.micro_batches, blocks.micro_batches == 1 ? "" : "es", ranks,
+        ranks - blocks.micro_batches, ranks - blocks.micro_batches == 1 ? "s" : "",
+        ranks * config.train.micro_batch);
   }
   std::int64_t const each = blocks.micro_batches / ranks;
   return fmt::format(

@@ -20,8 +20,8 @@ namespace offstage::train {
 /// Returns whether the blocks of numerics.sum-block, each run by one rank, take no more rounds than
 /// micro-batches that are dealt one by one.
 [[nodiscard]] bool zero1_keeps_ranks_busy(config::RunConfig const& config, int ranks);
-/// A warning if some ranks have no block of a step to run (parameters.sharding=zero1), with what
-/// would be right. Empty if each rank has one.
+/// A warning if some ranks have no micro-batch of a step to run, or no block (parameters.sharding=
+/// zero1), with what would be right. Empty if each rank has one.
 [[nodiscard]] std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks);
 /// The gathers in words: "7 in a step, each layer once, in place of 26
 /// (parameters.sharding=zero2)". Empty if there are none.

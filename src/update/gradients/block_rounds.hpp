@@ -47,6 +47,17 @@ struct BlockRounds {
     Round const at = round(number);
     return rank < at.active ? std::optional{at.first + rank * block} : std::nullopt;
   }
+  /// The fewest micro-batches that a rank runs: those of the last rank, or of the one whose block is
+  /// short.
+  [[nodiscard]] std::int64_t least() const {
+    auto const short_by = blocks() * block - micro_batches;
+    auto const shortest = rank_of(micro_batches - 1);
+    auto const run_by = [&](std::int64_t rank) {
+      return ceil_div(blocks() - rank, std::int64_t{ranks}) * block -
+             (rank == shortest ? short_by : 0);
+    };
+    return std::min(run_by(ranks - 1), run_by(shortest));
+  }
   [[nodiscard]] int rank_of(std::int64_t micro_batch) const {
     return static_cast<int>(micro_batch / block % ranks);
   }
