@@ -14,7 +14,7 @@ namespace offstage::checkpoint {
 
 constexpr char const* master_name = "master.h5";
 constexpr char const* unfinished_master_name = "master.h5.tmp";
-/// What the name of a file ends with while it comes from another node.
+/// The end of the name of a file while it comes from another node.
 constexpr char const* unfinished_suffix = ".tmp";
 constexpr char const* passed_over_name = "passed-over";
 
