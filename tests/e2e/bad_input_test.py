@@ -86,6 +86,11 @@ class BadInput(Refusals):
             self.refuse(DATA, [f"data.train={self.folder / name}", words], f"data.train={self.write(name, contents)}")
 
     def test_data_that_is_missing_empty_or_short(self):
+        wide = self.write("wide.bin", b"".join(i.to_bytes(4, "little") for i in range(70_000, 70_200)))
+        self.refuse(DATA, [f"data.train={wide}", "2 bytes", "model.vocab=100000", "data pack --format=megatron"],
+                    f"data.train={wide}", "model.vocab=100000", ranks=2)
+        self.check(self.call(OFFSTAGE, "data", "inspect", wide, "--vocab=100000"), DATA, [wide, "--vocab=100000"])
+        self.assertEqual(0, self.call(OFFSTAGE, "data", "inspect", wide).code, "no vocabulary is given")
         nowhere = self.folder / "nowhere.txt"
         self.refuse(DATA, [f"data.train={nowhere}", "No such file"], f"data.train={nowhere}", ranks=2)
         empty = self.write("empty.txt", "")
