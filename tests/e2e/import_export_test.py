@@ -202,6 +202,12 @@ class ImportExport(OffstageTest):
         self.assertIn("step-000000000", self.refused(64, "import", "--from", source, "--to", good))
         self.assertIn("no Hugging Face model", self.refused(65, "import", "--from", good, "--to", self.folder / "x"))
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
+        run = self.folder / "run"
+        self.offstage("import", "--from", source, "--to", run / "checkpoints")
+        self.assertIn("holds checkpoints already", self.refused(64, "import", "--from", source, "--to", run))
+        text = self.text
+        for command, where in ("import", source), ("export", good):
+            self.assertIn(f"--to={text} is a file; name a directory", self.refused(74, command, "--from", where, "--to", text))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
         self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source))
         error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
