@@ -21,10 +21,10 @@ constexpr char const* import_usage =
     "Usage: offstage import --from DIR --to DIR\n"
     "\n"
     "Makes the checkpoint step-000000000 in --to of the Hugging Face model in --from: config.json\n"
-    "(llama, qwen2 or gpt2) with model.safetensors, or with its shards and their index; numbers "
-    "of\n"
-    "32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it and knows its model.* "
-    "keys.\n"
+    "(llama, qwen2, qwen3, mistral, olmo2 or gpt2) with model.safetensors, or with its shards and\n"
+    "their index; numbers of 32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it "
+    "and\n"
+    "knows its model.* keys.\n"
     "Works alone and under mpirun or srun, in some 100 MB of memory per rank.";
 
 constexpr char const* export_usage =

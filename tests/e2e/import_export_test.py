@@ -246,6 +246,13 @@ class ImportExport(OffstageTest):
         _, status, usage = os.wait4(pid, 0)
         self.assertEqual(0, os.waitstatus_to_exitcode(status))
         return usage.ru_maxrss / 1024
+    def test_help_names_the_models_that_are_known(self):
+        source, _ = self.make_model("in", LLAMA)
+        (source / "config.json").write_text(json.dumps({**LLAMA, "model_type": "other"}))
+        error = self.refused(65, "import", "--from", source, "--to", self.folder / "c")
+        known = error.split("known are ")[1].replace(" and ", " or ")
+        self.assertIn(known, self.offstage("import", "--help").out)
+
 
     def test_memory_is_bounded_whatever_the_models_size(self):
         def peaks(name, vocab):
