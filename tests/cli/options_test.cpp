@@ -327,7 +327,9 @@ TEST_F(Options, LinesThatAreNoKeyAreErrors) {
 
 TEST_F(Options, ConfigFilesMustBeThere) {
   EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), StartsWith("--config=/nowhere/a.cfg: cannot"));
-  EXPECT_THAT(error({"--config", directory_.path().string()}), HasSubstr("cannot read"));
+  EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), HasSubstr("No such file"));
+  EXPECT_EQ(error({"--config", directory_.path().string()}),
+            fmt::format("--config={}: it is a directory; name a file", directory_.path().string()));
 }
 
 TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {

@@ -55,7 +55,8 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["data.train"], "data.train=")
 
     def test_a_config_file_that_is_not_there(self):
-        self.refuse(USAGE, ["nowhere.cfg"], "--config=nowhere.cfg")
+        self.refuse(USAGE, ["nowhere.cfg", "No such file"], "--config=nowhere.cfg")
+        self.refuse(USAGE, [f"--config={self.folder}: it is a directory"], f"--config={self.folder}")
 
     def test_shapes_that_do_not_divide(self):
         self.refuse(USAGE, ["model.heads=5", "model.hidden=32"], "model.heads=5", "model.kv-heads=5", ranks=2)
