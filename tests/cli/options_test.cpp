@@ -381,6 +381,7 @@ TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
             "(train.global-batch in " +
                 path + ":2, train.micro-batch in " + path + ":3)");
   EXPECT_THAT(error({"--model.heads=5"}), HasSubstr("model.heads=5"));
+  EXPECT_THAT(error({"--train.sequence=0"}), StartsWith("train.sequence=0 must be 1 or more"));
 }
 
 TEST_F(Options, NumbersMayHaveAUnit) {
