@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <type_traits>
 
@@ -33,17 +34,23 @@ GivenOptions parse_command_options(Arguments const& arguments, po::options_descr
   constexpr int style =
       po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   po::positional_options_description positional;
+  po::command_line_parser parser{arguments};
+  parser.options(known).style(style);
   if (!words.empty()) {
-    positional.add(words.c_str(), -1);
+    parser.positional(positional.add(words.c_str(), -1));
   }
   GivenOptions given;
   std::string problem;
   try {
-    po::store(
-        po::command_line_parser{arguments}.options(known).positional(positional).style(style).run(),
-        given);
-    po::notify(given);
-    return given;
+    auto const parsed = parser.run();
+    auto const stray = std::ranges::find_if(
+        parsed.options, [](po::option const& option) { return option.string_key.empty(); });
+    if (stray == parsed.options.end()) {
+      po::store(parsed, given);
+      po::notify(given);
+      return given;
+    }
+    problem = fmt::format("unexpected argument '{}'", fmt::join(stray->original_tokens, " "));
   } catch (po::unknown_option const& error) {
     problem = unknown(error.get_option_name(), known, words);
   } catch (po::required_option const& error) {

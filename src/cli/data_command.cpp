@@ -150,8 +150,12 @@ ExitCode inspect(Arguments const& arguments) {
     weights += source.weight;
   }
   for (data::Source const& source : sources) {
-    auto const file = data::open_tokens(
-        {.path = source.path, .key = {}, .format = format, .vocab = vocab, .vocab_key = "--vocab"});
+    auto const file = data::open_tokens({.path = source.path,
+                                         .key = {},
+                                         .format = format,
+                                         .vocab = vocab,
+                                         .vocab_key = "--vocab",
+                                         .vocab_is_known = !given["vocab"].defaulted()});
     print(*file, data::summarize(*file, separator), sequence);
     if (auto const doubt = file->doubt(); !doubt.empty()) {
       log::warning("{}: {}", file->path(), doubt);

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
@@ -327,10 +329,14 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
 }
 
 Values read_config_file(std::string const& path) {
-  std::ifstream file{path};
   std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw UsageError{fmt::format("--config={}: cannot read it; name an existing file", path)};
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw UsageError{fmt::format("--config={}: it is a directory; name a file", path)};
+  }
+  std::ifstream file{path};
+  if (!file) {
+    throw UsageError{fmt::format("--config={}: cannot read it: {}; name a file that you may read",
+                                 path, std::generic_category().message(errno))};
   }
   return ConfigFile{path}.read(file);
 }

@@ -21,10 +21,10 @@ constexpr char const* import_usage =
     "Usage: offstage import --from DIR --to DIR\n"
     "\n"
     "Makes the checkpoint step-000000000 in --to of the Hugging Face model in --from: config.json\n"
-    "(llama, qwen2 or gpt2) with model.safetensors, or with its shards and their index; numbers "
-    "of\n"
-    "32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it and knows its model.* "
-    "keys.\n"
+    "(llama, qwen2, qwen3, mistral, olmo2 or gpt2) with model.safetensors, or with its shards and\n"
+    "their index; numbers of 32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it "
+    "and\n"
+    "knows its model.* keys.\n"
     "Works alone and under mpirun or srun, in some 100 MB of memory per rank.";
 
 constexpr char const* export_usage =
@@ -33,7 +33,8 @@ constexpr char const* export_usage =
     "\n"
     "Makes a Hugging Face model in --to: config.json and safetensors files with at most "
     "--shard-size\n"
-    "of tensors in each. --from: a checkpoint (step-...); a directory of checkpoints or a run\n"
+    "of tensors in each (1MiB or more). --from: a checkpoint (step-...); a directory of "
+    "checkpoints or a run\n"
     "directory, whose newest complete checkpoint is taken; or another Hugging Face model. --dtype\n"
     "fp32 (the default) keeps every bit, the others round to nearest even. --like: the model that\n"
     "it was tuned from, or a directory with its tokenizer alone: tokenizer, chat template and\n"
@@ -43,6 +44,8 @@ constexpr char const* export_usage =
     "answer, as the template has it, in place of its. Works alone and under mpirun or srun, in "
     "some\n"
     "100 MB of memory per rank; the files are the same.";
+
+constexpr Bytes least_shard_bytes = MiB;
 
 /// The options --from, --to and others.
 po::options_description from_and_to() {
@@ -59,8 +62,10 @@ std::string const& text_of(GivenOptions const& given, char const* option) {
 Bytes shard_bytes_of(std::string const& text) {
   try {
     Bytes const bytes = parse_bytes(text);
-    if (bytes < 1) {
-      throw UsageError{"it must be at least one byte"};
+    if (bytes < least_shard_bytes) {
+      throw UsageError{
+          "it must be at least 1MiB, else nearly every tensor would have a file of its own; write "
+          "for example 5GB"};
     }
     return bytes;
   } catch (UsageError const& error) {

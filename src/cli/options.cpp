@@ -265,9 +265,9 @@ std::string train_help() {
   return text +
          "\n"
          "Attributes of tiers.path: read=RATE, write=RATE (such as 6.9GB/s; else measured),\n"
-         "duplex=half|full, queue-depth=N, request-size=SIZE, processes=N, persistent; to slow it "
-         "down:\n"
-         "emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME, emulate-duplex=half|full.\n";
+         "duplex=half|full, queue-depth=N, request-size=SIZE, processes=N, threads=N, persistent;\n"
+         "to slow it down: emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME,\n"
+         "emulate-duplex=half|full, emulate-stream=RATE, emulate-sharing=X.\n";
 }
 
 }  // namespace offstage::cli

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -155,6 +156,21 @@ class ConfigFile {
   OutputFile file_;
 };
 
+/// Runs `work`. An error of a storage path names the option that it came from here, --dir.
+template <class Work>
+void name_dir_in_errors(Work const& work) {
+  constexpr std::string_view key = "tiers.path = ";
+  try {
+    work();
+  } catch (IoError const& error) {
+    std::string const text = error.what();
+    if (!text.starts_with(key)) {
+      throw;
+    }
+    throw IoError{"--dir=" + text.substr(key.size()), error.error_number()};
+  }
+}
+
 std::string host_of_rank(int rank, mpi::Communicator const& comm) {
   return comm.broadcast(comm.rank() == rank ? cpu::host_name() : std::string{}, rank);
 }
@@ -286,7 +302,9 @@ double Probing::measure_rank_link() {
 std::vector<probe::ProbedPath> Probing::measure_paths() {
   std::vector<probe::ProbedPath> probed;
   std::shared_ptr<tiers::PathSet> paths;
-  mpi::agree(comm_, [&] { paths = tiers::make_paths({.paths = order_.config.paths}); });
+  mpi::agree(comm_, [&] {
+    name_dir_in_errors([&] { paths = tiers::make_paths({.paths = order_.config.paths}); });
+  });
   for (std::size_t i = 0; i < paths->size(); ++i) {
     if (comm_.rank() == 0 && tiers::lies_in_memory(order_.config.paths[i].directory)) {
       log::warning("--dir={} lies in host memory (tmpfs): these are the memory's rates",
@@ -303,9 +321,11 @@ std::vector<probe::ProbedPath> Probing::measure_paths() {
                                .host = hosts_[static_cast<std::size_t>(comm_.rank())],
                                .process = getpid(),
                                .rank = comm_.rank()});
-        rate = tiers::measure_rates(
-            *(*paths)[i], spill,
-            {.time = order_.effort.storage_time, .most = order_.effort.storage_most});
+        name_dir_in_errors([&] {
+          rate = tiers::measure_rates(
+              *(*paths)[i], spill,
+              {.time = order_.effort.storage_time, .most = order_.effort.storage_most});
+        });
       }
     });
     struct OfRank {

@@ -35,7 +35,6 @@ void require_positive(std::string_view key, double value) {
 
 void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
   require_at_least<std::int64_t>("train.steps", train.steps, 1);
-  require_at_least<std::int64_t>("train.sequence", train.sequence, 1);
   require_at_least<std::int64_t>("train.micro-batch", train.micro_batch, 1);
   require_at_least<std::int64_t>("train.global-batch", train.global_batch, 1);
   if (train.global_batch % train.micro_batch != 0) {
@@ -369,6 +368,8 @@ std::string describe_state(OptimizerConfig const& optimizer) {
 }
 
 void validate(RunConfig const& config) {
+  // The model comes second, because its longest sequence is train.sequence unless it is given.
+  require_at_least<std::int64_t>("train.sequence", config.train.sequence, 1);
   state::validate(config.model);
   validate_batch(config.train, config.model);
   validate_steps(config.train);

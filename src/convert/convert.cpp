@@ -37,6 +37,18 @@ struct Part {
   std::vector<state::Subgroup> subgroups;
 };
 
+/// Errors: IoError if `to` is a file, or lies in one.
+void require_no_file(std::string const& to) {
+  std::error_code error;
+  auto const status = std::filesystem::status(to, error);
+  if (error == std::errc::not_a_directory) {
+    throw IoError{fmt::format("--to={} lies in a file; name another directory", to)};
+  }
+  if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+    throw IoError{fmt::format("--to={} is a file; name a directory", to)};
+  }
+}
+
 /// Of a place that others take a checkpoint or the newest of them from.
 void require_no_checkpoints(std::string const& directory) {
   if (has_master(directory)) {
@@ -60,6 +72,14 @@ checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
   meta.threads = 1;
   meta.ranks = ranks;
   return meta;
+}
+
+/// Checks that nobody takes checkpoints from `to`, or from a run that lies there.
+/// Errors: UsageError naming --to; IoError if it is no directory.
+void require_free_place(std::string const& to) {
+  require_no_file(to);
+  require_no_checkpoints(to);
+  require_no_checkpoints(to + "/checkpoints");
 }
 
 /// This rank's part, to the files that another rank has created.
@@ -133,7 +153,8 @@ Converted import_model(std::string const& from, std::string const& to,
   std::unique_ptr<huggingface::ModelDirectory> model;
   mpi::agree(comm, [&] {
     if (comm.rank() == 0) {
-      require_no_checkpoints(to);
+      // Checkpoints of a run in checkpoints/ would be hidden by one that lies above them.
+      require_free_place(to);
     }
     if (!huggingface::is_model_directory(from)) {
       throw DataError{
@@ -166,8 +187,7 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
   };
   on_rank_0([&] {
     // A model among checkpoints would be taken for the newest of them from then on.
-    require_no_checkpoints(to);
-    require_no_checkpoints(to + "/checkpoints");
+    require_free_place(to);
     if (!like.directory.empty()) {
       writer.set_companions(
           huggingface::read_companions(like.directory, "--like", reader->shape().vocab, like.eos));

@@ -35,6 +35,13 @@ double parse_weight(std::string_view text, std::string_view source) {
   return weight;
 }
 
+/// Without the blanks at both ends.
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view blanks = " \t";
+  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
+
 Source parse_source(std::string_view text) {
   auto const colon = text.rfind(':');
   // A colon in a directory's name is no sign of a weight.
@@ -75,7 +82,7 @@ std::vector<Source> parse_sources(std::string const& text) {
   for (bool more = true; more;) {
     auto const comma = rest.find(',');
     more = comma != std::string_view::npos;
-    sources.push_back(parse_source(rest.substr(0, comma)));
+    sources.push_back(parse_source(trimmed(rest.substr(0, comma))));
     weights.push_back(sources.back().weight);
     if (sources.back().path.empty()) {
       throw UsageError{fmt::format(

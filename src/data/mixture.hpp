@@ -14,7 +14,8 @@ struct Source {
   double weight = 1.0;
 };
 /// "a.bin" or "a.bin:0.7,b.bin:0.3": files with relative weights, 1 if left out. A path has no comma,
-/// and one with a colon in its name needs a weight.
+/// and one with a colon in its name needs a weight. Blanks round commas and at both ends are no part
+/// of a path.
 /// Errors: UsageError without the key's name: an empty path, a weight that is not above 0 or below a
 ///         billionth of all weights together.
 [[nodiscard]] std::vector<Source> parse_sources(std::string const& text);

@@ -19,6 +19,7 @@ namespace offstage::data {
 namespace {
 
 constexpr std::int64_t byte_tokens = 256;
+constexpr std::int64_t u16_tokens = 65'536;
 constexpr char const* make_u16 =
     "nanogpt data has 2 bytes per token: write it anew, in NumPy as "
     "array.astype('<u2').tofile(...)";
@@ -186,7 +187,26 @@ bool is_megatron(std::string const& path) {
   return named && is_file(prefix + ".idx") && is_file(prefix + ".bin");
 }
 
-Format detect(InputFile const& file) {
+/// Checks that a file without a header can be read as u16.
+/// Errors: DataError if the vocabulary is larger, or the file seems to hold wider numbers.
+void require_u16(InputFile const& file, OpenTokens const& what) {
+  if (what.vocab_is_known && what.vocab > u16_tokens) {
+    file.fail(fmt::format(
+        "a .bin without a header has tokens of 2 bytes, 65536 different ones at most, but {}={}; "
+        "name Megatron data (PREFIX.bin with PREFIX.idx beside it), which offstage data pack "
+        "--format=megatron writes with 4 bytes per token, or llm.c data (data.format=nanogpt would "
+        "take the file as it is)",
+        what.vocab_key, what.vocab));
+  }
+  if (int const width = seeming_width(file); width != 2) {
+    file.fail(fmt::format(
+        "looks like int{} tokens, as {} of its u16 are 0; {}, or put the PREFIX.idx of Megatron "
+        "data beside it (data.format=nanogpt would take it as it is)",
+        8 * width, width == 4 ? "every second" : "three of four", make_u16));
+  }
+}
+
+Format detect(InputFile const& file, OpenTokens const& what) {
   std::int32_t magic{};
   if (file.size() >= static_cast<Bytes>(sizeof magic)) {
     file.read(0, std::as_writable_bytes(std::span{&magic, 1}));
@@ -203,10 +223,7 @@ Format detect(InputFile const& file) {
   if (!file.path().ends_with(".bin")) {
     return Format::text;
   }
-  if (seeming_width(file) == 8) {
-    file.fail(
-        fmt::format("looks like int64 tokens, as three of four of its u16 are 0; {}", make_u16));
-  }
+  require_u16(file, what);
   return Format::nanogpt;
 }
 
@@ -246,7 +263,7 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
     return open_megatron(what);
   }
   auto file = std::make_unique<InputFile>(what.path, what.key);
-  auto const format = automatic ? detect(*file) : what.format;
+  auto const format = automatic ? detect(*file, what) : what.format;
   Layout const layout = layout_of(*file, format);
   return std::make_unique<RawTokens>(std::move(file), layout, what);
 }

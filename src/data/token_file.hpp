@@ -57,11 +57,13 @@ struct OpenTokens {
   Format format = Format::automatic;
   std::int64_t vocab{};                   ///< tokens 0 .. vocab - 1 are valid
   std::string vocab_key = "model.vocab";  ///< named in errors
+  bool vocab_is_known = true;             ///< false: `vocab` is no more than a limit
 };
 /// Opens one file. `automatic` takes megatron for X.idx, and for X.bin or an X that is no file if both
 /// X.bin and X.idx are there; llmc for its magic; nanogpt for other names that end in .bin; else text.
 /// A text is read through if the vocabulary does not hold all bytes. `automatic` refuses what is no
-/// tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int64.
+/// tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int32 or int64, and
+/// every file where the known vocabulary has more tokens than u16 can tell apart.
 /// Errors: DataError naming key, path, field, value and what would be right: missing or no regular file,
 ///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or pointers
 ///         in the index that do not fit the file, a token count that does not fit. IoError from reads.

@@ -75,6 +75,17 @@ std::string nearest_divisors(std::int64_t whole, std::int64_t number) {
                                               : fmt::format("{}", below);
 }
 
+/// Values that make the size of a head even, as "model.hidden=56 or 64, or model.heads=3 or 5".
+std::string even_heads(std::int64_t hidden, std::int64_t heads) {
+  std::int64_t const step = 2 * heads;
+  std::int64_t const below = hidden / step * step;
+  auto const wider =
+      below == 0 ? fmt::format("{}", step) : fmt::format("{} or {}", below, below + step);
+  return hidden % 2 != 0 ? fmt::format("model.hidden={}", wider)
+                         : fmt::format("model.hidden={}, or model.heads={}", wider,
+                                       nearest_divisors(hidden / 2, heads));
+}
+
 /// Lays tensors out one behind the other. The caller adds the decayed ones first.
 class LayerBuilder {
  public:
@@ -292,8 +303,8 @@ void validate_heads(ModelShape const& shape) {
   }
   if (shape.head_size == 0 && shape.head_dim() % 2 != 0) {
     throw UsageError{fmt::format(
-        "model.heads={} leaves an odd head size of {}; model.hidden / model.heads must be even",
-        shape.heads, shape.head_dim())};
+        "model.hidden={} with model.heads={} leaves an odd head size of {}; use {}", shape.hidden,
+        shape.heads, shape.head_dim(), even_heads(shape.hidden, shape.heads))};
   }
   if (shape.head_dim() % 2 != 0) {
     throw UsageError{fmt::format("model.head-dim={} must be even", shape.head_size)};

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 using Options = OptionsFixture;
@@ -175,6 +176,19 @@ TEST_F(Options, AWrongPathNamesTheAttributeAndWhereItStands) {
   auto const path = file("a.cfg", "[tiers]\npath = /a\npath = /b,read=fast\n");
   EXPECT_THAT(error({"--config", path}), AllOf(StartsWith("tiers.path=/b,read=fast: "),
                                                HasSubstr("6.9GB/s"), HasSubstr(path + ":3")));
+}
+
+TEST_F(Options, HelpNamesAllAttributesOfAPath) {
+  // A known attribute is refused for its empty value, an unknown one for its name.
+  for (char const* const name :
+       {"read", "write", "duplex", "queue-depth", "request-size", "processes", "threads",
+        "emulate-read", "emulate-write", "emulate-latency", "emulate-duplex", "emulate-stream",
+        "emulate-sharing"}) {
+    EXPECT_THAT(train_help(), HasSubstr(std::string{name} + "=")) << name;
+    EXPECT_THAT(error({std::string{"--tiers.path=/a,"} + name + "="}),
+                Not(HasSubstr("unknown attribute")));
+  }
+  EXPECT_THAT(train_help(), HasSubstr(" persistent;"));
 }
 
 TEST_F(Options, OneDirectoryTwiceIsAnError) {
@@ -402,7 +416,9 @@ TEST_F(Options, LinesThatAreNoKeyAreErrors) {
 
 TEST_F(Options, ConfigFilesMustBeThere) {
   EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), StartsWith("--config=/nowhere/a.cfg: cannot"));
-  EXPECT_THAT(error({"--config", directory_.path().string()}), HasSubstr("cannot read"));
+  EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), HasSubstr("No such file"));
+  EXPECT_EQ(error({"--config", directory_.path().string()}),
+            fmt::format("--config={}: it is a directory; name a file", directory_.path().string()));
 }
 
 TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {
@@ -454,6 +470,7 @@ TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
             "(train.global-batch in " +
                 path + ":2, train.micro-batch in " + path + ":3)");
   EXPECT_THAT(error({"--model.heads=5"}), HasSubstr("model.heads=5"));
+  EXPECT_THAT(error({"--train.sequence=0"}), StartsWith("train.sequence=0 must be 1 or more"));
 }
 
 TEST_F(Options, NumbersMayHaveAUnit) {

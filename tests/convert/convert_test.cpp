@@ -192,6 +192,9 @@ TEST_F(Convert, NothingIsWrittenAmongCheckpointsOrIntoOne) {
   };
   EXPECT_THAT(refusal([&] { return import_model(path("model"), done.path, self); }),
               HasSubstr("--to=" + done.path + " is a checkpoint"));
+  EXPECT_THAT(refusal([&] { return import_model(path("model"), path("run"), self); }),
+              HasSubstr("holds checkpoints already (step-000000000)"));
+  EXPECT_FALSE(fs::exists(path("run/step-000000000")));
   for (std::string const& to : {path("run"), path("run/checkpoints"), done.path}) {
     EXPECT_THAT(refusal([&] { return export_model(path("run"), to, DType::fp32, GiB, {}, self); }),
                 AnyOf(HasSubstr("holds checkpoints already (step-000000000)"),
@@ -201,6 +204,21 @@ TEST_F(Convert, NothingIsWrittenAmongCheckpointsOrIntoOne) {
   }
   (void)export_model(path("run"), path("run/model"), DType::fp32, GiB, {}, self);
   EXPECT_EQ(resolve_parameters(path("run"), "--from", self), done.path);
+}
+
+TEST_F(Convert, AFileIsNoPlaceForAModelOrACheckpoint) {
+  auto const file = folder.write("a.txt", "text");
+  auto const refusal = [&](auto&& action) {
+    return message_of<mpi::AgreedError>([&] { (void)action(); });
+  };
+  for (auto const& [to, words] : {std::pair{file, file + " is a file; name a directory"},
+                                  {file + "/in", file + "/in lies in a file"}}) {
+    EXPECT_THAT(refusal([&] { return import_model(path("model"), to, self); }),
+                HasSubstr("--to=" + words));
+    EXPECT_THAT(
+        refusal([&] { return export_model(path("model"), to, DType::fp32, GiB, {}, self); }),
+        HasSubstr("--to=" + words));
+  }
 }
 
 }  // namespace

@@ -33,14 +33,21 @@ TEST(ParseSources, AColonInADirectoryIsNoWeight) {
               AllOf(HasSubstr("'d.bin'"), HasSubstr("c:0.5"), HasSubstr(":1")));
 }
 
+TEST(ParseSources, BlanksRoundCommasAreNoPartOfAPath) {
+  EXPECT_THAT(parse_sources(" a.bin:0.7 ,\tb c.bin , d "),
+              ElementsAre(source("a.bin", 0.7), source("b c.bin", 1.0), source("d", 1.0)));
+}
+
 TEST(ParseSources, RefusesEmptyPaths) {
-  for (std::string const text : {"", ",", "a,", ",a", "a,,b", ":1", "a,:0.5"}) {
+  for (std::string const text :
+       {"", ",", "a,", ",a", "a,,b", ":1", "a,:0.5", " ", "a, ", " ,a", "a, \t,b"}) {
     EXPECT_THAT(usage_error([&] { (void)parse_sources(text); }), HasSubstr("is empty")) << text;
   }
 }
 
 TEST(ParseSources, RefusesWeightsThatAreNotAboveZero) {
-  for (std::string const weight : {"0", "-1", "nan", "inf", "", "1e", "0x1", " 1", "1 ", "1e999"}) {
+  for (std::string const weight :
+       {"0", "-1", "nan", "inf", "", "1e", "0x1", " 1", "1 2", "1e999"}) {
     EXPECT_THAT(usage_error([&] { (void)parse_sources("a:" + weight + ",b"); }),
                 AllOf(HasSubstr("'" + weight + "'"), HasSubstr("no weight above 0")))
         << weight;

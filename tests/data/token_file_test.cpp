@@ -298,6 +298,19 @@ TEST(TokenFile, TextsThatBeginAlmostLikeThatAreTexts) {
   }
 }
 
+TEST(TokenFile, WithoutAHeaderNoVocabularyIsLargerThanU16Holds) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.bin", array_of<std::uint16_t>({1, 65'535}));
+  EXPECT_EQ(open(path, 65'536)->format(), Format::nanogpt);
+  EXPECT_THAT(data_error([&] { (void)open(path, 65'537); }),
+              AllOf(HasSubstr("data.train=" + path), HasSubstr("model.vocab=65537"),
+                    HasSubstr("2 bytes"), HasSubstr("data pack --format=megatron")));
+  EXPECT_EQ(open(path, 65'537, Format::nanogpt)->format(), Format::nanogpt);
+  EXPECT_EQ(
+      open_tokens({.path = path, .key = {}, .vocab = 1 << 30, .vocab_is_known = false})->format(),
+      Format::nanogpt);
+}
+
 TEST(TokenFile, WiderNumbersThanU16AreCaughtOrDoubted) {
   TemporaryDirectory const folder;
   std::vector<std::int64_t> values(1000);
@@ -311,8 +324,11 @@ TEST(TokenFile, WiderNumbersThanU16AreCaughtOrDoubted) {
               AllOf(HasSubstr("int64"), HasSubstr("'<u2'")));
   EXPECT_THAT(open(wide, 65'536, Format::nanogpt)->doubt(),
               HasSubstr("three of four of its u16 are 0"));
-  auto const middle = open(as(std::int32_t{}, "middle.bin"), 65'536);
-  EXPECT_THAT(middle->doubt(), HasSubstr("every second of its u16 are 0"));
+  auto const middle = as(std::int32_t{}, "middle.bin");
+  EXPECT_THAT(data_error([&] { (void)open(middle, 65'536); }),
+              AllOf(HasSubstr("int32"), HasSubstr("'<u2'"), HasSubstr("PREFIX.idx")));
+  EXPECT_THAT(open(middle, 65'536, Format::nanogpt)->doubt(),
+              HasSubstr("every second of its u16 are 0"));
   EXPECT_EQ(open(as(std::uint16_t{}, "right.bin"), 65'536)->doubt(), "");
   // In a larger file only the beginning may look so.
   values.assign(200'000, 7);

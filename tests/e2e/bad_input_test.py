@@ -55,7 +55,8 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["data.train"], "data.train=")
 
     def test_a_config_file_that_is_not_there(self):
-        self.refuse(USAGE, ["nowhere.cfg"], "--config=nowhere.cfg")
+        self.refuse(USAGE, ["nowhere.cfg", "No such file"], "--config=nowhere.cfg")
+        self.refuse(USAGE, [f"--config={self.folder}: it is a directory"], f"--config={self.folder}")
 
     def test_shapes_that_do_not_divide(self):
         self.refuse(USAGE, ["model.heads=5", "model.hidden=32"], "model.heads=5", "model.kv-heads=5", ranks=2)
@@ -82,8 +83,14 @@ class BadInput(Refusals):
                     "model.vocab=1024", ranks=2)
         for name, contents, words in (("a.npy", b"\x93NUMPY\1\0" + b"x" * 99, "NumPy"), ("a.txt", b"\x1f\x8b\x08\0" + b"x" * 99, "gzip"),
                                       ("a.jsonl", b'{"text": "a"}\n' * 50, "JSON"),
-                                      ("a.bin", b"".join(i.to_bytes(8, "little") for i in range(200)), "int64")):
+                                      ("a.bin", b"".join(i.to_bytes(8, "little") for i in range(200)), "int64"),
+                                      ("b.bin", b"".join(i.to_bytes(4, "little") for i in range(200)), "int32")):
             self.refuse(DATA, [f"data.train={self.folder / name}", words], f"data.train={self.write(name, contents)}")
+        wide = self.write("wide.bin", b"".join(i.to_bytes(4, "little") for i in range(70_000, 70_200)))
+        self.refuse(DATA, [f"data.train={wide}", "2 bytes", "model.vocab=100000", "data pack --format=megatron"],
+                    f"data.train={wide}", "model.vocab=100000", ranks=2)
+        self.check(self.call(OFFSTAGE, "data", "inspect", wide, "--vocab=100000"), DATA, [wide, "--vocab=100000"])
+        self.assertEqual(0, self.call(OFFSTAGE, "data", "inspect", wide).code, "no vocabulary is given")
 
     def test_data_that_is_missing_empty_or_short(self):
         nowhere = self.folder / "nowhere.txt"
@@ -210,6 +217,13 @@ class BadInput(Refusals):
         self.assertIsNone(first.poll(), "the first run must go on")
         (self.folder / "run/STOP").touch()
         self.assertEqual(75, self.finish("run", first).code)
+
+    def test_a_directory_that_probe_cannot_use_is_named_by_its_option(self):
+        nowhere = self.folder / "nowhere"
+        for ranks in 1, 2:
+            result = self.offstage("probe", "--quick", "--device.kind=host", "--dir", nowhere, ranks=ranks, expect=IO)
+            self.assertEqual(1, len(result.errors), result)
+            self.assertIn(f"--dir={nowhere}: No such file or directory", result.errors[0])
 
     def test_commands_that_do_not_exist(self):
         self.check(self.call(OFFSTAGE, "trian"), USAGE, ["trian", "train"])

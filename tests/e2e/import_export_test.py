@@ -148,12 +148,14 @@ class ImportExport(OffstageTest):
     def test_ranks_and_shards_change_no_bit(self):
         for name, config in MODELS.items():
             with self.subTest(name):
-                source, tensors = self.make_model(f"{name}_in", config, shards=3)
+                # More than 1 MiB, the smallest shard.
+                wide = {"n_embd": 128} if name == "gpt2" else {"hidden_size": 128, "intermediate_size": 256}
+                source, tensors = self.make_model(f"{name}_in", {**config, **wide}, shards=3)
                 exports = []
                 for ranks in (1, 2, 3) if name == "llama" else (1, 3):
                     checkpoint, out = self.folder / f"{name}_{ranks}", self.folder / f"{name}_{ranks}_out"
                     self.offstage("import", "--from", source, "--to", checkpoint, ranks=ranks)
-                    self.offstage("export", "--from", self.folder / f"{name}_1", "--to", out, "--shard-size", "40kB",
+                    self.offstage("export", "--from", self.folder / f"{name}_1", "--to", out, "--shard-size", "1MiB",
                                   ranks=ranks)
                     if ranks > 1:
                         self.assert_same_state(self.folder / f"{name}_1", checkpoint)
@@ -200,6 +202,12 @@ class ImportExport(OffstageTest):
         changed = json.dumps({**LLAMA, "intermediate_size": 60}).encode()
         self.assertIn("shape [64, 32], but config.json asks for [60, 32]", refused_with("config.json", changed, ranks=2))
         self.assertIn("step-000000000", self.refused(64, "import", "--from", source, "--to", good))
+        run = self.folder / "run"
+        self.offstage("import", "--from", source, "--to", run / "checkpoints")
+        self.assertIn("holds checkpoints already", self.refused(64, "import", "--from", source, "--to", run))
+        text = self.text
+        for command, where in ("import", source), ("export", good):
+            self.assertIn(f"--to={text} is a file; name a directory", self.refused(74, command, "--from", where, "--to", text))
         self.assertIn("no Hugging Face model", self.refused(65, "import", "--from", good, "--to", self.folder / "x"))
         self.assertIn("no such directory", self.refused(65, "export", "--from", "nowhere", "--to", self.folder / "x"))
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
@@ -231,8 +239,19 @@ class ImportExport(OffstageTest):
         self.assertIn("needs a value", self.refused(64, "import", "--to=b", "--from"))
         self.assertIn("--dtype=fp8 is none of fp32, bf16, fp16", self.refused(64, "export", "--from=a", "--to=b", "--dtype=fp8"))
         self.assertIn("--shard-size=big", self.refused(64, "export", "--from=a", "--to=b", "--shard-size=big"))
+        for size in "5", "1023KiB":
+            self.assertIn(f"--shard-size={size}: it must be at least 1MiB",
+                          self.refused(64, "export", "--from=a", "--to=b", f"--shard-size={size}"))
+        self.assertIn("unexpected argument 'b'", self.refused(64, "export", "--from=a", "b"))
         self.assertIn("Usage: offstage import", self.offstage("import", "--help").out)
         self.assertIn("Usage: offstage export", self.offstage("export", "--help").out)
+
+    def test_help_names_the_models_that_are_known(self):
+        source, _ = self.make_model("in", LLAMA)
+        (source / "config.json").write_text(json.dumps({**LLAMA, "model_type": "other"}))
+        error = self.refused(65, "import", "--from", source, "--to", self.folder / "c")
+        known = error.split("known are ")[1].replace(" and ", " or ")
+        self.assertIn(known, self.offstage("import", "--help").out)
 
     def peak(self, *arguments):
         """The highest resident memory of a command, in MB."""

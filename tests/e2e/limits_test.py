@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Threads and memory that the system does not grant: a run ends and says which limit it met, and the same command goes
-on once it is raised. $SCARCE_THREADS is preloaded, see scarce_threads.cpp."""
+"""Threads, memory, open files and sizes of files that the system does not grant: a run ends and says which limit it met,
+and the same command goes on once it is raised. $SCARCE_THREADS is preloaded, see scarce_threads.cpp."""
 import os
 from unittest import mock
 
@@ -97,6 +97,40 @@ class OpenFiles(OffstageTest):
         self.assertFalse((self.folder / "run").exists())
         enough = self.call("prlimit", "--nofile=200:1024", *command)
         self.assertEqual(0, enough.code, enough)
+
+
+class FileSize(OffstageTest):
+    """Files that would grow beyond `ulimit -f`."""
+    OPTIONS = ["checkpoint.every=1", "train.steps=2"]
+
+    def limited(self, most, *command, launcher=()):
+        result = self.call(*launcher, "prlimit", f"--fsize={most}", *command)
+        self.assertEqual(74, result.code, result)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertIn("File too large", result.errors[0])
+        return result.errors[0]
+
+    def test_a_checkpoint_is_an_error_and_leaves_nothing(self):
+        for ranks in 1, 2:
+            command = self.command("run", *self.OPTIONS, ranks=ranks)
+            program = command.index(OFFSTAGE)  # the limit is the ranks' alone: mpirun has files of its own
+            error = self.limited(64 << 10, *command[program:], launcher=command[:program])
+            self.assertIn("cannot save step 1", error)
+            self.assertEqual([], list((self.folder / "run/checkpoints").glob("step-*")))
+        self.train("run", *self.OPTIONS)
+
+    def test_an_export_leaves_no_directory(self):
+        self.train("run", *self.OPTIONS)
+        command = [OFFSTAGE, "export", "--from", self.folder / "run", "--to", self.folder / "out"]
+        self.assertIn("model.safetensors", self.limited(64 << 10, *command))
+        self.assertFalse((self.folder / "out").exists())
+        self.assertEqual(0, self.call(*command).code)
+
+    def test_a_pack_leaves_no_part_of_its_files(self):
+        command = [OFFSTAGE, "data", "pack", "--from", self.text, "--to", self.folder / "packed", "--tokenizer=bytes"]
+        self.assertIn("packed.bin", self.limited(4 << 10, *command))
+        self.assertEqual([], list(self.folder.glob("packed*")))
+        self.assertEqual(0, self.call(*command).code)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,17 @@ TEST(ModelShape, RefusesShapesThatCannotBeAndNamesTheKey) {
   expect_refused(shape, "model.kv-heads=5 does not divide model.heads=4; use 4");
   shape = tiny();
   shape.heads = 8;
-  expect_refused(shape, "odd head size");
+  expect_refused(shape,
+                 "model.hidden=8 with model.heads=8 leaves an odd head size of 1; use "
+                 "model.hidden=16, or model.heads=4");
+  shape = tiny();
+  shape.hidden = 60;
+  expect_refused(shape,
+                 "model.hidden=60 with model.heads=4 leaves an odd head size of 15; use "
+                 "model.hidden=56 or 64, or model.heads=3 or 5");
+  shape.hidden = 15;
+  shape.heads = 3;
+  expect_refused(shape, "leaves an odd head size of 5; use model.hidden=12 or 18");
   shape = tiny();
   shape.layers = 0;
   expect_refused(shape, "model.layers=0");
