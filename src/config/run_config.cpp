@@ -374,11 +374,11 @@ void validate(RunConfig const& config) {
   validate_batch(config.train, config.model);
   validate_steps(config.train);
   validate_validations(config);
-  require_used(config);
   validate_separator(config);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
+  require_used(config);
   validate_storage(config.paths, config.storage);
   validate_activations(config);
   validate_parameters(config);

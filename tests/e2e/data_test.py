@@ -322,9 +322,10 @@ class Inspect(DataTest):
         self.assertIn("share            75 %", result.out)
         self.assertIn("share            25 %", result.out)
 
-    def test_u32_that_passes_as_u16_is_doubted(self):
+    def test_u32_is_refused_and_as_nanogpt_data_doubted(self):
         wide = self.write("wide.bin", struct.pack("<100I", *range(100)))
-        result = self.data("inspect", wide)
+        self.assertIn(f"{wide}: looks like int32", self.data("inspect", wide, expect=DATA).errors[0])
+        result = self.data("inspect", wide, "--format=nanogpt")
         self.assertIn("every second of its u16 are 0", result.warnings[0])
 
     def test_bad_data_is_named(self):

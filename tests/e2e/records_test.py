@@ -119,17 +119,20 @@ class Records(OffstageTest):
         self.assertEqual((self.folder / "full/header.txt").read_text().splitlines(), self.header(again))
 
     def test_the_header_says_on_what_it_trains(self):
-        words = struct.pack("<2000I", *(i % 250 for i in range(2000)))
-        wide = self.write("wide.bin", words)
-        result = self.train("run", f"data.train={self.text}:3,{wide}:1", f"data.valid={self.valid}", "train.steps=3")
+        tokens = [i % 250 for i in range(2000)]
+        nano = self.write("nano.bin", struct.pack("<2000H", *tokens))
+        result = self.train("run", f"data.train={self.text}:3,{nano}:1", f"data.valid={self.valid}", "train.steps=3")
         text = self.text.stat().st_size
         share = 3 * 8 * 0.75 / ((text - 1) // 24)
         self.assertIn(f"data.train {self.text}: text, u8, {text} tokens, documents not told apart; {share:.3g} epochs in 3 "
                       "steps, 75 % of the samples", result.out)
-        self.assertIn(f"data.train {wide}: nanogpt, u16, 4000 tokens, ", result.out)
+        self.assertIn(f"data.train {nano}: nanogpt, u16, 2000 tokens, ", result.out)
         windows = (self.valid.stat().st_size - 1) // 24
         self.assertIn(f"data.valid {self.valid}: text, u8, {self.valid.stat().st_size} tokens, documents not told apart; "
                       f"{windows} of {windows} windows", result.out)
+        wide = self.write("wide.bin", struct.pack("<2000I", *tokens))
+        result = self.train("doubted", f"data.train={wide}", "data.format=nanogpt", "train.steps=2")
+        self.assertIn(f"data.train {wide}: nanogpt, u16, 4000 tokens, ", result.out)
         self.assertEqual(1, len([w for w in result.warnings if f"data.train={wide}: every second of its u16 are 0" in w]),
                          result)
 
