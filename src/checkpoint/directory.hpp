@@ -49,8 +49,8 @@ struct StepDirectory {
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
 
-/// Says why the directory `path` is no complete checkpoint, and names some that may be meant: in it, if it is that
-/// of a run or of checkpoints, and in `directory`.
+/// Says why the directory `path` is no complete checkpoint, and names some that may be meant: in it,
+/// if it is that of a run or of checkpoints, and in `directory`.
 /// Errors: those of step_directories.
 [[nodiscard]] std::string why_no_checkpoint(std::string const& path, std::string const& directory);
 

@@ -41,7 +41,8 @@ struct SentFile {
 class FileExchange {
  public:
   /// Received files go to `directory`, which exists on every node, and replace files of the same
-  /// names. A file gets its name once it is whole and durable. Nobody else uses `comm` meanwhile. `node`: the ranks that see `directory`.
+  /// names. A file gets its name once it is whole and durable. Nobody else uses `comm` meanwhile.
+  /// `node`: the ranks that see `directory`.
   FileExchange(std::vector<SentFile> files, std::string directory, mpi::Communicator const& comm,
                mpi::Communicator const& node);
   /// If messages are still under way, because finish() was not called, their memory stays until the

@@ -138,8 +138,8 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
                                      std::set<std::string>& sound) {
   using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
-  // The checkpoint just saved counts as the first, even if another run left newer ones; but not if it stays beyond
-  // those that are counted.
+  // The checkpoint just saved counts as the first, even if another run left newer ones; but not if
+  // it stays beyond those that are counted.
   bool const is_spared = std::ranges::find(spared, newest) != spared.end();
   int kept = retention.keeps_for_good(saved) || is_spared ? 0 : 1;
   std::vector<std::string> paths;

@@ -278,7 +278,7 @@ class Store {
   std::vector<std::string>
       /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed.
       passed_over_;
-  /// The directory could not be read when the run began: what is in it was passed over, unseen. At level 1.
+  /// Level 1: the directory could not be read when the run began. Checkpoints in it were passed over.
   bool was_unreadable_ = false;
   Removal removal_;
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank

@@ -7,7 +7,7 @@
 
 namespace offstage::huggingface {
 
-/// Levels of the deepest text that is read. Copies of a tree, and its text, take the stack that its depth needs.
+/// Levels of the deepest text that is read. Copying a tree and writing it take stack for each level.
 constexpr int deepest_json = 32;
 
 /// Takes a tree apart from the leaves on. The library's own destructor asks for memory on the way, and ends the process
