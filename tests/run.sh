@@ -21,8 +21,8 @@ export SLEEPING_YIELD=$PWD/build/release/tests/libsleeping_yield.so OMP_WAIT_POL
 if lstopo-no-graphics --of xml --force build/release/topology.xml; then
   export HWLOC_XMLFILE=$PWD/build/release/topology.xml HWLOC_THISSYSTEM=1 HWLOC_THISSYSTEM_ALLOWED_RESOURCES=1
 fi
-# Four per core: most tests wait, for mpirun, Slurm and storage.
-ctest --preset release --parallel "$((4 * $(nproc)))" "$@" || status=$?
+# More than cores: most tests wait, for mpirun, Slurm and storage.
+ctest --preset release --parallel "$((8 + 2 * $(nproc)))" "$@" || status=$?
 echo "tests/run.sh: built in $((built - start)) s, tested in $((SECONDS - built)) s"
 tests/skipped.py build/release/Testing/Temporary/LastTest.log || status=$((status == 0 ? 1 : status))
 exit "$status"

@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 from harness import MPI, OFFSTAGE, PATIENCE, TINY, OffstageTest, Result  # noqa: E402,F401
 
 STEPS = 50
-# Steps of 0.05 s on two ranks: a job is not done before a test has done to it what it is about.
-KEYS = {"train.steps": STEPS, "train.global-batch": 16, "checkpoint.every": 10, "device.emulate": "compute=800M"}
+# Steps of 0.4 s on two ranks: a job is not done before a test has done to it what it is about.
+KEYS = {"train.steps": STEPS, "train.global-batch": 16, "checkpoint.every": 10, "device.emulate": "compute=100M"}
 END = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 
