@@ -69,7 +69,7 @@ std::string near_name(std::string_view word, std::vector<std::string> const& ext
                                              : found;
 }
 
-/// What to write in place of the unknown `word`: the key of that name, in some section; the key that
+/// The advice for the unknown `word`: the key of that name, in some section; the key that
 /// does what other tools call so, or what there is in its place; or a name that is near. `_` is `-`.
 std::string advice_on_key(std::string word, std::vector<std::string> const& extra) {
   std::ranges::replace(word, '_', '-');

@@ -166,7 +166,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"world-size", launchers},
 });
 
-/// What a table has beside a word, whose section is left out of account; empty: nothing.
+/// The entry of a table beside a word, whose section is left out of account; empty: none.
 std::string_view beside(std::string_view word,
                         std::span<std::pair<std::string_view, std::string_view> const> table) {
   std::string name{word.substr(word.rfind('.') + 1)};

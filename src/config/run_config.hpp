@@ -298,7 +298,7 @@ void validate(RunConfig const& config);
 struct UnusedKey {
   std::string_view key;
   std::string reason;  ///< "with optimizer.kind=sgd"
-  /// Its default is a wish, too: optimizer.beta1=0.9 with sgd means a momentum.
+  /// A default that is written out is a wish, too: optimizer.beta1=0.9 with sgd means a momentum.
   bool even_as_default = false;
 };
 /// The keys that have no effect in this configuration.
