@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
+#include "base/trimmed.hpp"
 #include "config/key_table.hpp"
 #include "config/other_names.hpp"
 
@@ -22,8 +23,6 @@ namespace offstage::cli {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr std::string_view blanks = " \t\r\n";
 
 po::options_description known_options(std::vector<std::string> const& extra = {}) {
   po::options_description options;
@@ -119,14 +118,6 @@ std::vector<std::string> split_empty_values(std::vector<std::string> const& argu
   return result;
 }
 
-std::string trimmed(std::string_view text) {
-  auto const begin = text.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) {
-    return {};
-  }
-  return std::string{text.substr(begin, text.find_last_not_of(blanks) - begin + 1)};
-}
-
 /// Returns whether there is a '#' that may belong to the value, which Boost would cut off: `a#b`,
 /// or `a #b`. `a # b` is a comment.
 bool hash_may_belong_to_value(std::string const& line) {
@@ -153,10 +144,10 @@ std::size_t semicolon_comment(std::string_view text) {
 /// and without quotes around all of it.
 /// Errors: UsageError without the key: quotes that begin and do not end.
 std::string plain_value(std::string_view text) {
-  std::string const whole = trimmed(text);
+  std::string const whole{trimmed(text)};
   bool const is_quoted = whole.starts_with('"') || whole.starts_with('\'');
   if (!is_quoted) {
-    return trimmed(text.substr(0, semicolon_comment(text)));
+    return std::string{trimmed(text.substr(0, semicolon_comment(text)))};
   }
   auto const end = whole.find(whole.front(), 1);
   auto const behind = end == std::string::npos ? "" : whole.substr(end + 1);
@@ -200,9 +191,9 @@ class ConfigFile {
   Values read(std::istream& file) {
     for (std::string line; std::getline(file, line);) {
       ++line_;
-      std::string const content = trimmed(line.substr(0, line.find('#')));
+      std::string const content{trimmed(line.substr(0, line.find('#')))};
       if (content.starts_with('[')) {
-        enter_section(trimmed(content.substr(0, semicolon_comment(content))));
+        enter_section(std::string{trimmed(content.substr(0, semicolon_comment(content)))});
       } else if (!content.empty() && !content.starts_with(';')) {
         take(line);
       }

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/trimmed.hpp"
 
 namespace offstage::data {
 namespace {
@@ -33,13 +34,6 @@ double parse_weight(std::string_view text, std::string_view source) {
                     text, source, source.substr(0, source.size() - text.size() - 1))};
   }
   return weight;
-}
-
-/// Without the blanks at both ends.
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blanks = " \t";
-  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
-  return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
 Source parse_source(std::string_view text) {

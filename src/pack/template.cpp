@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/trimmed.hpp"
 #include "base/units.hpp"
 #include "data/input_file.hpp"
 
@@ -18,16 +19,8 @@ namespace offstage::pack {
 namespace {
 
 constexpr Bytes largest_template = MiB;
-constexpr std::string_view spaces = " \t\r";
 
 using Fail = std::function<void(std::string const&)>;  // throws
-
-std::string_view trimmed(std::string_view text) {
-  auto const first = text.find_first_not_of(spaces);
-  return first == std::string_view::npos
-             ? std::string_view{}
-             : text.substr(first, text.find_last_not_of(spaces) - first + 1);
-}
 
 /// A line of a file between two passes; bos and eos may come after their uses.
 struct Given {

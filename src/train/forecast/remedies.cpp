@@ -163,8 +163,7 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
                 "the step is bound by {}: busy {:.0f} % of {:.3g} s by the rates at the run's end",
                 name, 100.0 * share, step.count())
           : fmt::format("no resource alone bounds the step of {:.3g} s by the rates at the run's "
-                        "end: {} is "
-                        "busiest, {:.0f} % of it",
+                        "end: {} is busiest, {:.0f} % of it",
                         step.count(), name, 100.0 * share)};
   for (Help const& help : what_helps(config, scope, step)) {
     if (sentences.size() < most_sentences) {

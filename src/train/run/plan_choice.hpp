@@ -18,7 +18,8 @@
 
 namespace offstage::train {
 
-/// Has a new start in the same process go on from the newest checkpoint. One that the user named is spared by its saves.
+/// Has a new start in the same process go on from the newest checkpoint. One that the user named is
+/// spared by its saves.
 void go_on_from_newest(config::CheckpointConfig& checkpoint);
 
 /// A run's part in plan.choose=on: the configuration with which it begins, and the decision whether

@@ -58,7 +58,7 @@ bool keeps(config::RunConfig const& config, BestLoss const& best) {
                            });
 }
 
-/// Logs keys that have changed since `checkpoint`, from which the run goes on.
+/// Logs the keys that have changed since `checkpoint`, from which the run goes on.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config) {
   for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
     log::info("{}", line);
@@ -335,8 +335,7 @@ void Training<T>::conclude() {
   if (leads() && at_.is_bad()) {
     log::warning(
         "step {} was skipped, and {} in a row with it: their loss or gradient norm was not finite; "
-        "the run may "
-        "have diverged",
+        "the run may have diverged",
         at_.step(), at_.meta().bad_steps);
   }
   MemoryRecord memory = memory_limits();

@@ -174,8 +174,7 @@ std::string warning_of_start(std::string_view configuration,
   }
   return fmt::format(
       "{}={} is not used: the run goes on from its checkpoint, and began with {}; to begin with "
-      "it, give "
-      "another run.dir, or checkpoint.resume=none",
+      "it, give another run.dir, or checkpoint.resume=none",
       start_key, printable_name(now->value),
       then->second.empty() ? "random weights" : printable_name(then->second));
 }
