@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -72,7 +73,6 @@ struct Warp {
   unsigned lanes{};
   unsigned arrived{};
   unsigned round{};
-  bool late{};  ///< until the next barrier of the block it goes on only when no other warp can
 };
 
 /// Of one OS thread.
@@ -94,12 +94,7 @@ class Executor {
   void run_block(uint3 block, dim3 grid, dim3 threads, std::size_t shared_bytes,
                  std::function<void()> const& kernel);
 
-  [[nodiscard]] Fiber& current() {
-    if (current_ == nullptr) {
-      fail("a kernel's function was called outside a kernel");
-    }
-    return *current_;
-  }
+  [[nodiscard]] Fiber& current() { return *current_; }
   [[nodiscard]] std::byte* shared_memory() { return shared_.data(); }
   void sync_block();
   [[nodiscard]] Brought const& exchange(void const* mine, std::size_t bytes);
@@ -108,18 +103,17 @@ class Executor {
   static void enter();
   void begin(Fiber& fiber, std::size_t index);
   void resume(Fiber& fiber);
-  /// Back to run_block, until the fiber is ready and its turn comes.
+  /// Back to run_warp, until the fiber is ready and its turn comes.
   void leave();
   [[nodiscard]] bool end_barrier();
-  void draw_late_warps();
-  /// Lets the threads that are ready go on, those of late warps or the others. False: none was.
-  [[nodiscard]] bool go_on(bool late);
+  /// Lets the lanes of a warp go on, in another order after each exchange, until none is ready.
+  void run_warp(std::size_t number);
 
   std::byte* stacks_{};
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;
-  std::vector<std::size_t> order_;  ///< in which the threads go on
+  std::vector<std::size_t> order_;  ///< in which the warps go on
   std::function<void()> const* kernel_{};
   Fiber* current_{};
   void* home_{};
@@ -128,9 +122,14 @@ class Executor {
   std::minstd_rand random_{1};
 };
 
+/// The executor that runs a kernel on this thread.
+constinit thread_local Executor* running{};
+
 Executor& executor() {
-  static thread_local Executor of_this_thread;
-  return of_this_thread;
+  if (running == nullptr) {
+    fail("a kernel's function was called outside a kernel");
+  }
+  return *running;
 }
 
 void Executor::enter() {
@@ -205,21 +204,22 @@ bool Executor::end_barrier() {
   return any;
 }
 
-void Executor::draw_late_warps() {
-  for (Warp& warp : warps_) {
-    warp.late = random_() % 2 == 0;
-  }
-}
-
-bool Executor::go_on(bool late) {
-  bool any = false;
-  for (std::size_t const i : order_) {
-    if (fibers_[i].state == State::ready && warps_[i / warp_lanes].late == late) {
-      resume(fibers_[i]);
-      any = true;
+void Executor::run_warp(std::size_t number) {
+  std::size_t const first = number * warp_lanes;
+  bool any = true;
+  while (any) {
+    any = false;
+    // An odd stride comes to every lane.
+    auto const drawn = static_cast<unsigned>(random_() >> 8);
+    unsigned const stride = drawn / warp_lanes * 2 + 1;
+    for (unsigned turn = 0; turn < warp_lanes; ++turn) {
+      unsigned const lane = (drawn + turn * stride) % warp_lanes;
+      if (lane < warps_[number].lanes && fibers_[first + lane].state == State::ready) {
+        resume(fibers_[first + lane]);
+        any = true;
+      }
     }
   }
-  return any;
 }
 
 void Executor::run_block(uint3 block, dim3 grid, dim3 threads, std::size_t shared_bytes,
@@ -247,19 +247,14 @@ void Executor::run_block(uint3 block, dim3 grid, dim3 threads, std::size_t share
                        .grid_size = grid,
                        .lane = index % warp_lanes};
   }
-  order_.resize(count);
+  order_.resize(warps_.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});
-  draw_late_warps();
-  while (true) {
+  do {
     std::shuffle(order_.begin(), order_.end(), random_);
-    if (go_on(false) || go_on(true)) {
-      continue;
+    for (std::size_t const warp : order_) {
+      run_warp(warp);
     }
-    if (!end_barrier()) {
-      break;
-    }
-    draw_late_warps();
-  }
+  } while (end_barrier());
   for (Fiber const& fiber : fibers_) {
     if (fiber.state != State::done) {
       fail("a lane waits for the others of its warp, which have ended");
@@ -277,7 +272,7 @@ Brought const& Executor::exchange(void const* mine, std::size_t bytes) {
   auto const index = static_cast<std::size_t>(&self - fibers_.data());
   Warp& warp = warps_[index / warp_lanes];
   Brought& brought = warp.brought[warp.round % 2];
-  std::memcpy(brought[self.here.lane].data(), mine, bytes);
+  std::memcpy(brought[self.here.lane].bytes.data(), mine, bytes);
   if (++warp.arrived < warp.lanes) {
     self.state = State::in_exchange;
     leave();
@@ -300,13 +295,16 @@ Here const& here() {
 
 void run_grid(dim3 blocks, dim3 threads, std::size_t shared_bytes,
               std::function<void()> const& kernel) {
+  static thread_local Executor of_this_thread;
+  running = &of_this_thread;
   for (unsigned z = 0; z < blocks.z; ++z) {
     for (unsigned y = 0; y < blocks.y; ++y) {
       for (unsigned x = 0; x < blocks.x; ++x) {
-        executor().run_block({x, y, z}, blocks, threads, shared_bytes, kernel);
+        of_this_thread.run_block({x, y, z}, blocks, threads, shared_bytes, kernel);
       }
     }
   }
+  running = nullptr;
 }
 
 std::byte* shared_memory() {

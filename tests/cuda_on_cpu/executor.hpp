@@ -4,12 +4,13 @@
 
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <functional>
+#include <new>
+#include <type_traits>
 
-/// Runs the blocks of a grid one after another, the threads of a block as fibers of the calling thread. Threads that
-/// can go on do so in a random order, up to the next barrier. Ends the program with a message where threads wait for
-/// each other, or where one has left a barrier's threads alone.
+/// Runs the blocks of a grid one after another, the threads of a block as fibers of the calling thread. Between two
+/// barriers of the block its warps run one after another in a random order, between two exchanges of a warp its lanes.
+/// Ends the program with a message where threads wait for each other, or where one has left a barrier's threads alone.
 namespace offstage::cuda_on_cpu {
 
 constexpr unsigned warp_lanes = 32;
@@ -34,19 +35,30 @@ void sync_block();
 void sync_warp();
 
 /// What each lane of the warp brought to one exchange.
-using Brought = std::array<std::array<std::byte, 64>, warp_lanes>;
+struct alignas(64) OfLane {
+  std::array<std::byte, 64> bytes;
+};
+using Brought = std::array<OfLane, warp_lanes>;
 /// Brings `bytes` of `mine` and waits for all lanes. Valid until the lane's next exchange but one.
 [[nodiscard]] Brought const& exchange(void const* mine, std::size_t bytes);
 
+/// The same as values, as long valid.
 template <class T>
-[[nodiscard]] std::array<T, warp_lanes> exchange(T const& mine) {
-  static_assert(sizeof(T) <= 64);
-  Brought const& brought = exchange(&mine, sizeof(T));
-  std::array<T, warp_lanes> all;
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    std::memcpy(&all[lane], brought[lane].data(), sizeof(T));
+class Exchanged {
+ public:
+  explicit Exchanged(Brought const& brought) : brought_{brought} {}
+  [[nodiscard]] T const& operator[](unsigned lane) const {
+    return *std::launder(reinterpret_cast<T const*>(brought_[lane].bytes.data()));
   }
-  return all;
+
+ private:
+  Brought const& brought_;
+};
+
+template <class T>
+[[nodiscard]] Exchanged<T> exchange(T const& mine) {
+  static_assert(sizeof(T) <= sizeof(OfLane) && std::is_trivially_copyable_v<T>);
+  return Exchanged<T>{exchange(&mine, sizeof(T))};
 }
 
 /// 16 bytes, zeros if `from` is null, at the latest moment that await_copies() allows.

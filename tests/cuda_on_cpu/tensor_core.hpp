@@ -33,18 +33,23 @@ void multiply_add(float (&d)[4], std::uint32_t const (&a)[4], std::uint32_t cons
   }
   auto const all = cuda_on_cpu::exchange(mine);
   auto const lane = cuda_on_cpu::here().lane;
-  for (unsigned i = 0; i < 4; ++i) {
-    unsigned const row = lane / 4 + (i >= 2 ? 8 : 0);
-    unsigned const column = lane % 4 * 2 + i % 2;
-    float sum = d[i];
-    for (unsigned k = 0; k < 16; ++k) {
-      // Element (row, k) of a, (k, column) of b: which lane holds them, in which register and half.
-      unsigned const of_a = row % 8 * 4 + k % 8 / 2;
-      unsigned const register_a = (k >= 8 ? 2 : 0) + (row >= 8 ? 1 : 0);
-      unsigned const of_b = column * 4 + k % 8 / 2;
-      sum += all[of_a].a[register_a][k % 2] * all[of_b].b[k / 8][k % 2];
+  // Rows lane / 4 and 8 more of a, columns lane % 4 * 2 and the next of b; k = 8 * registers + 2 * i + half.
+  unsigned const of_a = lane / 4 * 4;
+  unsigned const of_b = lane % 4 * 8;
+  for (unsigned registers = 0; registers < 2; ++registers) {
+    for (unsigned i = 0; i < 4; ++i) {
+      auto const& rows = all[of_a + i].a;
+      auto const& left = all[of_b + i].b[registers];
+      auto const& right = all[of_b + 4 + i].b[registers];
+      for (unsigned half = 0; half < 2; ++half) {
+        float const upper = rows[2 * registers][half];
+        float const lower = rows[2 * registers + 1][half];
+        d[0] += upper * left[half];
+        d[1] += upper * right[half];
+        d[2] += lower * left[half];
+        d[3] += lower * right[half];
+      }
     }
-    d[i] = sum;
   }
 }
 
