@@ -79,6 +79,8 @@ class SlurmTest(OffstageTest):
         cls.environment |= {
             "SLURM_CONF": str(cls.cluster / "slurm.conf"), "OFFSTAGE": OFFSTAGE, "OFFSTAGE_HOME": str(ROOT),
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if sleeping_yield := os.environ.get("SLEEPING_YIELD"):  # as tests/mpi.sh: ranks that wait sleep
+            cls.environment |= {"LD_PRELOAD": sleeping_yield, "OMPI_MCA_mpi_yield_when_idle": "1"}
         cls.straight = None
 
     def setUp(self):
