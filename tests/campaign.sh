@@ -10,7 +10,7 @@
 #       Ends with RESULT sweep_faults and sweep_bad; a line per bad one says how to repeat it (tests/sweep/sweep.py --help)
 #   CRASH_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh crashes     small runs: a rank killed at each call that changes a file,
 #       1,500 of the things that a disk may hold after a loss of power, and 1,500 damages to files of checkpoints: begin no
-#       more of each after so long (all unless told: some 7,500 kills)
+#       more of each after so long (all unless told: some 7,500 kills). Then packs, killed at each such call
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
@@ -110,6 +110,8 @@ run_crashes() {
   tests/sweep/sweep.py --of kills "${all[@]}" || failed=1
   tests/sweep/sweep.py --of power --sample 1500 "${all[@]}" || failed=1
   tests/sweep/sweep.py --of damage --sample 1500 "${all[@]}" || failed=1
+  OFFSTAGE=$PWD/build/release/offstage FAULTY_FILES=$PWD/build/release/tests/sweep/libfaulty_files.so \
+    OFFSTAGE_PACK_KILLS=all tests/e2e/pack_resume_test.py --verbose || failed=1
   return "$failed"
 }
 

@@ -23,6 +23,8 @@ from cases import CHANGING  # noqa: E402
 from power_loss import Disk, read_events, write_image  # noqa: E402
 
 LOCKED, USAGE, DATA, IO = 1, 64, 65, 74
+# Of a pack's calls that change something, one in so many is tried as its last; tests/campaign.sh crashes tries each.
+EVERY = {} if os.environ.get("OFFSTAGE_PACK_KILLS") == "all" else {"bytes": 3, "rows": 2, "chats": 5}
 TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 
@@ -109,7 +111,7 @@ class PackResume(OffstageTest):
         for name in self.commands:
             whole, calls = self.straight(name)
             self.assertGreater(calls, 20, name)
-            for number in range(0, calls, 3 if name == "chats" else 1):
+            for number in range(0, calls, EVERY.get(name, 1)):
                 with self.subTest(f"{name}, call {number}"):
                     self.assertTrue(self.killed(number, name))
                     self.check_nothing_half(whole, number)
@@ -156,7 +158,7 @@ class PackResume(OffstageTest):
         for name in "bytes", "chats":
             whole, _ = self.straight(name)
             for calls, error in ("write", errno.ENOSPC), ("sync", errno.EIO), ("truncate", errno.EIO):
-                for after in 0, 1, 2, 4, 8, 16, 30:
+                for after in 0, 1, 3, 8, 30:
                     with self.subTest(f"{name}, {calls} {after}"):
                         with self.faulty(calls=calls, after=after, error=error):
                             result = self.pack(name, expect=(0, IO))

@@ -111,7 +111,7 @@ TEST(BlockGradients, GiveThemOverALinkToTheDeviceThatIsSlowAndWhereWorkIsQueued)
 
 TEST(BlockGradients, GiveThemWhereGradientsWaitOnTheDevice) {
   for (auto const kind : state::every_link) {
-    for (Bytes const room : {64 * KiB, 10 * MiB}) {
+    for (Bytes const room : {64 * KiB, room_for_all}) {
       for (bool const in_layers : {false, true}) {
         expect_sums_of_blocks({.subgroup_chunks = 3,
                                .in_memory = 2,

@@ -109,7 +109,7 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereTheModelsWorkIsQueued) {
 
 TEST(GradientAccumulator, GivesTheSameBitsWhereGradientsWaitOnTheDevice) {
   for (std::int64_t const chunks : {1, 3, 100}) {
-    for (Bytes const room : {64 * KiB, 10 * MiB}) {
+    for (Bytes const room : {64 * KiB, room_for_all}) {
       for (bool const sums_there : {false, true}) {
         Place const place{.subgroup_chunks = chunks,
                           .in_memory = 2,
@@ -150,7 +150,7 @@ TEST(GradientAccumulator, GivesTheSameBitsWhereRanksPassSlicesFromDeviceToDevice
                                                 .in_memory = 2,
                                                 .emulation = link,
                                                 .link = state::LinkKind::queued,
-                                                .held_room = 10 * MiB,
+                                                .held_room = room_for_all,
                                                 .sums_there = sums_there});
     }
   }
@@ -166,7 +166,7 @@ void expect_sums_of_rounds_in_layers(bool of_a_block) {
     expect_sums_and_norm<bfloat16, bfloat16>(place);
   }
   for (auto const kind : state::every_link) {
-    for (Bytes const room : {Bytes{0}, 64 * KiB, 10 * MiB}) {
+    for (Bytes const room : {Bytes{0}, 64 * KiB, room_for_all}) {
       for (bool const sums_there : {false, true}) {
         Place const place{.subgroup_chunks = 3,
                           .in_memory = 2,
@@ -202,7 +202,7 @@ std::vector<Place> places_of_sums() {
       {.subgroup_chunks = 100, .in_memory = 2, .in_layers = true, .of_a_block = true}};
   for (auto const kind : state::every_link) {
     for (bool const in_layers : {false, true}) {
-      for (Bytes const room : {64 * KiB, 10 * MiB}) {
+      for (Bytes const room : {64 * KiB, room_for_all}) {
         all.push_back({.subgroup_chunks = 3,
                        .in_memory = 2,
                        .emulation = link,

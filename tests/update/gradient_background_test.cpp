@@ -110,7 +110,7 @@ TEST(GradientAccumulator, SaysHowLargeSumsAreThatWereMadeOnTheDeviceAndLeftIt) {
   GradientFixture<float> gradients{{.subgroup_chunks = 3,
                                     .emulation = link,
                                     .receiver = &finals,
-                                    .held_room = 10 * MiB,
+                                    .held_room = room_for_all,
                                     .sums_there = true},
                                    mpi::Communicator::self()};
   gradients.step();
@@ -128,7 +128,7 @@ TEST(GradientAccumulator, SaysHowLargeSumsAreThatWereMadeOnTheDeviceAndLeftIt) {
 TEST(GradientAccumulator, SaysWhatIsFinalOnTheDeviceTooWithoutItsSize) {
   Finals finals;
   GradientFixture<float> gradients{
-      {.subgroup_chunks = 1, .emulation = link, .receiver = &finals, .held_room = 10 * MiB},
+      {.subgroup_chunks = 1, .emulation = link, .receiver = &finals, .held_room = room_for_all},
       mpi::Communicator::self()};
   gradients.step();
   EXPECT_THAT(finals.keys, testing::UnorderedElementsAreArray(gradients.descending()));

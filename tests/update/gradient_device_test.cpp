@@ -122,7 +122,7 @@ TEST(GradientAccumulator, HoldsOnTheDeviceWhatFitsAndGivesItWithoutALease) {
 TEST(GradientAccumulator, AHeldGradientNeverComesToTheHostButWhereAllSlicesDo) {
   for (auto const kind : state::every_link) {
     GradientFixture<bfloat16> gradients{
-        {.subgroup_chunks = 1, .emulation = link, .link = kind, .held_room = 10 * MiB},
+        {.subgroup_chunks = 1, .emulation = link, .link = kind, .held_room = room_for_all},
         kind == state::LinkKind::usual ? mpi::Communicator::self() : mpi::Communicator::world()};
     for (int step = 0; step < 2; ++step) {
       gradients.step();
@@ -145,7 +145,7 @@ TEST(GradientAccumulator, SumsThatAreMadeOnTheDeviceLeaveItOnceAndAreNeverFetche
         {.subgroup_chunks = 3,
          .emulation = link,
          .link = kind,
-         .held_room = 10 * MiB,
+         .held_room = room_for_all,
          .sums_there = true},
         kind == state::LinkKind::usual ? mpi::Communicator::self() : mpi::Communicator::world()};
     gradients.step();

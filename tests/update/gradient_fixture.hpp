@@ -24,6 +24,9 @@
 
 namespace offstage::update {
 
+/// Of gradients on the device: more than those of all subgroups need, in each level of sums.
+inline constexpr Bytes room_for_all = 2 * MiB;
+
 /// Where sums lie and how the shard is cut.
 struct Place {
   bool fp32 = true;
