@@ -22,8 +22,8 @@ if lstopo-no-graphics --of xml --force build/release/topology.xml; then
   export HWLOC_XMLFILE=$PWD/build/release/topology.xml HWLOC_THISSYSTEM=1 HWLOC_THISSYSTEM_ALLOWED_RESOURCES=1
 fi
 # ext4 without a journal looks at the inodes that went shortly before whenever it makes a file, in the group of its
-# directory: +T gives each test's directory a group of its own.
-if [[ -z ${TMPDIR:-} ]] && mkdir -p build/release/tmp && chattr +T build/release/tmp 2> /dev/null; then
+# directory: +T gives each test's directory a group of its own. Not below a long path: a socket's has at most 107 bytes.
+if [[ -z ${TMPDIR:-} && ${#PWD} -le 60 ]] && mkdir -p build/release/tmp && chattr +T build/release/tmp 2> /dev/null; then
   export TMPDIR=$PWD/build/release/tmp
 fi
 # More than cores: most tests wait, for mpirun, Slurm and storage.
