@@ -24,7 +24,7 @@
 
 namespace offstage::update {
 
-/// Of gradients on the device: more than those of all subgroups need, in each level of sums.
+/// Room on the device for the gradients of all subgroups, in each level of sums, and more.
 inline constexpr Bytes room_for_all = 2 * MiB;
 
 /// Where sums lie and how the shard is cut.
