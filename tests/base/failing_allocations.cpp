@@ -156,6 +156,9 @@ void* operator new(std::size_t size) {
       offstage::fails(__builtin_return_address(0)) ? nullptr : std::malloc(size == 0 ? 1 : size);
   return made != nullptr ? made : throw std::bad_alloc{};
 }
+void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
+  return offstage::fails(__builtin_return_address(0)) ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
