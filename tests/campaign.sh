@@ -115,7 +115,7 @@ run_crashes() {
   tests/sweep/sweep.py --of power --sample 1500 "${all[@]}" || failed=1
   tests/sweep/sweep.py --of damage --sample 1500 "${all[@]}" || failed=1
   OFFSTAGE=$PWD/build/release/offstage FAULTY_FILES=$PWD/build/release/tests/sweep/libfaulty_files.so \
-    OFFSTAGE_PACK_KILLS=all tests/e2e/pack_resume_test.py --verbose || failed=1
+    OFFSTAGE_PACK_KILLS=all python3 tests/e2e/pack_resume_test.py --verbose || failed=1
   return "$failed"
 }
 
