@@ -158,7 +158,7 @@ class PackResume(OffstageTest):
         for name in "bytes", "chats":
             whole, _ = self.straight(name)
             for calls, error in ("write", errno.ENOSPC), ("sync", errno.EIO), ("truncate", errno.EIO):
-                for after in 0, 1, 3, 8, 30:
+                for after in 0, 1, 2, 4, 8, 16, 30:
                     with self.subTest(f"{name}, {calls} {after}"):
                         with self.faulty(calls=calls, after=after, error=error):
                             result = self.pack(name, expect=(0, IO))
