@@ -23,6 +23,7 @@ output=$(realpath -m -- "$2")
 if [[ -n ${CARRIED:-} ]]; then CARRIED=$(realpath -- "$CARRIED"); fi
 if [[ -n ${BUILD_DIR:-} ]]; then BUILD_DIR=$(realpath -- "$BUILD_DIR"); fi
 cd "$(dirname "$0")/.."
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}  # as the program asks for itself; 8 to compare
 device=${DEVICE:-cuda}
 case $device in
   cuda)

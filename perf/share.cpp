@@ -227,9 +227,17 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   auto const memory = device->allocate(shape.parameters * 16, "the kernel's operands");
   auto const bytes = memory.as<std::byte>();
   {
-    memory::HugeBuffer const zero{memory.size()};
-    std::ranges::fill(zero.bytes(), std::byte{});
-    stream->copy(bytes.data(), zero.bytes().data(), memory.size(), device::Copy::host_to_device);
+    // Numbers whose bits differ, as those of a model do.
+    memory::HugeBuffer const host{memory.size()};
+    auto const planes = host.as<float>().first(3 * count);
+    for (std::size_t i = 0; i < planes.size(); ++i) {
+      planes[i] = static_cast<float>(i % 1021 + 1) * 1e-5F;
+    }
+    auto const halves = host.as<bfloat16>().subspan(6 * count);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      halves[i] = store<bfloat16>(planes[i]);
+    }
+    stream->copy(bytes.data(), host.bytes().data(), memory.size(), device::Copy::host_to_device);
     stream->synchronize();
   }
   auto const floats = memory.as<float>();

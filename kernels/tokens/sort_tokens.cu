@@ -66,7 +66,9 @@ void sort_tokens(TokenSort const& sort, std::span<std::byte> scratch, CUstream_s
   launch(count_rows_kernel, Grid{blocks_for(count, block_size), block_size}, stream, rows,
          static_cast<int>(count));
   std::size_t bytes = memory.size();
-  offstage::cuda::check(sort_pairs(memory.data(), bytes, sort, rows, stream));
+  offstage::cuda::Launch const sorting{"the sort of tokens by cub", stream};
+  sorting.check(sort_pairs(memory.data(), bytes, sort, rows, stream));
+  sorting.finish();
 }
 
 }  // namespace offstage::kernels::cuda

@@ -41,11 +41,11 @@ mount_on() { # mount_on NODE
 }
 
 wait_for() { # wait_for COMMAND...
-  for ((i = 0; i < 300; ++i)); do
+  for ((i = 0; i < 900; ++i)); do
     if "$@" > /dev/null 2>&1; then return; fi
     sleep 0.2
   done
-  echo "pfs: $* did not succeed within a minute" >&2
+  echo "pfs: $* did not succeed within three minutes" >&2
   exit 1
 }
 all_bricks_seen() {

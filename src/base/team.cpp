@@ -28,6 +28,7 @@ int team_size() noexcept {
 
 void set_team_size([[maybe_unused]] int threads) {
 #ifdef _OPENMP
+  auto const no_others = hold_starts();  // or they take what was found for the team
   require_threads(threads - 1, "OpenMP");
   omp_set_num_threads(threads);
   if (threads > 1) {

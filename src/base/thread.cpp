@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <latch>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -42,7 +43,10 @@ std::string remedy() {
   return text;
 }
 
+std::recursive_mutex starts;
+
 std::thread start(std::string const& name, std::function<void()> body) {
+  std::scoped_lock const lock{starts};
   try {
     return std::thread{[label = name.substr(0, 15), work = std::move(body)] {
       pthread_setname_np(pthread_self(), label.c_str());
@@ -63,6 +67,10 @@ void NamedThread::join() noexcept {
   if (thread_.joinable()) {
     thread_.join();
   }
+}
+
+std::unique_lock<std::recursive_mutex> hold_starts() {
+  return std::unique_lock{starts};
 }
 
 void require_threads(int count, std::string const& name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -25,6 +26,9 @@ class NamedThread {
  private:
   std::thread thread_;
 };
+
+/// Lets no other thread of this process make a NamedThread while the result lives.
+[[nodiscard]] std::unique_lock<std::recursive_mutex> hold_starts();
 
 /// Starts so many threads, which live at the same time and do nothing, and ends them: for libraries that end
 /// the process where they cannot start theirs. Errors: as of NamedThread.

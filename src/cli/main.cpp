@@ -4,6 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "platform/cpu/waiting.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace {
 
@@ -22,6 +23,7 @@ int main(int argc, char** argv) {
   // A write beyond `ulimit -f` then fails with EFBIG, and the error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   offstage::cpu::let_idle_threads_sleep(argv);
+  offstage::cuda::ask_for_work_queues();
   occupy_standard_streams();
   offstage::cli::Arguments const arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   return static_cast<int>(offstage::cli::run(arguments));

@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "cli/same_options.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
@@ -133,6 +134,7 @@ ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
       }
     });
     config::RunConfig& config = read.config;
+    require_same_options(config.settings, comm);
     look_for_launcher(comm);
     look_for_job(config, comm);
     train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.hpp"
@@ -168,6 +169,28 @@ std::int64_t Dataset::windows() const noexcept {
   return parts_.empty() ? 0 : parts_.back().first_window + parts_.back().windows;
 }
 
+std::uint64_t Dataset::sampled_checksum(Part const& part) {
+  constexpr std::int64_t last_place = 15;
+  std::array<std::int32_t, 64> tokens{};
+  std::array<std::uint8_t, 64> counts{};
+  std::int64_t const all = part.file->tokens();
+  auto const count = std::min(std::ssize(tokens), all);
+  auto const here = std::span{tokens}.first(static_cast<std::size_t>(count));
+  auto const counted = std::span{counts}.first(here.size());
+  RunningChecksum checksum;
+  for (std::int64_t place = 0; place <= last_place; ++place) {
+    // From the first tokens to the last ones. In this order no product overflows.
+    auto const first = place == last_place ? all - count : (all - count) / last_place * place;
+    part.file->read(first, here);
+    checksum.add(std::as_bytes(here));
+    if (part.mask) {
+      part.mask->read(first, counted);
+      checksum.add(std::as_bytes(counted));
+    }
+  }
+  return checksum.value();
+}
+
 std::vector<FileFacts> Dataset::files() const {
   double weights{};
   for (Part const& part : parts_) {
@@ -190,7 +213,8 @@ std::vector<FileFacts> Dataset::files() const {
                      .filled = part.filled,
                      .cut = part.cut,
                      .left_out = part.left_out,
-                     .doubt = part.file->doubt()});
+                     .doubt = part.file->doubt(),
+                     .checksum = sampled_checksum(part)});
   }
   return facts;
 }

@@ -47,6 +47,8 @@ struct FileFacts {
   std::int64_t cut{};       ///< documents that are longer than a window, which ends them
   std::int64_t left_out{};  ///< documents of which no window holds a target that counts
   std::string doubt;        ///< TokenFile::doubt
+  std::uint64_t
+      checksum{};  ///< XXH3 of tokens from all over the file, and of what its mask says of them
 };
 
 /// Deals windows of T tokens with the T that follow them as targets.
@@ -105,6 +107,8 @@ class Dataset {
   void deal_apart(Part& part) const;
   void deal_whole(Part& part) const;
   [[nodiscard]] std::int64_t length_of(Part const& part, std::size_t document) const;
+  /// FileFacts::checksum.
+  [[nodiscard]] static std::uint64_t sampled_checksum(Part const& part);
   /// False if no target that counts lies in these tokens.
   [[nodiscard]] static bool has_target(Part const& part, Range const& tokens);
   /// Ranges of the file that are in the window, in order.

@@ -165,10 +165,7 @@ class InlineStream final : public Stream {
 class QueuedStream final : public Stream {
  public:
   QueuedStream(HostEngines& engines, std::string const& name, int team)
-      : engines_{engines}, thread_{name, [this, team] {
-                                     set_team_size(team);
-                                     serve();
-                                   }} {}
+      : engines_{engines}, thread_{name, [this, team] { serve(team); }} {}
   ~QueuedStream() override {
     {
       std::lock_guard const lock{mutex_};
@@ -240,7 +237,7 @@ class QueuedStream final : public Stream {
     items_.pop_front();
     return item;
   }
-  void serve();
+  void serve(int team);
 
   HostEngines& engines_;
   std::mutex mutex_;  ///< guards items_ and ending_
@@ -250,8 +247,13 @@ class QueuedStream final : public Stream {
   NamedThread thread_;  // last: it uses all of the above
 };
 
-void QueuedStream::serve() {
+void QueuedStream::serve(int team) {
   std::exception_ptr error;
+  try {
+    set_team_size(team);
+  } catch (...) {
+    error = std::current_exception();
+  }
   while (auto const item = next()) {
     if (item->reached != nullptr) {
       item->reached->set(error);

@@ -136,12 +136,25 @@ Queue& default_queue() {
   return queue;
 }
 
-bool is_pinned(void const* memory, std::size_t size) {
-  auto const* const begin = static_cast<std::byte const*>(memory);
+/// Host memory of a copy. The driver refuses copies of which only a part is pinned. Whether it takes a part of a page for
+/// the page is not documented, so that here a page is pinned as a whole, for such copies alone.
+enum class HostRange { pageable, pinned, part_pinned };
+HostRange host_range(void const* memory, std::size_t size) {
+  constexpr std::uintptr_t page = 4096;
+  auto const begin = reinterpret_cast<std::uintptr_t>(memory);
+  auto const end = begin + size;
+  bool meets_pinned = false;
   std::scoped_lock const lock{runtime().mutex};
-  return std::ranges::any_of(runtime().pinned, [&](auto const& range) {
-    return begin >= range.first && begin + size <= range.first + range.second;
-  });
+  for (auto const& [memory_of_range, length] : runtime().pinned) {
+    auto const from = reinterpret_cast<std::uintptr_t>(memory_of_range);
+    auto const to = from + static_cast<std::uintptr_t>(length);
+    if (begin >= from && end <= to) {
+      return HostRange::pinned;
+    }
+    meets_pinned =
+        meets_pinned || (begin < (to + page - 1) / page * page && end > from / page * page);
+  }
+  return meets_pinned ? HostRange::part_pinned : HostRange::pageable;
 }
 
 std::vector<Queue*> all_queues() {
@@ -477,7 +490,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Queue& queue = queue_of(stream);
-  if (kind == cudaMemcpyHostToDevice && !is_pinned(from, size)) {
+  bool const to_host = kind == cudaMemcpyDeviceToHost;
+  auto const host = to_host || kind == cudaMemcpyHostToDevice
+                        ? host_range(to_host ? to : from, size)
+                        : HostRange::pinned;
+  if (host == HostRange::part_pinned) {
+    return failed(cudaErrorInvalidValue);
+  }
+  if (host == HostRange::pageable && !to_host) {
     auto const* const bytes = static_cast<std::byte const*>(from);
     queue.add([to, staged = std::vector<std::byte>(bytes, bytes + size)] {
       std::memcpy(to, staged.data(), staged.size());
@@ -485,14 +505,14 @@ cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t size, cudaMe
     return cudaSuccess;
   }
   queue.add([=] { std::memcpy(to, from, size); });
-  if (kind == cudaMemcpyDeviceToHost && !is_pinned(to, size)) {
+  if (host == HostRange::pageable) {
     queue.synchronize();
   }
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, void const* from, std::size_t size, cudaMemcpyKind kind) {
-  cudaMemcpyAsync(to, from, size, kind, nullptr);
-  return cudaStreamSynchronize(nullptr);
+  auto const error = cudaMemcpyAsync(to, from, size, kind, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
   queue_of(stream).add([=] { std::memset(memory, value, size); });

@@ -303,6 +303,24 @@ TEST(Dataset, TellsOfItsFiles) {
   EXPECT_EQ(within[0].documents, 2);
 }
 
+TEST(Dataset, ChecksumsAreOfTokensWhateverTheirFormatAndOfMasks) {
+  TemporaryDirectory const folder;
+  auto const checksum = [&](std::string const& path) {
+    return Dataset{{{path}}, options(3)}.files()[0].checksum;
+  };
+  std::string text(5000, 'a');
+  auto const first = checksum(folder.write("a.txt", text));
+  folder.write("b.idx", Index{{5000}}.bytes());
+  folder.write("b.bin", array_of<std::uint16_t>(std::vector<std::uint16_t>(5000, 'a')));
+  EXPECT_EQ(checksum((folder.path() / "b").string()), first);
+  for (std::size_t const place : {0U, 333U, 4999U}) {
+    text[place] = 'b';
+    EXPECT_NE(checksum(folder.write("c.txt", text)), first) << place;
+    text[place] = 'a';
+  }
+  EXPECT_NE(checksum(folder.write("short.txt", "aaaa")), first);
+}
+
 TEST(Dataset, RowsThatFillABatchUpDoNotCount) {
   TemporaryDirectory const folder;
   Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, options(3)};

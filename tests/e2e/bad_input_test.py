@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from harness import OFFSTAGE, OffstageTest, main
+from harness import MPI, OFFSTAGE, OffstageTest, main
 
 USAGE, DATA, IO, OTHER = 64, 65, 74, 1
 
@@ -35,6 +35,25 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["tiers.pth", "tiers.path"], "--tiers.pth=/tmp", ranks=2)
         config = self.write("a.cfg", "[train]\n# comment\nmicro_batch = 3\n")
         self.refuse(USAGE, [f"{config}:3", "micro_batch", "train.micro-batch"], f"--config={config}")
+
+    def test_ranks_that_are_told_different_things(self):
+        def together(*of_rank_1):
+            first, second = self.command("run"), self.command("run", *of_rank_1)
+            return self.call(MPI, "1", "--quiet", *first, ":", "-n", "1", *second)
+        for options, code, words in (
+                (["optimizer.lr=1"], USAGE, ["optimizer.lr is 1 ", "0.01", "told the same"]),
+                (["train.steps=3"], USAGE, ["train.steps is 3 "]),
+                ([f"tiers.path={self.folder}"], USAGE, ["tiers.path is ", "empty (default) on rank 0"]),
+                ([f"data.train={self.valid}"], DATA, [str(self.valid), "tokens", "same data"])):
+            with self.subTest(options=options):
+                result = together(*options)
+                self.assertEqual(code, result.code, result)
+                self.assertEqual(1, len(result.errors), result)
+                for word in ["rank 1: ", *words]:
+                    self.assertIn(word, result.errors[0])
+                self.assertFalse((self.folder / "run").exists())
+        copy = self.write("copy.txt", self.text.read_bytes())
+        self.assertEqual(0, together(f"data.train={copy}", "run.threads=2").code)
 
     def test_a_prefix_of_a_key_is_no_key(self):
         self.refuse(USAGE, ["train.sequenc", "train.sequence"], "--train.sequenc=5")

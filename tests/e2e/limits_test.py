@@ -24,7 +24,7 @@ class Threads(OffstageTest):
     def refuse(self, result):
         self.assertEqual(74, result.code, result)
         self.assertEqual(1, len(result.errors), result)
-        self.assertRegex(result.errors[0], r'cannot start the thread "[\w-]+": Resource temporarily unavailable; '
+        self.assertRegex(result.errors[0], r'cannot start the thread "[\w -]+": Resource temporarily unavailable; '
                                            r"raise ulimit -u \(RLIMIT_NPROC is \w+\) or the job's pids limit")
 
     def test_whichever_cannot_start_is_an_error_that_names_the_limit(self):
@@ -44,12 +44,21 @@ class Threads(OffstageTest):
         self.train("run", *self.options("run"))
         self.assert_same_state("straight", "run")
 
+    def test_nor_do_streams_of_a_device_without_their_threads_end_the_process(self):
+        for emulated in ("h2d=25GB/s,d2h=25GB/s", "h2d=25GB/s,d2h=25GB/s,compute=10G"):
+            for allowed in range(1, 13):
+                with self.subTest(emulated=emulated, allowed=allowed), self.scarce(most=allowed):
+                    result = self.call(*self.command(f"run-{allowed}", "train.steps=2", "run.threads=2",
+                                                     "--device.emulate=" + emulated))
+                    if result.code != 0:
+                        self.refuse(result)
+
     def test_one_rank_without_its_thread_ends_all(self):
         for allowed in 0, 3, 6:
             with self.subTest(allowed=allowed), self.scarce(most=allowed):
                 result = self.call(*self.command("run", *self.options("run"), ranks=2))
                 self.assertEqual(74, result.code, result)
-                self.assertRegex("\n".join(result.errors), r'cannot start the thread "[\w-]+": Resource temp')
+                self.assertRegex("\n".join(result.errors), r'cannot start the thread "[\w -]+": Resource temp')
             self.assert_no_process_left()
 
     def test_other_commands_say_it_too(self):

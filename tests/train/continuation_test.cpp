@@ -54,6 +54,26 @@ TEST(Continuation, ShowsWhatChangedByKey) {
                               Not(HasSubstr("run.dir"))));
 }
 
+TEST(Continuation, ShowsThatOtherTokensAreInTheFiles) {
+  auto const data = [](std::string const& contents) {
+    auto result = settings({{"data.train", "a.txt"}, {"data.valid", "b.txt"}});
+    result.push_back({"data.train contents", contents, "default"});
+    result.push_back({"data.valid contents", contents, "default"});
+    return result;
+  };
+  auto const before = text_of(data("80 tokens, 1"), 0);
+  EXPECT_THAT(describe_changes(before, data("80 tokens, 1")), IsEmpty());
+  EXPECT_FALSE(validates_otherwise(before, data("80 tokens, 1")));
+  auto const lines = describe_changes(before, data("96 tokens, 1"));
+  ASSERT_EQ(lines.size(), 3);
+  EXPECT_THAT(lines[1],
+              ::testing::MatchesRegex(" +data.train contents +80 tokens, 1 +96 tokens, 1"));
+  EXPECT_TRUE(validates_otherwise(before, data("96 tokens, 1")));
+  // A checkpoint of a program that did not write them.
+  EXPECT_THAT(describe_changes("data.train=a.txt\ndata.valid=b.txt\n", data("80 tokens, 1")),
+              IsEmpty());
+}
+
 TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
   EXPECT_THAT(describe_changes("", settings({{"optimizer.new", "1"}}, "default")), IsEmpty());
   EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);

@@ -1,6 +1,7 @@
 #include "platform/cuda/gpus.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include "base/error.hpp"
 #include "platform/cuda/check.hpp"
@@ -98,6 +99,10 @@ Bytes free_bytes(int /*index*/) {
 }
 
 #endif
+
+void ask_for_work_queues() noexcept {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
 
 int device_count() {
   return find_gpus().count;

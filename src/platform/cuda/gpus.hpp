@@ -24,6 +24,12 @@ struct Gpus {
 /// How many they are.
 [[nodiscard]] int device_count();
 
+/// Asks CUDA for as many work queues as it has, unless the environment says how many. Streams that share a queue wait for each
+/// other: of the 8 that it has otherwise, a rank with up to 12 streams would let transfers wait behind the model's kernels.
+/// To be called before other threads and the first use of CUDA.
+/// Source: CUDA C++ Programming Guide, "CUDA Environment Variables", CUDA_DEVICE_MAX_CONNECTIONS (1 to 32).
+void ask_for_work_queues() noexcept;
+
 /// Properties that decide whether Offstage can compute on a GPU.
 struct Capability {
   int major{};

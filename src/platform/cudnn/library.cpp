@@ -377,7 +377,10 @@ class LoadedLibrary final : public Library {
       if (auto const reason = reason_against(shape, capability); !reason.empty()) {
         throw CudnnError{reason};
       }
-      return std::make_unique<PlannedAttention>(shape, described);
+      auto planned = std::make_unique<PlannedAttention>(shape, described);
+      // The frontend asks this program's CUDA runtime. What it tried in vain is no launch's error.
+      static_cast<void>(cudaGetLastError());
+      return planned;
     });
   }
 

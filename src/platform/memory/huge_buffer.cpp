@@ -42,7 +42,8 @@ void touch_all(std::byte* data, Bytes size) {
 
 }  // namespace
 
-HugeBuffer::HugeBuffer(Bytes size) : size_{size} {
+HugeBuffer::HugeBuffer(Bytes size) : HugeBuffer{} {  // whose memory goes, whatever is thrown below
+  size_ = size;
   require(size >= 0, "HugeBuffer: negative size");
   if (size == 0) {
     return;

@@ -26,6 +26,11 @@ std::string bus_of(int ordinal) {
   return bus;
 }
 
+/// Otherwise the next launch would report it.
+void forget_error() {
+  static_cast<void>(cudaGetLastError());
+}
+
 std::string hexadecimal(cudaUUID_t const& uuid) {
   std::string text;
   for (char const byte : uuid.bytes) {
@@ -41,6 +46,7 @@ std::vector<VisibleGpu> visible_gpus() {
   int count{};
   // Without a driver this is an error, which means: no GPU.
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    forget_error();
     return gpus;
   }
   for (int ordinal = 0; ordinal < count; ++ordinal) {
@@ -48,6 +54,8 @@ std::vector<VisibleGpu> visible_gpus() {
     std::string const bus = bus_of(ordinal);
     if (!bus.empty() && cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess) {
       gpus.push_back({ordinal, bus, properties.name, hexadecimal(properties.uuid)});
+    } else {
+      forget_error();
     }
   }
   return gpus;

@@ -38,7 +38,8 @@ void Position::go_on_from(checkpoint::Meta found) {
 }
 
 void Position::set_start(checkpoint::OptimizerState state, std::string program, int threads,
-                         int ranks) {
+                         int ranks, std::vector<config::Setting> settings) {
+  settings_ = std::move(settings);
   meta_.model = config_.model;
   meta_.state = std::move(state);
   meta_.seed = config_.train.seed;
@@ -76,7 +77,7 @@ void Position::require_good_steps() const {
 }
 
 void Position::write_configuration() {
-  meta_.configuration = text_of(config_.settings, tokens_);
+  meta_.configuration = text_of(settings_, tokens_);
 }
 
 RunProgress Position::progress(Seconds start) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/meta.hpp"
@@ -29,7 +30,8 @@ class Position {
   /// Goes on from a checkpoint. A checkpoint of another type than fp16 has no loss scale.
   void go_on_from(checkpoint::Meta found);
   /// Sets the facts of this start that its checkpoints have.
-  void set_start(checkpoint::OptimizerState state, std::string program, int threads, int ranks);
+  void set_start(checkpoint::OptimizerState state, std::string program, int threads, int ranks,
+                 std::vector<config::Setting> settings);
   /// Counts a step that was made at this learning rate. A step is not bad if the next one has a
   /// smaller loss scale.
   void advance(StepResult const& result, double rate);
@@ -42,13 +44,14 @@ class Position {
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.value(); }
   [[nodiscard]] checkpoint::Meta const& meta() const noexcept { return meta_; }
-  /// Writes the configuration's text, with the tokens so far, to meta(). A save needs it.
+  /// Writes the settings' text, with the tokens so far, to meta(). A save needs it.
   void write_configuration();
   /// `start` is the time that the start took.
   [[nodiscard]] RunProgress progress(Seconds start) const;
 
  private:
   config::RunConfig const& config_;
+  std::vector<config::Setting> settings_;  ///< settings of this start
   checkpoint::Meta meta_;
   LossScale loss_scale_;
   std::int64_t tokens_{};                  ///< tokens seen so far, also with other sequence lengths

@@ -13,6 +13,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
 #include "train/report/data_lines.hpp"
+#include "train/run/same_data.hpp"
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/save_rate.hpp"
 #include "train/settle/run_device.hpp"
@@ -137,6 +138,11 @@ void RunParts<T>::open_files() {
       valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
     }
   });
+  settings_ = config_.settings;
+  compare_data(*train_data_, "data.train");
+  if (valid_data_) {
+    compare_data(*valid_data_, "data.valid");
+  }
   // The locks come first, so that a second run on a busy directory takes no memory or space.
   mpi::agree(comm_, [&] {
     if (leads) {
@@ -147,6 +153,14 @@ void RunParts<T>::open_files() {
   if (!config_.checkpoint.local.empty()) {
     local_level_ = std::make_unique<LocalLevel>(config_, comm_);
   }
+}
+
+template <class T>
+void RunParts<T>::compare_data(data::Dataset const& data, char const* key) {
+  std::vector<data::FileFacts> files;
+  mpi::agree(comm_, [&] { files = data.files(); });
+  require_same_data(key, files, comm_);
+  settings_.push_back(contents_of(key, files));
 }
 
 template <class T>

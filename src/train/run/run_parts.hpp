@@ -42,6 +42,8 @@ class RunParts {
   /// Data of validations; null without any.
   [[nodiscard]] data::Dataset* valid_data() const noexcept { return valid_data_.get(); }
   [[nodiscard]] data::Dataset const& train_data() const noexcept { return *train_data_; }
+  /// The run's settings, and what is in its data files (contents_of).
+  [[nodiscard]] std::vector<config::Setting> const& settings() const noexcept { return settings_; }
   /// Directories of the run, on rank 0.
   [[nodiscard]] Directories& directories() const noexcept { return *directories_; }
   /// Level 1 of checkpoints; null without one.
@@ -60,6 +62,8 @@ class RunParts {
 
  private:
   void open_files();
+  /// Compares the files with those of other ranks, and adds their contents to the settings.
+  void compare_data(data::Dataset const& data, char const* key);
   /// Returns the way of layers from rank to rank, in words.
   [[nodiscard]] std::string make_runner(PlanChoice<T>& plan_choice);
   void print_header(std::string const& link);
@@ -71,6 +75,7 @@ class RunParts {
   launch::RankPlace const& place_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
+  std::vector<config::Setting> settings_;
   std::unique_ptr<Directories> directories_;  ///< the runner's slots are in them
   std::unique_ptr<LocalLevel> local_level_;
   std::string activations_why_;          ///< for the header

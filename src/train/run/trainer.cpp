@@ -59,11 +59,12 @@ bool keeps(config::RunConfig const& config, BestLoss const& best) {
 }
 
 /// Logs the keys that have changed since `checkpoint`, from which the run goes on.
-void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config) {
-  for (std::string const& line : describe_changes(checkpoint.configuration, config.settings)) {
+void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
+                      std::vector<config::Setting> const& settings) {
+  for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
     log::info("{}", line);
   }
-  for (std::string const& warning : {warning_of_start(checkpoint.configuration, config.settings),
+  for (std::string const& warning : {warning_of_start(checkpoint.configuration, settings),
                                      advice_on_rate(config.optimizer, config.train.steps,
                                                     checkpoint.step, checkpoint.learning_rate)}) {
     if (!warning.empty()) {
@@ -156,7 +157,7 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_);
+      say_what_changed(at_.meta(), config_, parts_->settings());
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
@@ -167,7 +168,8 @@ void Training<T>::start_or_continue() {
   } else {
     start();
   }
-  at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size());
+  at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size(),
+                parts_->settings());
   cadence_.expect_save(watch.elapsed(), saves().is_saved(at_.step()));
 }
 
@@ -306,7 +308,7 @@ void Training<T>::find_best() {
   mpi::agree(comm_, [&] { best_ = journal_.best(); });
   if (at_.step() == 0) {
     best_ = {};  // it is another run's, or one that this start makes again
-  } else if (best_.any() && validates_otherwise(at_.meta().configuration, config_.settings)) {
+  } else if (best_.any() && validates_otherwise(at_.meta().configuration, parts_->settings())) {
     if (leads()) {
       log::info("validation data have changed: the search for the best validation begins again");
     }

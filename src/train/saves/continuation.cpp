@@ -25,7 +25,7 @@ constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics
 constexpr std::array not_learned{"train.activations", "train.log-every",     "train.max-time",
                                  "train.schedule",    "train.time-margin",   "data.valid",
                                  "train.valid-every", "train.valid-batches", "train.valid-first",
-                                 "train.patience"};
+                                 "train.patience",    "data.valid contents"};
 /// The key of a run's first weights, which matter to no run that goes on.
 constexpr std::string_view start_key = "train.init-from";
 /// Keys of a run's places, which do not matter.
@@ -181,9 +181,9 @@ std::string warning_of_start(std::string_view configuration,
 
 bool validates_otherwise(std::string_view configuration,
                          std::vector<config::Setting> const& settings) {
-  constexpr std::array keys{"data.valid",           "data.format",    "data.mask",
-                            "data.cross-documents", "data.separator", "train.valid-batches",
-                            "train.sequence"};
+  constexpr std::array keys{"data.valid",          "data.valid contents",  "data.format",
+                            "data.mask",           "data.cross-documents", "data.separator",
+                            "train.valid-batches", "train.sequence"};
   Table const before = table_of(configuration);
   Table now;
   for (config::Setting const& setting : settings) {

@@ -8,10 +8,7 @@
 namespace offstage::update {
 
 SummingThread::SummingThread(Add add)
-    : add_{std::move(add)}, thread_{"gradient sums", [this, team = team_size()] {
-                                      set_team_size(team);
-                                      serve();
-                                    }} {}
+    : add_{std::move(add)}, thread_{"gradient sums", [this, team = team_size()] { serve(team); }} {}
 
 void SummingThread::put(GradientArrival arrival) {
   {
@@ -60,8 +57,19 @@ std::optional<GradientArrival> SummingThread::next() {
   return taken;
 }
 
-void SummingThread::serve() {
-  bool failed = false;
+bool SummingThread::take_team(int size) {
+  try {
+    set_team_size(size);
+    return true;
+  } catch (...) {
+    std::scoped_lock const lock{mutex_};
+    error_ = std::current_exception();
+    return false;
+  }
+}
+
+void SummingThread::serve(int team) {
+  bool failed = !take_team(team);
   while (auto arrival = next()) {
     std::exception_ptr error;
     if (!failed) {

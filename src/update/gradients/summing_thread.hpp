@@ -37,7 +37,9 @@ class SummingThread {
   void stop() noexcept;
 
  private:
-  void serve();
+  void serve(int team);
+  /// Returns false, and keeps the error, if the system does not start so many threads.
+  [[nodiscard]] bool take_team(int size);
   /// Empty when the thread is to end.
   [[nodiscard]] std::optional<GradientArrival> next();
 

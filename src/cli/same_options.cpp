@@ -1,0 +1,99 @@
+#include "cli/same_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "base/version.hpp"
+#include "cli/commit.hpp"
+
+namespace offstage::cli {
+namespace {
+
+/// Keys whose values may differ from node to node.
+constexpr std::array of_nodes{"tiers.path", "checkpoint.local", "data.train", "data.valid",
+                              "run.threads"};
+
+/// One value of a rank. The texts have no zero byte: they were arguments or lines of a file.
+struct Row {
+  std::string_view key, value, origin;
+};
+
+/// Takes what is in front of the next zero byte.
+std::string_view take(std::string_view& text) {
+  auto const end = std::min(text.find('\0'), text.size());
+  auto const part = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return part;
+}
+
+std::vector<Row> rows_of(std::string_view text) {
+  std::vector<Row> rows;
+  while (!text.empty()) {
+    auto const key = take(text);
+    auto const value = take(text);
+    rows.push_back({key, value, take(text)});
+  }
+  return rows;
+}
+
+bool same(Row const& a, Row const& b) {
+  bool const may_differ = std::ranges::find(of_nodes, a.key) != of_nodes.end();
+  return a.key == b.key &&
+         (a.value == b.value || (may_differ && a.value.empty() == b.value.empty()));
+}
+
+std::string shown(Row const& row) {
+  return fmt::format("{} ({})", row.value.empty() ? "empty" : printable_name(row.value),
+                     printable_name(row.origin));
+}
+
+}  // namespace
+
+std::string text_for_ranks(std::vector<config::Setting> const& settings) {
+  std::string text;
+  auto const add = [&](std::string_view key, std::string_view value, std::string_view origin) {
+    for (auto const part : {key, value, origin}) {
+      text.append(part).push_back('\0');
+    }
+  };
+  add("the program's version", version(), commit());
+  for (config::Setting const& setting : settings) {
+    add(setting.key, setting.value, setting.origin);
+  }
+  return text;
+}
+
+std::string difference_from(std::string_view other, std::vector<config::Setting> const& settings) {
+  std::string const own = text_for_ranks(settings);
+  auto const mine = rows_of(own);
+  auto const theirs = rows_of(other);
+  auto const [here, there] = std::ranges::mismatch(mine, theirs, same);
+  if (here == mine.end() && there == theirs.end()) {
+    return {};
+  }
+  if (here == mine.end() || there == theirs.end() || here->key != there->key) {
+    // A key that may be given several times, and was once more on one of the two.
+    std::string_view const key = here != mine.begin() ? std::prev(here)->key : "a key";
+    return fmt::format("{} has another number of values here than on rank 0", key);
+  }
+  return fmt::format("{} is {} here, but {} on rank 0", here->key, shown(*here), shown(*there));
+}
+
+void require_same_options(std::vector<config::Setting> const& settings,
+                          mpi::Communicator const& comm) {
+  std::string const of_first =
+      comm.broadcast(comm.rank() == 0 ? text_for_ranks(settings) : std::string{}, 0);
+  mpi::agree(comm, [&] {
+    if (auto const difference = difference_from(of_first, settings); !difference.empty()) {
+      throw UsageError{
+          difference +
+          ": all ranks must be told the same (was a file changed while the job started?)"};
+    }
+  });
+}
+
+}  // namespace offstage::cli

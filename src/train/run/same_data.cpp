@@ -1,0 +1,80 @@
+#include "train/run/same_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "data/loss_mask.hpp"
+#include "platform/cpu/affinity.hpp"
+
+namespace offstage::train {
+namespace {
+
+/// All numbers are exact, so that equal texts are equal files.
+std::string line_of(data::FileFacts const& file) {
+  return fmt::format("{} tokens, {} windows, {} of the samples, checksum {:016x}", file.tokens,
+                     file.windows, file.share, file.checksum);
+}
+
+/// Takes what is in front of the next line break.
+std::string_view take_line(std::string_view& text) {
+  auto const end = std::min(text.find('\n'), text.size());
+  auto const line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+}  // namespace
+
+config::Setting contents_of(std::string const& key, std::vector<data::FileFacts> const& files) {
+  std::int64_t tokens = 0;
+  data::RunningChecksum checksum;
+  for (data::FileFacts const& file : files) {
+    tokens += file.tokens;
+    checksum.add(std::as_bytes(std::span{&file.checksum, 1}));
+  }
+  return {.key = key + " contents",
+          .value = fmt::format("{} tokens, {:016x}", tokens, checksum.value()),
+          .origin = "default"};
+}
+
+std::string lines_for_ranks(std::vector<data::FileFacts> const& files) {
+  std::string lines;
+  for (data::FileFacts const& file : files) {
+    lines += line_of(file) + '\n';
+  }
+  return lines;
+}
+
+std::string difference_from(std::string const& other, std::vector<data::FileFacts> const& files) {
+  if (auto const count = std::ranges::count(other, '\n'); count != std::ssize(files)) {
+    return fmt::format("{} files here, but {} on rank 0", files.size(), count);
+  }
+  std::string_view rest = other;
+  for (data::FileFacts const& file : files) {
+    auto const mine = line_of(file);
+    if (auto const theirs = take_line(rest); mine != theirs) {
+      return fmt::format("{}: {} here, but {} on rank 0", printable_name(file.path), mine, theirs);
+    }
+  }
+  return {};
+}
+
+void require_same_data(std::string const& key, std::vector<data::FileFacts> const& files,
+                       mpi::Communicator const& comm) {
+  auto const of_first =
+      comm.broadcast(comm.rank() == 0 ? lines_for_ranks(files) : std::string{}, 0);
+  mpi::agree(comm, [&] {
+    if (auto const difference = difference_from(of_first, files); !difference.empty()) {
+      throw DataError{fmt::format(
+          "{} on node {}: {}; all nodes must have the same data (is a copy to the node complete?)",
+          key, cpu::host_name(), difference)};
+    }
+  });
+}
+
+}  // namespace offstage::train
