@@ -115,6 +115,16 @@ class Like(OffstageTest):
         self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "alone", "--like", self.base)
         self.assertEqual(1, json.loads((self.folder / "alone" / "config.json").read_text())["eos_token_id"])
 
+    def test_a_tokenizer_has_no_more_tokens_than_the_model(self):
+        words = "has 65 tokens, but the model only 64; take the tokenizer that the model was trained with"
+        more = words_tokenizer(64)
+        more["added_tokens"].append({**more["added_tokens"][0], "id": 64, "content": "<more>"})
+        for tokenizer in words_tokenizer(65), more, {**more, "model": {"type": "Unigram", "vocab": [["a", 0.0]] * 65}}:
+            (self.base / "tokenizer.json").write_text(json.dumps(tokenizer))
+            self.refused(["tokenizer.json", words], "--like", self.base)
+        (self.base / "tokenizer.json").write_text(json.dumps(words_tokenizer(50)))  # the usual way: the model's is padded
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", "--like", self.base)
+
     def refused(self, words, *options, expect=DATA):
         result = self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", *options, expect=expect)
         for word in words:
