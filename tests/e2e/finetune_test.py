@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -198,6 +199,10 @@ class Evaluate(OffstageTest):
         self.assertIn("no such directory", error("--from=nowhere", "--data", text, expect=DATA))
         self.assertIn("--data=nowhere", error("--from", model, "--data=nowhere", expect=DATA))
         self.assertIn("--dtype=fp8", error("--from", model, "--data", text, "--dtype=fp8", expect=USAGE))
+        broken = shutil.copytree(model, self.folder / "broken")
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + struct.pack("<f", math.nan))
+        self.assertIn(f"--from={broken}: the loss is nan", error("--from", broken, "--data", text, "--sequence=16", expect=DATA))
         self.assertIn("data", error("--from", model, expect=USAGE))
         self.assertIn("Usage: offstage evaluate", self.offstage("evaluate", "--help").out)
 
