@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -35,6 +36,21 @@ bool is_there(std::string const& path) {
 bool holds_pickled(std::string const& directory) {
   return is_there(directory + "/pytorch_model.bin") ||
          is_there(directory + "/pytorch_model.bin.index.json");
+}
+
+/// The first of the files whose names are those of shards, if there is one.
+std::optional<std::string> shard_in(std::string const& directory) {
+  std::optional<std::string> first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
+       entry.increment(error)) {
+    std::string const name = entry->path().filename();
+    bool const shard = name.starts_with("model-") && name.ends_with(".safetensors");
+    if (shard && (!first || name < *first)) {
+      first = name;
+    }
+  }
+  return first;
 }
 
 /// Which file holds a tensor, by the name in the files.
@@ -126,7 +142,11 @@ bool are_same(float a, float b, std::string_view dtype_a, std::string_view dtype
 
 ModelDirectory::ModelDirectory(std::string const& directory) : directory_{directory} {
   std::string const config = directory + "/" + config_name;
-  shape_ = parse_config(read_text(config, largest_config), config);
+  std::string const text = read_text(config, largest_config);
+  shape_ = parse_config(text, config);
+  if (std::string const dropout = dropout_in(text, config); !dropout.empty()) {
+    left_out_ = fmt::format("{} has {}: training here is without dropout", config, dropout);
+  }
   layers_ = state::layers_of(shape_);
   std::string const index = directory + "/" + index_name;
   bool const single = is_there(directory + "/" + single_name);
@@ -137,6 +157,10 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
         "{}: holds weights in PyTorch's own format, which is not read; save the model again with "
         "save_pretrained(..., safe_serialization=True), which writes {}",
         directory, single_name)};
+  } else if (auto const shard = shard_in(directory); !single && shard) {
+    throw DataError{
+        fmt::format("{}: has {}, but {} is missing, which says what tensors each file has",
+                    directory, printable_name(*shard), index_name)};
   } else {
     open(single_name);
   }

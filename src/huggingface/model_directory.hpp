@@ -31,6 +31,8 @@ class ModelDirectory final : public state::ParameterReader {
   explicit ModelDirectory(std::string const& directory);
 
   [[nodiscard]] state::ModelShape const& shape() const override { return shape_; }
+  /// Dropout that its config.json names.
+  [[nodiscard]] std::string left_out() const override { return left_out_; }
   void read(int layer, state::ChunkRange chunks, std::span<float> out) override;
 
  private:
@@ -47,6 +49,7 @@ class ModelDirectory final : public state::ParameterReader {
 
   std::string directory_;
   state::ModelShape shape_;
+  std::string left_out_;
   std::vector<state::LayerLayout> layers_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Place> places_;  ///< by Offstage's name

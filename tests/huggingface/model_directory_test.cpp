@@ -296,6 +296,33 @@ TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
               HasSubstr("'wte.weight' is of dtype I16"));
 }
 
+TEST_F(HubFiles, AreRefusedAsGitLfsPointers) {
+  std::string const pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5000000\n";
+  std::string const words = ": is a Git LFS pointer: run git lfs pull";
+  folder_.write("model.safetensors", pointer);
+  EXPECT_THAT(refusal(), HasSubstr("model.safetensors" + words));
+  folder_.write("config.json", pointer);
+  EXPECT_THAT(refusal(), HasSubstr("config.json" + words));
+}
+
+TEST_F(HubFiles, AreRefusedWithShardsAndNoIndex) {
+  folder_.write("model-00002-of-00002.safetensors", "");
+  folder_.write("model-00001-of-00002.safetensors", "");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("has model-00001-of-00002.safetensors"),
+                               HasSubstr("model.safetensors.index.json is missing")));
+}
+
+TEST_F(HubFiles, TellOfDropout) {
+  write();
+  EXPECT_EQ(ModelDirectory{folder_.path()}.left_out(), "");
+  std::string config = config_json(shape_, DType::fp16);
+  config.replace(config.find(R"("embd_pdrop": 0.0)"), 17, R"("embd_pdrop": 0.1)");
+  folder_.write("config.json", config);
+  EXPECT_THAT(ModelDirectory{folder_.path()}.left_out(),
+              HasSubstr("config.json has embd_pdrop=0.1: training here is without dropout"));
+}
+
 TEST_F(HubFiles, AreRefusedWithTheMistakeOfTheirIndex) {
   write_shards(R"("x":"a.safetensors")");
   EXPECT_THAT(refusal(),
