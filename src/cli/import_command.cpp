@@ -90,6 +90,9 @@ convert::Like like_of(GivenOptions const& given) {
 void report_done(char const* what, convert::Converted const& done, Seconds elapsed) {
   log::info("{} {}: {} parameters, {} in {}", what, done.path, done.parameters,
             format_bytes(done.bytes), format_duration(elapsed));
+  if (!done.advice.empty()) {
+    log::info("{}", done.advice);
+  }
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ same command continues it from PREFIX.pack.part. To begin anew, remove the .part
   --from TEXT...        text, or JSON lines if the name ends in .jsonl, each also as .gz or .zst;
                         '*', '?' and [abc] stand for several files
   --to PREFIX           first part of the names of the files to write
-  --tokenizer NAME      bytes, a tokenizer.json or a directory with one, or a SentencePiece
-                        FILE.model
+  --tokenizer NAME      bytes, a tokenizer.json, a SentencePiece FILE.model, or a directory with a
+                        tokenizer.json or a tokenizer.model
   --format F            megatron, llmc or nanogpt [megatron]
   --documents KIND      extent of a document: the whole file (file), a line (line), the lines
                         between blank lines (blank), or a field of a line's JSON object (jsonl)

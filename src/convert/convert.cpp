@@ -5,8 +5,10 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/master.hpp"
 #include "checkpoint/store.hpp"
 #include "convert/checkpoint_parameters.hpp"
 #include "convert/parameter_tiers.hpp"
@@ -103,6 +105,27 @@ void write_part(state::ParameterReader& reader, Part const& part,
   writer.sync();
 }
 
+/// The Hugging Face model that a model or a checkpoint was begun from; "DIR" if only that is known;
+/// empty: it was begun otherwise, or goes on from one that was.
+std::string origin_of(std::string const& source) {
+  if (huggingface::is_model_directory(source)) {
+    return source;
+  }
+  std::string configuration = checkpoint::read_master(source).meta.configuration;
+  configuration.insert(0, 1, '\n');
+  if (configuration.find("\ntrain.") == std::string::npos) {
+    return "DIR";  // import_model() knows the model's keys alone
+  }
+  std::string_view constexpr key = "\ntrain.init-from=";
+  auto const at = configuration.find(key);
+  if (at == std::string::npos) {
+    return {};
+  }
+  auto const begin = at + key.size();
+  auto const from = configuration.substr(begin, configuration.find('\n', begin) - begin);
+  return huggingface::is_model_directory(from) || !is_directory(from) ? from : std::string{};
+}
+
 }  // namespace
 
 std::string resolve_parameters(std::string const& path, std::string const& key) {
@@ -168,7 +191,8 @@ Converted import_model(std::string const& from, std::string const& to,
   checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
-  return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes)};
+  return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
+          model->left_out()};
 }
 
 Converted export_model(std::string const& from, std::string const& to, DType dtype,
@@ -185,12 +209,18 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
       }
     });
   };
+  std::string advice;
   on_rank_0([&] {
     // A model among checkpoints would be taken for the newest of them from then on.
     require_free_place(to);
     if (!like.directory.empty()) {
       writer.set_companions(
           huggingface::read_companions(like.directory, "--like", reader->shape().vocab, like.eos));
+    } else if (auto const origin = origin_of(source); !origin.empty()) {
+      advice = fmt::format(
+          "without --like it has no tokenizer, and config.json no bos and eos; --like={} brings "
+          "them",
+          printable_name(origin));
     }
     writer.create();
   });
@@ -203,7 +233,7 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     }
     throw;
   }
-  return {to, state::count_parameters(part.map.layers()), writer.bytes()};
+  return {to, state::count_parameters(part.map.layers()), writer.bytes(), advice};
 }
 
 }  // namespace offstage::convert

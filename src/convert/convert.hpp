@@ -31,6 +31,7 @@ struct Converted {
   std::string path;           ///< the checkpoint or the Hugging Face directory
   std::int64_t parameters{};  ///< parameters of the model, padding left out
   Bytes bytes{};              ///< all ranks'
+  std::string advice;         ///< a line for the user; empty: none
 };
 
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero moments,

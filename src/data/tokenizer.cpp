@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "base/error.hpp"
+#include "base/lfs_pointer.hpp"
 #include "data/input_file.hpp"
 
 namespace offstage::data {
@@ -79,6 +80,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     std::string model(static_cast<std::size_t>(file.size()), '\0');
     file.read(0, std::as_writable_bytes(std::span{model}));
+    if (is_lfs_pointer(model)) {
+      file.fail(lfs_pointer_advice);
+    }
     auto const status = processor_.LoadFromSerializedProto(model);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       file.fail("is no SentencePiece model; name a .model file, or bytes");

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -19,6 +20,7 @@ namespace offstage::huggingface {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Tree = nlohmann::json;
 
 constexpr Bytes largest_companion = 256 * MiB;
 constexpr char const* generation_name = "generation_config.json";
@@ -44,24 +46,43 @@ class Directory {
   [[nodiscard]] std::string text(std::string const& name) const {
     return read_text(path_ + "/" + name, largest_companion);
   }
-  [[nodiscard]] Json json(std::string const& name) const {
-    auto const guard = [&](int depth, Json::parse_event_t, Json&) {
+  /// Keeps the order of keys.
+  [[nodiscard]] Json json(std::string const& name) const { return parse<Json>(name); }
+  /// The file tokenizer.json. A vocabulary takes time by the square of its tokens where order counts.
+  [[nodiscard]] Tree tokenizer() const { return parse<Tree>(tokenizer_name); }
+
+ private:
+  template <class Any>
+  [[nodiscard]] Any parse(std::string const& name) const {
+    auto const guard = [&](int depth, typename Any::parse_event_t, Any&) {
       if (depth > deepest_json) {
         fail(name, fmt::format("is nested more than {} levels deep", deepest_json));
       }
       return true;
     };
-    auto tree = Json::parse(text(name), guard, false);
+    auto tree = Any::parse(text(name), guard, false);
     if (!tree.is_object()) {
       fail(name, "holds no JSON object");
     }
     return tree;
   }
 
- private:
   std::string path_;
   std::string key_;
 };
+
+/// Calls `use` with text and number of each added token of a tokenizer.json.
+void for_added(Tree const& tree, auto const& use) {
+  auto const added = tree.find("added_tokens");
+  if (added == tree.end() || !added->is_array()) {
+    return;
+  }
+  for (auto const& one : *added) {
+    if (one.is_object() && one.value("id", Tree{}).is_number_unsigned()) {
+      use(one.value("content", Tree{}), one["id"].get<std::int64_t>());
+    }
+  }
+}
 
 /// The number of a token in tokenizer.json, by its text.
 std::int64_t number_of(Directory const& directory, std::string const& token) {
@@ -69,20 +90,53 @@ std::int64_t number_of(Directory const& directory, std::string const& token) {
     directory.fail(tokenizer_name,
                    fmt::format("is not there to look up the token '{}' in", printable_name(token)));
   }
-  auto const tree = directory.json(tokenizer_name);
-  if (auto const added = tree.find("added_tokens"); added != tree.end() && added->is_array()) {
-    for (auto const& one : *added) {
-      if (one.is_object() && one.value("content", Json{}) == token &&
-          one.value("id", Json{}).is_number_unsigned()) {
-        return one["id"].get<std::int64_t>();
-      }
+  auto const tree = directory.tokenizer();
+  std::optional<std::int64_t> number;
+  for_added(tree, [&](Tree const& text, std::int64_t id) {
+    if (!number && text == token) {
+      number = id;
     }
+  });
+  if (number) {
+    return *number;
   }
-  auto const in_vocabulary = Json::json_pointer{"/model/vocab"} / token;
+  auto const in_vocabulary = Tree::json_pointer{"/model/vocab"} / token;
   if (!tree.contains(in_vocabulary) || !tree[in_vocabulary].is_number_unsigned()) {
     directory.fail(tokenizer_name, fmt::format("has no token '{}'", printable_name(token)));
   }
   return tree[in_vocabulary].get<std::int64_t>();
+}
+
+/// Number of tokens in a tokenizer.json: the largest number and one, or the length of Unigram's
+/// list. 0 if it has no vocabulary.
+std::int64_t tokens_in(Tree const& tree) {
+  std::int64_t tokens = 0;
+  for_added(tree, [&](Tree const&, std::int64_t id) { tokens = std::max(tokens, id + 1); });
+  Tree::json_pointer const place{"/model/vocab"};
+  if (!tree.contains(place)) {
+    return tokens;
+  }
+  auto const& vocabulary = tree[place];
+  if (vocabulary.is_array()) {
+    return std::max(tokens, static_cast<std::int64_t>(vocabulary.size()));
+  }
+  for (auto const& id : vocabulary) {
+    if (id.is_number_unsigned()) {
+      tokens = std::max(tokens, id.get<std::int64_t>() + 1);
+    }
+  }
+  return tokens;
+}
+
+void require_fits(Directory const& directory, std::int64_t vocab) {
+  if (!directory.has(tokenizer_name)) {
+    return;
+  }
+  if (auto const tokens = tokens_in(directory.tokenizer()); tokens > vocab) {
+    directory.fail(tokenizer_name, fmt::format("has {} tokens, but the model only {}; take the "
+                                               "tokenizer that the model was trained with",
+                                               tokens, vocab));
+  }
 }
 
 /// One id, several in an array, or null.
@@ -178,6 +232,7 @@ Companions read_companions(std::string const& path, std::string const& key, std:
   }
   companions.ids =
       has_config ? ids_in_config(directory, vocab) : ids_in_tokenizer(directory, vocab);
+  require_fits(directory, vocab);
   if (directory.has(generation_name)) {
     check_ids(directory, generation_name,
               directory.json(generation_name).value("eos_token_id", Json{}), vocab);

@@ -1,6 +1,7 @@
 #include "huggingface/config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "huggingface/json_text.hpp"
+#include "huggingface/names.hpp"
 
 namespace offstage::huggingface {
 namespace {
@@ -27,6 +29,12 @@ constexpr std::int64_t largest_size = std::int64_t{1} << 30;
 constexpr std::array harmless{"_name_or_path",
                               "_commit_hash",
                               "transformers_version",
+                              "auto_map",
+                              "unsloth_fixed",
+                              "unsloth_version",
+                              "_attn_implementation_internal",
+                              "_flash_attn_2_enabled",
+                              "_from_model_config",
                               "torch_dtype",
                               "dtype",
                               "bos_token_id",
@@ -43,7 +51,7 @@ constexpr std::array harmless{"_name_or_path",
                               "prefix",
                               "use_cache",
                               "initializer_range",
-                              "attention_dropout",
+                              llama_dropout,
                               "output_attentions",
                               "output_hidden_states",
                               "output_past",
@@ -89,9 +97,9 @@ constexpr std::array harmless{"_name_or_path",
                               "begin_suppress_tokens"};
 
 constexpr std::array harmless_in_gpt2{"n_ctx",
-                                      "attn_pdrop",
-                                      "embd_pdrop",
-                                      "resid_pdrop",
+                                      gpt2_dropouts[0],
+                                      gpt2_dropouts[1],
+                                      gpt2_dropouts[2],
                                       "summary_activation",
                                       "summary_first_dropout",
                                       "summary_proj_to_labels",
@@ -471,6 +479,20 @@ state::ModelShape parse_config(std::string_view json, std::string const& path) {
     throw DataError{fmt::format("{}: {}", path, error.what())};
   }
   return shape;
+}
+
+std::string dropout_in(std::string_view json, std::string const& path) {
+  JsonTree const parsed = parse_object(json, path);
+  std::vector<char const*> keys{gpt2_dropouts.begin(), gpt2_dropouts.end()};
+  keys.push_back(llama_dropout);
+  std::vector<std::string> found;
+  for (char const* const key : keys) {
+    auto const value = parsed->find(key);
+    if (value != parsed->end() && value->is_number() && value->get<double>() > 0.0) {
+      found.push_back(fmt::format("{}={}", key, text_of(*value)));
+    }
+  }
+  return fmt::format("{}", fmt::join(found, ", "));
 }
 
 }  // namespace offstage::huggingface

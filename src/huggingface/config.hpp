@@ -18,6 +18,10 @@ namespace offstage::huggingface {
 ///         looked at.
 [[nodiscard]] state::ModelShape parse_config(std::string_view json, std::string const& path);
 
+/// The dropout above 0 that a config.json names: "resid_pdrop=0.1, embd_pdrop=0.1"; empty: none.
+/// Errors: DataError if it is no JSON.
+[[nodiscard]] std::string dropout_in(std::string_view json, std::string const& path);
+
 /// Tokens of a config.json as JSON: a number, an array of numbers, or null.
 struct TokenIds {
   std::string bos = "null";

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "huggingface/config.hpp"
+#include "huggingface/names.hpp"
 
 namespace offstage::huggingface {
 namespace {
@@ -38,6 +39,9 @@ void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
   config["n_positions"] = shape.max_sequence;
   config["layer_norm_epsilon"] = shape.norm_epsilon;
   config["activation_function"] = "gelu_new";
+  for (char const* const dropout : gpt2_dropouts) {
+    config[dropout] = 0.0;  // as it was trained; transformers' default is 0.1
+  }
   config["scale_attn_weights"] = true;
   config["scale_attn_by_inverse_layer_idx"] = false;
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/lfs_pointer.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::huggingface {
@@ -89,6 +90,9 @@ std::string read_text(std::string const& path, Bytes limit) {
   }
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read_at(0, std::as_writable_bytes(std::span{text}));
+  if (is_lfs_pointer(text)) {
+    throw DataError{fmt::format("{}: {}", path, lfs_pointer_advice)};
+  }
   return text;
 }
 

@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "base/chunk.hpp"
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "huggingface/config.hpp"
@@ -31,6 +36,21 @@ bool is_there(std::string const& path) {
 bool holds_pickled(std::string const& directory) {
   return is_there(directory + "/pytorch_model.bin") ||
          is_there(directory + "/pytorch_model.bin.index.json");
+}
+
+/// The first of the files whose names are those of shards, if there is one.
+std::optional<std::string> shard_in(std::string const& directory) {
+  std::optional<std::string> first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
+       entry.increment(error)) {
+    std::string const name = entry->path().filename();
+    bool const shard = name.starts_with("model-") && name.ends_with(".safetensors");
+    if (shard && (!first || name < *first)) {
+      first = name;
+    }
+  }
+  return first;
 }
 
 /// Which file holds a tensor, by the name in the files.
@@ -95,11 +115,38 @@ void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
   }
 }
 
+/// The tensor that a tied head shares.
+state::TensorLayout const& embedding_of(std::vector<state::LayerLayout> const& layers) {
+  return layers.front().tensors.front();
+}
+
+template <class T>
+bool same_rounded(float a, float b) {
+  return store<T>(a) == store<T>(b);
+}
+
+/// True if numbers of two tensors of these dtypes are the same, up to the rounding of one that went
+/// from FP32 to 16 bits.
+bool are_same(float a, float b, std::string_view dtype_a, std::string_view dtype_b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) {
+    return true;
+  }
+  if (dtype_a == dtype_b || (dtype_a != "F32" && dtype_b != "F32")) {
+    return false;
+  }
+  bool const bf16 = dtype_a == "BF16" || dtype_b == "BF16";
+  return bf16 ? same_rounded<bfloat16>(a, b) : same_rounded<float16>(a, b);
+}
+
 }  // namespace
 
 ModelDirectory::ModelDirectory(std::string const& directory) : directory_{directory} {
   std::string const config = directory + "/" + config_name;
-  shape_ = parse_config(read_text(config, largest_config), config);
+  std::string const text = read_text(config, largest_config);
+  shape_ = parse_config(text, config);
+  if (std::string const dropout = dropout_in(text, config); !dropout.empty()) {
+    left_out_ = fmt::format("{} has {}: training here is without dropout", config, dropout);
+  }
   layers_ = state::layers_of(shape_);
   std::string const index = directory + "/" + index_name;
   bool const single = is_there(directory + "/" + single_name);
@@ -110,6 +157,10 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
         "{}: holds weights in PyTorch's own format, which is not read; save the model again with "
         "save_pretrained(..., safe_serialization=True), which writes {}",
         directory, single_name)};
+  } else if (auto const shard = shard_in(directory); !single && shard) {
+    throw DataError{
+        fmt::format("{}: has {}, but {} is missing, which says what tensors each file has",
+                    directory, printable_name(*shard), index_name)};
   } else {
     open(single_name);
   }
@@ -120,7 +171,7 @@ SafetensorsFile const& ModelDirectory::open(std::string const& name) {
   SafetensorsFile const& file =
       *files_.emplace_back(std::make_unique<SafetensorsFile>(directory_ + "/" + name));
   for (auto const& [tensor, entry] : file.tensors()) {
-    if (is_buffer(shape_, tensor) || (shape_.tied_head && tensor == head_name)) {
+    if (is_buffer(shape_, tensor)) {
       continue;
     }
     if (!places_.emplace(own_name(shape_, tensor), Place{&file, &entry}).second) {
@@ -159,10 +210,41 @@ void ModelDirectory::require_all() const {
       require_fits(layout, *place->second.tensor, place->second.file->path());
     }
   }
+  if (auto const head = places_.find(head_name); shape_.tied_head && head != places_.end()) {
+    known.insert(head_name);
+    require_fits(embedding_of(layers_), *head->second.tensor, head->second.file->path());
+  }
   for (auto const& [name, place] : places_) {
     if (!known.contains(name)) {
       throw DataError{fmt::format("{}: has a tensor '{}', which the model of config.json does not",
                                   place.file->path(), printable_name(place.tensor->name))};
+    }
+  }
+}
+
+/// Compares numbers of the embedding, from number `first` on, with a head that stands in the files,
+/// too. Errors: DataError if they differ.
+void ModelDirectory::require_same_head(Place const& embedding, std::int64_t first,
+                                       std::span<float const> numbers) const {
+  auto const found = places_.find(head_name);
+  if (!shape_.tied_head || found == places_.end()) {
+    return;
+  }
+  Place const& head = found->second;
+  std::array<float, chunk_elements> room;
+  for (std::size_t done = 0; done < numbers.size(); done += room.size()) {
+    auto const part = numbers.subspan(done, std::min(room.size(), numbers.size() - done));
+    auto const others = std::span{room}.first(part.size());
+    head.file->read(*head.tensor, first + static_cast<std::int64_t>(done), others);
+    bool const same = std::ranges::equal(part, others, [&](float a, float b) {
+      return are_same(a, b, embedding.tensor->dtype, head.tensor->dtype);
+    });
+    if (!same) {
+      throw DataError{fmt::format(
+          "{}: tensor '{}' differs from '{}', but {} ties them (tie_word_embeddings); write "
+          "tie_word_embeddings=false there if the head has weights of its own, or take the tensor "
+          "out",
+          head.file->path(), head_name, printable_name(embedding.tensor->name), config_name)};
     }
   }
 }
@@ -179,9 +261,12 @@ void ModelDirectory::read(int layer, state::ChunkRange chunks, std::span<float> 
     std::int64_t const to = std::min(end, tensor.offset + tensor.elements());
     if (from < to) {
       Place const& place = places_.at(tensor.name);
-      place.file->read(
-          *place.tensor, from - tensor.offset,
-          out.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from)));
+      auto const part =
+          out.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
+      place.file->read(*place.tensor, from - tensor.offset, part);
+      if (layer == 0 && tensor.name == embedding_of(layers_).name) {
+        require_same_head(place, from - tensor.offset, part);
+      }
     }
   }
   std::int64_t const padding = std::max(begin, layout.elements);

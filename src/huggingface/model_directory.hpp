@@ -19,17 +19,20 @@ namespace offstage::huggingface {
 /// model.safetensors.index.json and the files that its weight_map names.
 ///
 /// Names:  GPT-2 files come with and without the prefix "transformer."; its buffers attn.bias and
-///         attn.masked_bias are passed over, and so are rotary_emb.inv_freq of old LLaMA files and
-///         a lm_head.weight beside a tied head.
+///         attn.masked_bias are passed over, and so are rotary_emb.inv_freq of old LLaMA files.
+/// Head:   lm_head.weight may stand beside a tied head if it is the embedding again, in the same or
+///         another dtype; read() compares what it reads of the embedding, piece by piece.
 /// Memory: headers. Files stay open.
 /// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor its
 ///         file does not have, tensors missing, in excess, of the wrong shape or of a dtype that is
-///         not F32, BF16 or F16.
+///         not F32, BF16 or F16; in read(), a lm_head.weight of its own beside a tied head.
 class ModelDirectory final : public state::ParameterReader {
  public:
   explicit ModelDirectory(std::string const& directory);
 
   [[nodiscard]] state::ModelShape const& shape() const override { return shape_; }
+  /// Dropout that its config.json names.
+  [[nodiscard]] std::string left_out() const override { return left_out_; }
   void read(int layer, state::ChunkRange chunks, std::span<float> out) override;
 
  private:
@@ -41,9 +44,12 @@ class ModelDirectory final : public state::ParameterReader {
   SafetensorsFile const& open(std::string const& name);
   void open_shards(std::string const& index);
   void require_all() const;
+  void require_same_head(Place const& embedding, std::int64_t first,
+                         std::span<float const> numbers) const;
 
   std::string directory_;
   state::ModelShape shape_;
+  std::string left_out_;
   std::vector<state::LayerLayout> layers_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Place> places_;  ///< by Offstage's name

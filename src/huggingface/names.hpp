@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ constexpr char const* single_name = "model.safetensors";
 constexpr char const* index_name = "model.safetensors.index.json";
 constexpr char const* head_name = "lm_head.weight";
 constexpr char const* gpt2_prefix = "transformer.";
+/// Keys of a config.json: probabilities of dropout in training.
+inline constexpr std::array gpt2_dropouts{"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+constexpr char const* llama_dropout = "attention_dropout";
 
 /// A tensor's shape as safetensors write it.
 [[nodiscard]] inline std::vector<std::int64_t> shape_of(state::TensorLayout const& tensor) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/lfs_pointer.hpp"
 #include "base/printable.hpp"
 #include "huggingface/json_text.hpp"
 
@@ -257,8 +258,19 @@ void require_no_gaps(std::map<std::string, TensorEntry> const& tensors, Bytes bu
   }
 }
 
+/// Errors: DataError.
+void refuse_lfs_pointer(File const& file) {
+  std::string beginning(lfs_pointer_start.size(), '\0');
+  beginning.resize(std::min(beginning.size(), static_cast<std::size_t>(file.size())));
+  file.read_at(0, std::as_writable_bytes(std::span{beginning}));
+  if (is_lfs_pointer(beginning)) {
+    throw DataError{fmt::format("{}: {}", file.path(), lfs_pointer_advice)};
+  }
+}
+
 std::string read_header(File const& file) {
   Bytes const size = file.size();
+  refuse_lfs_pointer(file);
   if (size < length_bytes) {
     throw DataError{
         fmt::format("{}: is no safetensors file: it has {} bytes, and 8 of length come "

@@ -34,8 +34,8 @@ struct TensorEntry {
 
 /// One safetensors file, open for reading.
 /// Threads: any.
-/// Errors:  DataError naming the path for what is wrong in it (a header beyond 100 MB or beyond the
-///          file, see parse_header); IoError if it cannot be opened or read.
+/// Errors:  DataError naming the path for what is wrong in it (a Git LFS pointer, a header beyond
+///          100 MB or beyond the file, see parse_header); IoError if it cannot be opened or read.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::string const& path);

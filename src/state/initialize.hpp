@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "state/shard.hpp"
 
@@ -14,6 +15,9 @@ class ParameterReader {
  public:
   virtual ~ParameterReader() = default;
   [[nodiscard]] virtual ModelShape const& shape() const = 0;
+  /// A line for the user about something in the model's files that training leaves out; empty:
+  /// there is nothing.
+  [[nodiscard]] virtual std::string left_out() const { return {}; }
   /// Fills `out` (chunks.count * chunk_elements) with chunks of a layer of layers_of(shape()),
   /// padding with zeros.
   virtual void read(int layer, ChunkRange chunks, std::span<float> out) = 0;

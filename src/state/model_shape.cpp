@@ -270,8 +270,9 @@ void validate_rope(ModelShape const& shape) {
 void validate_variant(ModelShape const& shape) {
   if (shape.qkv_bias && shape.qk_norm != QkNorm::none) {
     throw UsageError{
-        fmt::format("model.qkv-bias=true goes with model.qk-norm=none, not {}: no model of "
-                    "transformers has both",
+        fmt::format("model.qkv-bias=true goes with model.qk-norm=none, not {}: models of "
+                    "transformers that have both (Qwen3 and OLMo 2 with attention_bias=true) have "
+                    "a bias on attention's output, too",
                     name_of(shape.qk_norm))};
   }
   if (shape.norms_after != (shape.qk_norm == QkNorm::all)) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/lfs_pointer.hpp"
 #include "base/printable.hpp"
 #include "data/input_file.hpp"
 #include "huggingface/json_text.hpp"
@@ -35,6 +36,9 @@ huggingface::JsonTree read_json(std::string const& path, std::string const& key)
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span{text}));
+  if (is_lfs_pointer(text)) {
+    file.fail(lfs_pointer_advice);
+  }
   return huggingface::parse_object(text, file.name());
 }
 

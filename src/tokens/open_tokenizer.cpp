@@ -12,9 +12,13 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
     return std::nullopt;
   }
   std::error_code none;
-  return std::filesystem::is_directory(name, none)
-             ? (std::filesystem::path{name} / "tokenizer.json").string()
-             : name;
+  std::filesystem::path const path{name};
+  if (!std::filesystem::is_directory(path, none)) {
+    return name;
+  }
+  auto const there = [&](char const* file) { return std::filesystem::exists(path / file, none); };
+  bool const as_model = !there("tokenizer.json") && there("tokenizer.model");
+  return (path / (as_model ? "tokenizer.model" : "tokenizer.json")).string();
 }
 
 std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {

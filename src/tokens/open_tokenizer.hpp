@@ -12,7 +12,7 @@ namespace offstage::tokens {
 [[nodiscard]] std::optional<std::string> tokenizer_file(std::string const& name);
 
 /// "bytes", the path of a SentencePiece model, of a tokenizer.json (any name that ends in .json),
-/// or of a directory with one.
+/// or of a directory with one; a directory without one may have a SentencePiece tokenizer.model.
 /// Errors: DataError naming `key` and the path if it is no such file.
 [[nodiscard]] std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name,
                                                               std::string const& key);

@@ -72,6 +72,9 @@ TEST(Tokenizer, RefusesWhatIsNoModelWithoutAWordFromTheLibrary) {
     EXPECT_THAT(data_error([&] { (void)open_tokenizer(path, "data.tokenizer"); }),
                 AllOf(HasSubstr("data.tokenizer=" + path), HasSubstr("no SentencePiece model")));
   }
+  auto const pointer = folder.write("a.model", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(data_error([&] { (void)open_tokenizer(pointer, "data.tokenizer"); }),
+              HasSubstr("a.model: is a Git LFS pointer: run git lfs pull"));
   EXPECT_THAT(data_error([] { (void)open_tokenizer("/nowhere/a.model", "data.tokenizer"); }),
               AllOf(HasSubstr("data.tokenizer=/nowhere/a.model"), HasSubstr("No such file")));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

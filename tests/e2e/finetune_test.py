@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,16 @@ class Like(OffstageTest):
         self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "alone", "--like", self.base)
         self.assertEqual(1, json.loads((self.folder / "alone" / "config.json").read_text())["eos_token_id"])
 
+    def test_a_tokenizer_has_no_more_tokens_than_the_model(self):
+        words = "has 65 tokens, but the model only 64; take the tokenizer that the model was trained with"
+        more = words_tokenizer(64)
+        more["added_tokens"].append({**more["added_tokens"][0], "id": 64, "content": "<more>"})
+        for tokenizer in words_tokenizer(65), more, {**more, "model": {"type": "Unigram", "vocab": [["a", 0.0]] * 65}}:
+            (self.base / "tokenizer.json").write_text(json.dumps(tokenizer))
+            self.refused(["tokenizer.json", words], "--like", self.base)
+        (self.base / "tokenizer.json").write_text(json.dumps(words_tokenizer(50)))  # the usual way: the model's is padded
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", "--like", self.base)
+
     def refused(self, words, *options, expect=DATA):
         result = self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", *options, expect=expect)
         for word in words:
@@ -188,6 +199,10 @@ class Evaluate(OffstageTest):
         self.assertIn("no such directory", error("--from=nowhere", "--data", text, expect=DATA))
         self.assertIn("--data=nowhere", error("--from", model, "--data=nowhere", expect=DATA))
         self.assertIn("--dtype=fp8", error("--from", model, "--data", text, "--dtype=fp8", expect=USAGE))
+        broken = shutil.copytree(model, self.folder / "broken")
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + struct.pack("<f", math.nan))
+        self.assertIn(f"--from={broken}: the loss is nan", error("--from", broken, "--data", text, "--sequence=16", expect=DATA))
         self.assertIn("data", error("--from", model, expect=USAGE))
         self.assertIn("Usage: offstage evaluate", self.offstage("evaluate", "--help").out)
 

@@ -181,6 +181,30 @@ class ImportExport(OffstageTest):
         self.assertEqual(trained, read_model(self.folder / "out_step"))
         self.assertEqual(trained, read_model(self.folder / "out_directory"))
 
+    def test_an_export_without_like_of_a_model_from_elsewhere_says_what_is_not_there(self):
+        source, _ = self.make_model("in", LLAMA)
+        words = "it has no tokenizer, and config.json no bos and eos; --like={} brings them"
+        self.offstage("import", "--from", source, "--to", self.folder / "imported")
+        self.train("tuned", f"train.init-from={source}", "model.max-sequence=64", "train.steps=2")
+        self.train("own", "train.steps=2")
+        for name, like in {"in": source, "imported": "DIR", "tuned": source, "own": None}.items():
+            said = self.offstage("export", "--from", self.folder / name, "--to", self.folder / f"{name}_out").out
+            self.assertEqual(like is not None, "--like" in said, said)
+            self.assertIn(words.format(like) if like else "exported", said)
+        said = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "out", "--like", source).out
+        self.assertNotIn("--like", said)
+
+    def test_dropout_is_told(self):
+        source, _ = self.make_model("in", {**GPT2, "resid_pdrop": 0.1, "embd_pdrop": 0.0})
+        words = "config.json has resid_pdrop=0.1: training here is without dropout"
+        self.assertIn(words, self.offstage("import", "--from", source, "--to", self.folder / "imported").out)
+        self.assertIn(words, self.offstage(
+            "train", "--run.dir", self.folder / "run", "--train.init-from", source, "--data.train", self.text, "--train.steps=2",
+            "--train.sequence=16", "--train.micro-batch=1", "--train.global-batch=2", "--device.kind=host", ranks=2).out)
+        self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out")
+        self.assertEqual(0.0, json.loads((self.folder / "out" / "config.json").read_text())["resid_pdrop"])
+        self.assertNotIn("dropout", self.offstage("import", "--from", self.folder / "out", "--to", self.folder / "again").out)
+
     def test_bad_input_is_named_and_leaves_nothing_behind(self):
         source, _ = self.make_model("in", LLAMA)
         good = self.folder / "good"

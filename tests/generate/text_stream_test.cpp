@@ -1,11 +1,18 @@
 #include "generate/text_stream.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "tokens/json_tokenizer.hpp"
+#include "tokens/unicode.hpp"
 
 namespace offstage::generate {
 namespace {
@@ -59,6 +66,10 @@ std::vector<std::string> stream(data::Tokenizer const& tokenizer,
   return pieces;
 }
 
+std::string joined(std::vector<std::string> const& pieces) {
+  return fmt::format("{}", fmt::join(pieces, ""));
+}
+
 std::vector<std::string> stream_bytes(std::string const& text) {
   auto const tokenizer = data::open_tokenizer("bytes", "--tokenizer");
   return stream(*tokenizer, tokenizer->encode(text));
@@ -85,11 +96,7 @@ TEST(TextStream, LosesNoByteWhateverComes) {
   for (int i = 0; i < 4096; ++i) {
     all += static_cast<char>(i * 167 + i / 16 * 31 + i / 256);
   }
-  std::string joined;
-  for (std::string const& piece : stream_bytes(all)) {
-    joined += piece;
-  }
-  EXPECT_EQ(joined, all);
+  EXPECT_EQ(joined(stream_bytes(all)), all);
 }
 
 TEST(TextStream, KeepsTheBlanksOfPiecesAndSkipsControlTokens) {
@@ -104,7 +111,96 @@ TEST(TextStream, WaitsForTheBytesOfACharacter) {
 
 TEST(TextStream, DoesNotWaitForEver) {
   EXPECT_THAT(stream(Pieces{}, {100 + 0x80, 100 + 0x80, 100 + 0x80, 100 + 0x80, 3}),
-              ElementsAre("", "", "", "\uFFFD\uFFFD\uFFFD\uFFFD", "s", ""));
+              ElementsAre("", "", "", "\uFFFD", "\uFFFD\uFFFD\uFFFDs", ""));
+}
+
+TEST(TextStream, WaitsForACharacterBehindTokensWithoutText) {
+  EXPECT_THAT(stream(Pieces{}, {0, 0, 0, 0, 100 + 0xC3, 100 + 0xA9}),
+              ElementsAre("", "", "", "", "", "\u00E9", ""));
+}
+
+TEST(TextStream, LeavesACharacterThatALaterByteSpoils) {
+  EXPECT_THAT(stream(Pieces{}, {1, 100 + 0xC3, 100 + 0xA9, 100 + 0xFF, 3}),
+              ElementsAre("one", "", "\u00E9", "", "\uFFFDs", ""));
+}
+
+std::unique_ptr<data::Tokenizer> tokenizer_like(std::string const& name) {
+  return tokens::open_json_tokenizer(OFFSTAGE_TOKENIZERS "/" + name + ".json", "--tokenizer");
+}
+
+std::int32_t byte_token(data::Tokenizer const& tokenizer, unsigned byte) {
+  return tokenizer.token(fmt::format("<0x{:02X}>", byte)).value();
+}
+
+TEST(TextStream, GivesACharacterOfByteTokensAtTheBeginning) {
+  auto const tokenizer = tokenizer_like("llama2");
+  std::string const text = "\U0001F600 hello";
+  EXPECT_EQ(joined(stream(*tokenizer, tokenizer->encode(text))), text);
+}
+
+TEST(TextStream, GoesOnBehindCharactersOfByteTokensThatAreSpoiledLater) {
+  auto const tokenizer = tokenizer_like("llama2");
+  std::vector<std::int32_t> tokens;
+  for (unsigned const byte : {0xF0U, 0x9FU, 0x98U, 0x80U, 0xC3U, 0xA9U, 0xFFU}) {
+    tokens.push_back(byte_token(*tokenizer, byte));
+  }
+  EXPECT_THAT(stream(*tokenizer, tokens),
+              ElementsAre("", "", "", "\U0001F600", "", "\u00E9", "", "\uFFFD"));
+}
+
+/// The text without U+FFFD.
+std::string without_marks(std::string text) {
+  for (std::size_t at = 0; (at = text.find("\uFFFD", at)) != std::string::npos;) {
+    text.erase(at, 3);
+  }
+  return text;
+}
+
+/// True if one text becomes the other when characters are left out.
+bool holds_in_order(std::string const& text, std::string const& part) {
+  std::size_t at = 0;
+  return std::ranges::all_of(part, [&](char byte) {
+    at = std::min(text.find(byte, at), text.size()) + 1;
+    return at <= text.size();
+  });
+}
+
+/// Tokens of which so many in ten are bytes, if the tokenizer has such tokens.
+std::vector<std::int32_t> random_tokens(data::Tokenizer const& tokenizer, int of_bytes,
+                                        std::mt19937& random) {
+  std::vector<unsigned> const bytes{0x20, 0x41, 0x80, 0x98, 0x9F, 0xA9, 0xC3, 0xE2, 0xF0, 0xFF};
+  std::vector<std::int32_t> tokens(60);
+  for (std::int32_t& token : tokens) {
+    bool const byte = static_cast<int>(random() % 10) < of_bytes;
+    token = byte ? byte_token(tokenizer, bytes[random() % bytes.size()])
+                 : static_cast<std::int32_t>(random() % static_cast<unsigned>(tokenizer.vocab()));
+  }
+  return tokens;
+}
+
+TEST(TextStream, GivesValidTextOfAnyTokensAndLosesNoCharacter) {
+  auto const tokenizer = tokenizer_like("llama2");
+  std::mt19937 random{7};
+  for (int i = 0; i < 2000; ++i) {
+    auto const tokens = random_tokens(*tokenizer, i % 11, random);
+    auto const pieces = stream(*tokenizer, tokens);
+    EXPECT_TRUE(std::ranges::all_of(pieces, tokens::is_valid)) << joined(pieces);
+    EXPECT_TRUE(
+        holds_in_order(without_marks(joined(pieces)), without_marks(tokenizer->decode(tokens))))
+        << joined(pieces) << "\n"
+        << tokenizer->decode(tokens);
+  }
+}
+
+TEST(TextStream, GivesWhatTheTokenizerMakesOfAllTokensTogether) {
+  for (char const* const name : {"gpt2", "llama3", "qwen", "words"}) {
+    auto const tokenizer = tokenizer_like(name);
+    std::mt19937 random{7};
+    for (int i = 0; i < 500; ++i) {
+      auto const tokens = random_tokens(*tokenizer, 0, random);
+      EXPECT_EQ(joined(stream(*tokenizer, tokens)), tokenizer->decode(tokens)) << name;
+    }
+  }
 }
 
 TEST(TextStream, PassesOverWhatIsNotWanted) {

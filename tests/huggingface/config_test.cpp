@@ -117,6 +117,26 @@ TEST(Config, ReadsLinearAndYarnScaling) {
   EXPECT_EQ(parse_config(config_json(linear, DType::fp32), "again"), linear);
 }
 
+TEST(Config, TakesKeysOfToolsThatChangeNothing) {
+  EXPECT_EQ(parse(llama, R"("unsloth_fixed":true,"unsloth_version":"2025.1",)"
+                         R"("auto_map":{"AutoModel":"x.y"})"),
+            parse(llama));
+}
+
+TEST(Config, NamesDropoutAboveZero) {
+  EXPECT_EQ(dropout_in(R"({"attn_pdrop":0.25,"resid_pdrop":0.1,"embd_pdrop":0.0})", "config.json"),
+            "resid_pdrop=0.1, attn_pdrop=0.25");
+  EXPECT_EQ(dropout_in(R"({"attention_dropout":0.5})", "config.json"), "attention_dropout=0.5");
+  EXPECT_EQ(dropout_in(R"({"attention_dropout":0,"resid_pdrop":null})", "config.json"), "");
+}
+
+TEST(Config, IsWrittenWithoutTheDropoutThatGpt2HasByDefault) {
+  auto const written = config_json(parse(gpt2), DType::fp32);
+  for (char const* const key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    EXPECT_THAT(written, HasSubstr(fmt::format(R"("{}": 0.0)", key)));
+  }
+}
+
 TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
   state::ModelShape const shape =
       parse(gpt2, R"("n_inner":null,"resid_pdrop":0.1,"n_ctx":64,"summary_type":"cls_index")");

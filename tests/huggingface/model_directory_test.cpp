@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/chunk.hpp"
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "huggingface/config.hpp"
 #include "huggingface/file.hpp"
@@ -189,6 +191,14 @@ class HubFiles : public testing::Test {
   }
 
   void add(std::string const& name) { tensors_.push_back({name, "F32", {1}, std::string(4, 'x')}); }
+  /// The embedding's zeros again, in 16 or 32 bits.
+  Tensor& add_head(std::string const& dtype) {
+    auto const width = dtype == "F32" ? 4U : 2U;
+    auto const& shape = tensors_[0].shape;
+    return tensors_.emplace_back(
+        Tensor{"lm_head.weight", dtype, shape,
+               std::string(static_cast<std::size_t>(shape[0] * shape[1]) * width, '\0')});
+  }
   void write() const { folder_.write("model.safetensors", safetensors(tensors_)); }
   /// Two files; the index maps `first` tensors to the one and the others to the other.
   void write_shards(std::string const& extra_entry = "") const {
@@ -205,7 +215,18 @@ class HubFiles : public testing::Test {
   [[nodiscard]] std::string refusal() const {
     return message_of<DataError>([&] { ModelDirectory const model{folder_.path()}; });
   }
-  void expect_good() const { EXPECT_EQ(ModelDirectory{folder_.path()}.shape(), shape_); }
+  void expect_good() const {
+    EXPECT_EQ(ModelDirectory{folder_.path()}.shape(), shape_);
+    read_embedding();
+  }
+  /// Piece by piece.
+  void read_embedding() const {
+    ModelDirectory model{folder_.path()};
+    std::vector<float> numbers(chunk_elements);
+    for (std::int64_t i = 0; i < state::layers_of(shape_)[0].chunks(); ++i) {
+      model.read(0, {i, 1}, numbers);
+    }
+  }
 
   TemporaryDirectory folder_;
   state::ModelShape shape_ = small(state::Family::gpt2);
@@ -215,12 +236,40 @@ class HubFiles : public testing::Test {
 TEST_F(HubFiles, MayLackThePrefixAndHoldBuffersAndATiedHead) {
   add("h.0.attn.bias");
   add("h.0.attn.masked_bias");
-  add("lm_head.weight");
+  add_head("F16");
   write();
   expect_good();
   fs::remove(folder_.path() / "model.safetensors");
   write_shards();
   expect_good();
+}
+
+TEST_F(HubFiles, MayHoldATiedHeadThatWasRoundedOrNot) {
+  auto const last = tensors_[0].bytes.size() / 2 - 1;
+  auto const put = [&](Tensor& tensor, auto value) {
+    std::memcpy(tensor.bytes.data() + last * sizeof value, &value, sizeof value);
+  };
+  put(tensors_[0], to_fp16(0.1F));
+  put(add_head("F32"), 0.1F);
+  write();
+  expect_good();
+  tensors_.pop_back();
+  put(add_head("BF16"), to_bf16(0.1F));
+  write();
+  EXPECT_THAT(message_of<DataError>([&] { read_embedding(); }), HasSubstr("differs from"));
+}
+
+TEST_F(HubFiles, AreRefusedWithAHeadOfItsOwnBesideATiedOne) {
+  add_head("F16").bytes.back() = 1;
+  write();
+  EXPECT_THAT(message_of<DataError>([&] { read_embedding(); }),
+              AllOf(HasSubstr("model.safetensors: tensor 'lm_head.weight' differs from "
+                              "'wte.weight', but config.json ties them"),
+                    HasSubstr("write tie_word_embeddings=false")));
+  tensors_.back().shape = {24, 300};
+  write();
+  EXPECT_THAT(refusal(), HasSubstr("'lm_head.weight' has the shape [24, 300], but config.json asks "
+                                   "for [300, 24]"));
 }
 
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
@@ -245,6 +294,33 @@ TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
       HasSubstr("'wte.weight' has the shape [24, 300], but config.json asks for [300, 24]"));
   EXPECT_THAT(refused_after([&] { tensors_[0].dtype = "I16"; }),
               HasSubstr("'wte.weight' is of dtype I16"));
+}
+
+TEST_F(HubFiles, AreRefusedAsGitLfsPointers) {
+  std::string const pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5000000\n";
+  std::string const words = ": is a Git LFS pointer: run git lfs pull";
+  folder_.write("model.safetensors", pointer);
+  EXPECT_THAT(refusal(), HasSubstr("model.safetensors" + words));
+  folder_.write("config.json", pointer);
+  EXPECT_THAT(refusal(), HasSubstr("config.json" + words));
+}
+
+TEST_F(HubFiles, AreRefusedWithShardsAndNoIndex) {
+  folder_.write("model-00002-of-00002.safetensors", "");
+  folder_.write("model-00001-of-00002.safetensors", "");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("has model-00001-of-00002.safetensors"),
+                               HasSubstr("model.safetensors.index.json is missing")));
+}
+
+TEST_F(HubFiles, TellOfDropout) {
+  write();
+  EXPECT_EQ(ModelDirectory{folder_.path()}.left_out(), "");
+  std::string config = config_json(shape_, DType::fp16);
+  config.replace(config.find(R"("embd_pdrop": 0.0)"), 17, R"("embd_pdrop": 0.1)");
+  folder_.write("config.json", config);
+  EXPECT_THAT(ModelDirectory{folder_.path()}.left_out(),
+              HasSubstr("config.json has embd_pdrop=0.1: training here is without dropout"));
 }
 
 TEST_F(HubFiles, AreRefusedWithTheMistakeOfTheirIndex) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -87,6 +88,26 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, Kinds,
                          testing::Values("gpt2", "llama3", "qwen", "llama2", "unigram", "words",
                                          "added"),
                          [](auto const& one) { return one.param; });
+
+TEST(JsonTokenizer, IsRefusedAsAGitLfsPointer) {
+  TemporaryDirectory const folder;
+  auto const path =
+      folder.write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\nsize 9\n");
+  EXPECT_THAT([&] { (void)open_tokenizer(path, "--tokenizer"); },
+              testing::ThrowsMessage<DataError>(
+                  HasSubstr("tokenizer.json: is a Git LFS pointer: run git lfs pull")));
+}
+
+TEST(OpenTokenizer, TakesTheSentencePieceModelOfADirectoryWithoutAnother) {
+  TemporaryDirectory const folder;
+  std::string const directory = folder.path();
+  EXPECT_EQ(tokenizer_file(directory), directory + "/tokenizer.json");
+  std::filesystem::copy_file(files + "/../../data/sea.model", directory + "/tokenizer.model");
+  auto const tokenizer = open_tokenizer(directory, "--tokenizer");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("the sea")), "the sea");
+  folder.write("tokenizer.json", read("gpt2").dump());
+  EXPECT_EQ(tokenizer_file(directory), directory + "/tokenizer.json");
+}
 
 TEST(JsonTokenizer, GivesTheSameTokensToManyThreads) {
   auto const tokenizer = open_tokenizer(files + "/llama2.json", "--tokenizer");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -121,6 +122,12 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     if (result.mean.targets == 0) {
       throw DataError{fmt::format("{}={}: no target of the first {} windows counts",
                                   task.options.key, task.data.front().path, result.windows)};
+    }
+    if (!std::isfinite(result.mean.loss)) {
+      throw DataError{fmt::format(
+          "--from={}: the loss is {}, no finite number: parameters are not finite, or what they "
+          "compute is beyond the range of {}",
+          task.from, result.mean.loss, name_of(task.dtype))};
     }
   });
   return result;

@@ -190,6 +190,9 @@ void Training<T>::start() {
             "train.init-from={}: its model is not that of the model.* keys; leave them out", from)};
       }
     });
+    if (auto const line = first_weights->left_out(); leads() && !line.empty()) {
+      log::dated("{}", line);
+    }
   }
   runner().initialize(first_weights.get());
 }
