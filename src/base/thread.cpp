@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at_end.hpp"
 #include "base/cgroup.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -76,10 +77,7 @@ std::unique_lock<std::recursive_mutex> hold_starts() {
 void require_threads(int count, std::string const& name) {
   std::latch over{1};
   std::vector<NamedThread> threads;
-  struct AtEnd {
-    std::latch& latch;
-    ~AtEnd() { latch.count_down(); }  // before the threads are joined
-  } const at_end{over};
+  AtEnd const let_go{[&over] { over.count_down(); }};  // before the threads are joined
   for (int i = 0; i < count; ++i) {
     threads.emplace_back(name, [&over] { over.wait(); });
   }

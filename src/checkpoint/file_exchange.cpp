@@ -73,7 +73,7 @@ void write_at(aio::File const& file, std::span<std::byte const> pages, Bytes off
 
 /// The name in a head. Errors: DataError if it is no plain file name.
 std::string name_in(Head const& head) {
-  std::string const name{head.name.data(), strnlen(head.name.data(), head.name.size())};
+  std::string name{head.name.data(), strnlen(head.name.data(), head.name.size())};
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
       head.offset < 0 || head.bytes < 0 || head.offset + head.bytes > head.whole) {
     throw DataError{"a file from another node: its message is damaged"};

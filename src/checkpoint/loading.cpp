@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/at_end.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "checkpoint/convert_moments.hpp"
@@ -90,10 +91,7 @@ void load_converted(Reader& reader, Destination const& to) {
 void load_ahead(Reader& reader, Destination const& to) {
   auto const& subgroups = to.subgroups;
   std::deque<tiers::Lease> leases;
-  struct AtEnd {
-    Reader& reader;
-    ~AtEnd() { reader.abandon(); }  // before the leases end
-  } const at_end{reader};
+  AtEnd const abandoned{[&reader] { reader.abandon(); }};  // before the leases end
   auto const begin = [&](state::Subgroup const& subgroup) {
     leases.push_back(take(subgroup, to));
     reader.begin(subgroup.pieces, leases.back().mutable_bytes());

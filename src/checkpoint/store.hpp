@@ -49,7 +49,7 @@ struct SaveRate {
 /// moments are converted, which the log says.
 struct RunState {
   RunState(state::ModelShape of_model, OptimizerState of_optimizer = {})
-      : model{std::move(of_model)}, state{std::move(of_optimizer)} {}
+      : model{of_model}, state{std::move(of_optimizer)} {}
 
   state::ModelShape model;
   OptimizerState state;
@@ -125,6 +125,8 @@ class Store {
   /// Gives up a save that has begun and not finished. Its directory stays, as that of a killed run
   /// does.
   ~Store();
+  Store(Store const&) = delete;
+  Store& operator=(Store const&) = delete;
 
   /// Says that the tiers of all saves and restores hold split parameters. Call it before the first
   /// of them.

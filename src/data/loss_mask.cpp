@@ -29,22 +29,16 @@ RunningChecksum::RunningChecksum() : state_{XXH3_createState()} {
   if (state_ == nullptr) {
     throw std::bad_alloc{};
   }
-  XXH3_64bits_reset(state_);
+  XXH3_64bits_reset(state_.get());
 }
-RunningChecksum::~RunningChecksum() {
-  XXH3_freeState(state_);
-}
-RunningChecksum::RunningChecksum(RunningChecksum&& other) noexcept
-    : state_{std::exchange(other.state_, nullptr)} {}
-RunningChecksum& RunningChecksum::operator=(RunningChecksum&& other) noexcept {
-  std::swap(state_, other.state_);
-  return *this;
+void RunningChecksum::Free::operator()(XXH3_state_s* state) const noexcept {
+  XXH3_freeState(state);
 }
 void RunningChecksum::add(std::span<std::byte const> bytes) {
-  XXH3_64bits_update(state_, bytes.data(), bytes.size());
+  XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
 }
 std::uint64_t RunningChecksum::value() const {
-  return XXH3_64bits_digest(state_);
+  return XXH3_64bits_digest(state_.get());
 }
 
 std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string const& key) {

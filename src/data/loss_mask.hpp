@@ -28,14 +28,14 @@ constexpr char mask_magic[] = "OFFMASK1";
 class RunningChecksum {
  public:
   RunningChecksum();
-  ~RunningChecksum();
-  RunningChecksum(RunningChecksum&&) noexcept;
-  RunningChecksum& operator=(RunningChecksum&&) noexcept;
   void add(std::span<std::byte const> bytes);
   [[nodiscard]] std::uint64_t value() const;
 
  private:
-  XXH3_state_s* state_;
+  struct Free {
+    void operator()(XXH3_state_s* state) const noexcept;
+  };
+  std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
 /// The header's words, but for the first.

@@ -6,8 +6,8 @@
 
 namespace offstage::model {
 
-WaitingTensors::WaitingTensors(std::vector<Memory> slabs, Bytes moved, int count, int first_block,
-                               device::Stream& stream)
+WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, int count,
+                               int first_block, device::Stream& stream)
     : choice_{static_cast<int>(slabs.size()), count},
       moved_{moved},
       first_block_{first_block},

@@ -23,7 +23,7 @@ class WaitingTensors {
   /// Numbers run from 0 to `count` - 1. If each tensor has a slab, nothing leaves the device.
   /// `moved` is the tensor's part of a slab in bytes. The store knows tensor k as part 0 of block
   /// `first_block` + k. `stream`, the model's, must outlive this object.
-  WaitingTensors(std::vector<Memory> slabs, Bytes moved, int count, int first_block,
+  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, int count, int first_block,
                  device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
   [[nodiscard]] bool leave() const { return choice_.leave(); }

@@ -125,10 +125,11 @@ Contents parse(std::string& lines) {
 void check_request(std::string const& path, Json const& before, Json const& now) {
   for (auto const& [name, value] : now.at("pack").items()) {
     auto const old = before.at("pack").value(name, "");
-    if (old != value) {
+    auto const& wanted = value.get_ref<std::string const&>();
+    if (old != wanted) {
       throw UsageError{
           fmt::format("{}: this pack was begun with {} {}, not {}; go on with that, {}", path, name,
-                      printable_name(old), printable_name(value.get<std::string>()), anew)};
+                      printable_name(old), printable_name(wanted), anew)};
     }
   }
 }

@@ -50,6 +50,8 @@ class [[nodiscard]] Task {
 
   Task(Task&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
   Task& operator=(Task&&) = delete;
+  Task(Task const&) = delete;
+  Task& operator=(Task const&) = delete;
   ~Task() {
     if (handle_) {
       handle_.destroy();

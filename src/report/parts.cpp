@@ -91,6 +91,7 @@ std::vector<Point> curve(Run const& run, std::function<double(Step const&)> cons
 std::vector<Point> smooth(std::vector<Point> const& points) {
   Smoothed mean;
   std::vector<Point> smoothed;
+  smoothed.reserve(points.size());
   for (Point const& point : points) {
     smoothed.push_back({point.x, mean.add(point.y)});
   }

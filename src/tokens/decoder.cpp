@@ -111,7 +111,7 @@ Decoder::Decoder(Fields fields) : any_{true} {
 void Decoder::add(Fields fields) {
   static std::vector<std::string> const types{"ByteLevel", "Metaspace", "ByteFallback", "Fuse",
                                               "Strip",     "Replace",   "BPEDecoder",   "Sequence"};
-  std::string const type = types[fields.choice("type", types, "")];
+  std::string const& type = types[fields.choice("type", types, "")];
   auto const literal = [&](char const* name) {
     return std::make_shared<Pattern>(Pattern::literal(fields.text(name), fields.place(name)));
   };

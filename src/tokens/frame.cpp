@@ -85,7 +85,7 @@ data::Frame read_template(Fields& fields) {
 data::Frame read_frame(Fields fields) {
   static std::vector<std::string> const types{"ByteLevel", "TemplateProcessing", "BertProcessing",
                                               "RobertaProcessing", "Sequence"};
-  std::string const type = types[fields.choice("type", types, "")];
+  std::string const& type = types[fields.choice("type", types, "")];
   data::Frame frame;
   if (type == "TemplateProcessing") {
     frame = read_template(fields);

@@ -93,7 +93,7 @@ void Normalizer::add(Fields fields) {
   static std::vector<std::string> const types{"NFC",       "NFD",     "NFKC",      "NFKD",
                                               "Lowercase", "Strip",   "Nmt",       "StripAccents",
                                               "Replace",   "Prepend", "ByteLevel", "Sequence"};
-  std::string const type = types[fields.choice("type", types, "")];
+  std::string const& type = types[fields.choice("type", types, "")];
   auto const always = [this](auto change) {
     steps_.emplace_back([change](std::string& text) {
       change(text);

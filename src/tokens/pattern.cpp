@@ -28,24 +28,24 @@ constexpr std::size_t largest_stack = std::size_t{8} << 20;
 }  // namespace
 
 struct Pattern::Compiled {
-  explicit Compiled(pcre2_code* code) : code_{code} {}
-  ~Compiled() { pcre2_code_free(code_); }
+  explicit Compiled(pcre2_code* compiled) : code{compiled} {}
+  ~Compiled() { pcre2_code_free(code); }
   Compiled(Compiled const&) = delete;
   Compiled& operator=(Compiled const&) = delete;
-  pcre2_code* code_;
-  bool fast_{};  ///< compiled to machine code
+  pcre2_code* code;
+  bool fast{};  ///< compiled to machine code
 };
 
 struct Pattern::Search::State {
   explicit State(Compiled const& compiled)
-      : data_{pcre2_match_data_create_from_pattern(compiled.code_, nullptr)},
-        context_{pcre2_match_context_create(nullptr)} {
-    if (data_ == nullptr || context_ == nullptr) {
+      : data{pcre2_match_data_create_from_pattern(compiled.code, nullptr)},
+        context{pcre2_match_context_create(nullptr)} {
+    if (data == nullptr || context == nullptr) {
       free();
       throw std::bad_alloc{};
     }
-    pcre2_set_match_limit(context_, UINT32_MAX);
-    pcre2_set_depth_limit(context_, UINT32_MAX);
+    pcre2_set_match_limit(context, UINT32_MAX);
+    pcre2_set_depth_limit(context, UINT32_MAX);
   }
   ~State() { free(); }
   State(State const&) = delete;
@@ -53,22 +53,22 @@ struct Pattern::Search::State {
 
   /// The machine's stack is used until it does not do.
   void enlarge() {
-    stack_ = pcre2_jit_stack_create(smallest_stack, largest_stack, nullptr);
-    if (stack_ == nullptr) {
+    stack = pcre2_jit_stack_create(smallest_stack, largest_stack, nullptr);
+    if (stack == nullptr) {
       throw std::bad_alloc{};
     }
-    pcre2_jit_stack_assign(context_, nullptr, stack_);
+    pcre2_jit_stack_assign(context, nullptr, stack);
   }
 
-  pcre2_match_data* data_;
-  pcre2_match_context* context_;
-  pcre2_jit_stack* stack_ = nullptr;
+  pcre2_match_data* data;
+  pcre2_match_context* context;
+  pcre2_jit_stack* stack = nullptr;
 
  private:
   void free() {
-    pcre2_match_data_free(data_);
-    pcre2_match_context_free(context_);
-    pcre2_jit_stack_free(stack_);
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
   }
 };
 
@@ -106,7 +106,7 @@ Pattern Pattern::expression(std::string const& text, std::string const& place) {
         fmt::format("{}: the pattern '{}' matches the empty text, which is not known here", place,
                     printable_name(text))};
   }
-  pattern.compiled_->fast_ = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  pattern.compiled_->fast = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
   return pattern;
 }
 
@@ -128,20 +128,19 @@ std::optional<Range> Pattern::Search::next() {
     return Range{found, at_};
   }
   auto const* const text = reinterpret_cast<PCRE2_SPTR>(text_.data());
-  auto const* const compiled = pattern_.compiled_->code_;
+  auto const* const compiled = pattern_.compiled_->code;
   auto const match_fast = [&] {
-    return pcre2_jit_match(compiled, text, text_.size(), at_, 0, state_->data_, state_->context_);
+    return pcre2_jit_match(compiled, text, text_.size(), at_, 0, state_->data, state_->context);
   };
-  int code = pattern_.compiled_->fast_ ? match_fast() : PCRE2_ERROR_JIT_STACKLIMIT;
-  if (code == PCRE2_ERROR_JIT_STACKLIMIT && pattern_.compiled_->fast_ &&
-      state_->stack_ == nullptr) {
+  int code = pattern_.compiled_->fast ? match_fast() : PCRE2_ERROR_JIT_STACKLIMIT;
+  if (code == PCRE2_ERROR_JIT_STACKLIMIT && pattern_.compiled_->fast && state_->stack == nullptr) {
     state_->enlarge();
     code = match_fast();
   }
   if (code == PCRE2_ERROR_JIT_STACKLIMIT) {
     // Slower, and with no stack but the heap.
     code = pcre2_match(compiled, text, text_.size(), at_, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       state_->data_, state_->context_);
+                       state_->data, state_->context);
   }
   if (code == PCRE2_ERROR_NOMATCH) {
     return std::nullopt;
@@ -150,7 +149,7 @@ std::optional<Range> Pattern::Search::next() {
     throw DataError{fmt::format("a pattern of the tokenizer cannot split the text at byte {}: {}",
                                 at_, message_of(code))};
   }
-  auto const* const ends = pcre2_get_ovector_pointer(state_->data_);
+  auto const* const ends = pcre2_get_ovector_pointer(state_->data);
   at_ = ends[1];
   return Range{ends[0], ends[1]};
 }

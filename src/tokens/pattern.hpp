@@ -28,6 +28,8 @@ class Pattern {
   static Pattern expression(std::string const& text, std::string const& place);
   static Pattern literal(std::string const& text, std::string const& place);
   ~Pattern();
+  Pattern(Pattern const&) = delete;
+  Pattern& operator=(Pattern const&) = delete;
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) = delete;
 

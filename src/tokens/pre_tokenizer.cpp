@@ -146,7 +146,7 @@ void PreTokenizer::add(Fields fields) {
   static std::vector<std::string> const types{"ByteLevel",          "Split",       "Whitespace",
                                               "WhitespaceSplit",    "Punctuation", "Digits",
                                               "CharDelimiterSplit", "Metaspace",   "Sequence"};
-  std::string const type = types[fields.choice("type", types, "")];
+  std::string const& type = types[fields.choice("type", types, "")];
   if (type != "Sequence" && leaves_bytes_) {
     // Later steps see the spelling.
     steps_.emplace_back([alphabet = ByteAlphabet{}](Piece piece, PieceSink const& sink) {

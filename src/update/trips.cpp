@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/at_end.hpp"
 #include "base/error.hpp"
 #include "base/team.hpp"
 #include "base/watch.hpp"
@@ -11,19 +12,6 @@
 
 namespace offstage::update {
 namespace {
-
-/// Runs `act` at the end of a scope.
-template <class Act>
-class AtEnd {
- public:
-  explicit AtEnd(Act act) : act_{std::move(act)} {}
-  ~AtEnd() { act_(); }
-  AtEnd(AtEnd const&) = delete;
-  AtEnd& operator=(AtEnd const&) = delete;
-
- private:
-  Act act_;
-};
 
 /// With the place of every trip as it will be: all on the CPU without a device, residents on it.
 std::vector<Trip> placed(std::span<Trip const> order, UpdateParts const& parts,

@@ -120,6 +120,7 @@ TEST_F(Locks, OfOneDeviceAreKeptByOneProcess) {
 
 TEST_F(Locks, AreKeptWhereTheSystemHasNoRequestsForTheTrial) {
   std::ifstream{"/proc/sys/fs/aio-max-nr"} >> config.paths[0].engine.queue_depth;
+  ++config.paths[0].engine.queue_depth;  // refused, so that no other program lacks them meanwhile
   for (LockChoice const& choice : choose(config::Exclusive::automatic)) {
     EXPECT_EQ(choice.exclusive, comm.size() > 1);
     EXPECT_EQ(choice.problem.empty(), comm.size() == 1);

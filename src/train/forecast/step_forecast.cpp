@@ -286,7 +286,7 @@ plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& 
   auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
   auto const work = workload_of<T>(config, facts);
   auto schedule = schedule_of<T>(config, facts);
-  auto const plain = plan::simulate(machine, work, schedule, by.detail);
+  auto plain = plan::simulate(machine, work, schedule, by.detail);
   auto const tell = [&] {
     if (by.events != nullptr) {
       *by.events = plan::simulate_events(machine, work, schedule, most_events);

@@ -34,7 +34,7 @@ std::string describe_step(config::RunConfig const& config, int ranks) {
   auto const counted = [](std::int64_t count, char const* what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
-  auto const step =
+  auto step =
       fmt::format("{}, {}, {}{}", counted(train.global_batch, "sequence"),
                   counted(train.global_batch * train.sequence, "token"), micro_batches(train),
                   micro_batches(train) == 1 ? " micro-batch" : " micro-batches");

@@ -36,6 +36,7 @@ class RunParts {
   /// written to `config` before memory is taken by them. All arguments outlive it.
   RunParts(config::RunConfig& config, mpi::Communicator const& comm, launch::RankPlace const& place,
            PlanChoice<T>& plan_choice, Cadence& cadence, Journal& journal);
+  ~RunParts() = default;
   RunParts(RunParts const&) = delete;
   RunParts& operator=(RunParts const&) = delete;
 

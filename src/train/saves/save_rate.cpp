@@ -31,7 +31,7 @@ dev_t device_of(std::string const& directory) {
 
 std::filesystem::path canonical(std::string const& directory) {
   std::error_code error;
-  auto const found = std::filesystem::canonical(directory, error);
+  auto found = std::filesystem::canonical(directory, error);
   if (error) {
     throw IoError{"cannot look at", directory, error.value()};
   }
