@@ -511,7 +511,7 @@ TEST_F(Options, FilesAreReadAsPeopleWriteThem) {
 
 TEST_F(Options, TheHomeDirectoryIsFoundInPathsAlone) {
   setenv("HOME", "/home/me", 1);
-  auto const config = parse({"--config", file("a.cfg", "data.valid = ~/b,/c,~/d\n"),
+  auto const config = parse({"--config", file("a.cfg", "data.valid = ~/b,/c, ~/d\n"),
                              "--run.dir=~/run", "--tiers.path=~/x,read=1GB/s,write=1GB/s"});
   EXPECT_EQ(config.run_dir, "/home/me/run");
   EXPECT_EQ(config.data.valid.front().path, "/home/me/b");
