@@ -17,11 +17,11 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "cli/command_options.hpp"
+#include "data/globs.hpp"
 #include "data/input_file.hpp"
 #include "data/lookalikes.hpp"
 #include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
-#include "pack/globs.hpp"
 #include "pack/packer.hpp"
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
@@ -107,7 +107,7 @@ std::vector<pack::Text> texts_of(GivenOptions const& given) {
                                                       {"jsonl", Documents::json}});
   std::vector<pack::Text> texts;
   for (std::string const& name : given["from"].as<std::vector<std::string>>()) {
-    for (std::string& path : pack::expand(name, "--from")) {
+    for (std::string& path : data::expand(name, "--from")) {
       auto const by_name = holds_json_lines(path) ? Documents::json : Documents::file;
       texts.push_back({std::move(path), kind.value_or(by_name)});
     }

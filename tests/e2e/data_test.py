@@ -3,6 +3,7 @@
 a training takes files with weights."""
 import gzip
 import json
+import re
 import struct
 import unittest
 from pathlib import Path
@@ -317,10 +318,19 @@ class Inspect(DataTest):
             entropies.add(said["unigram entropy"])
         self.assertEqual(1, len(entropies), entropies)
 
+    def shares(self, path):
+        return re.findall(r"share +(\S+) %", self.data("inspect", path, "--sequence=9").out)
+
     def test_takes_files_with_weights_as_data_train_does(self):
-        result = self.data("inspect", f"{self.text}:3,{self.valid}")
-        self.assertIn("share            75 %", result.out)
-        self.assertIn("share            25 %", result.out)
+        self.assertEqual(["75", "25"], self.shares(f"{self.text}:3,{self.valid}:1"))
+        self.refuse(self.data("inspect", f"{self.text}:3,{self.valid}", expect=USAGE), [self.valid, "has none"])
+
+    def test_shares_without_weights_follow_the_sizes(self):
+        small, large = (self.write(f"s_{i}.txt", b"x" * size) for i, size in enumerate((91, 271)))
+        self.assertEqual(["25", "75"], self.shares(f"{small},{large}"))
+        self.assertEqual(["25", "75"], self.shares(self.folder / "s_*.txt"))
+        self.assertEqual(["12.5", "37.5", "50"], self.shares(f"{self.folder / 's_*.txt'}:1,{self.text}:1"))
+        self.refuse(self.data("inspect", self.folder / "t_*", expect=DATA), [f"{self.folder}/t_*: no file matches"])
 
     def test_u32_is_refused_and_as_nanogpt_data_doubted(self):
         wide = self.write("wide.bin", struct.pack("<100I", *range(100)))
@@ -384,6 +394,19 @@ class Train(DataTest):
             # Ranks that find one at the same time each say so.
             self.assertRegex(result.errors[0], r"data\.train=.*/out\.bin: token \d+ at position \d+ is no token of "
                                                r"model\.vocab=256")
+
+    def test_shards_train_like_the_files_that_their_pattern_names(self):
+        shards = [self.write(f"shard_{i}.txt", part) for i, part in
+                  enumerate((self.text.read_bytes()[:700], self.text.read_bytes()[700:]))]
+        for i, shard in enumerate(shards):
+            self.pack("--from", shard, prefix=f"packed_{i}")
+        self.train("named", f"data.train={shards[0]},{shards[1]}")
+        self.train("pattern", f"data.train={self.folder / 'shard_*'}")
+        self.train("two", f"data.train={self.folder / 'packed_*'}", ranks=2)  # with files .idx
+        self.assert_same_state("named", "pattern")
+        self.assert_same_state("named", "two")
+        result = self.train("none", f"data.train={self.folder / 'shards_*'}", ranks=2, expect=DATA)
+        self.assertIn(f"data.train={self.folder / 'shards_*'}: no file matches", result.errors[0])
 
     def test_files_with_weights_give_the_same_bits_on_any_number_of_ranks(self):
         sources = f"data.train={self.text}:0.7,{self.valid}:0.3"

@@ -13,6 +13,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
 #include "train/report/data_lines.hpp"
+#include "train/run/same_data.hpp"
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/save_rate.hpp"
 #include "train/settle/run_device.hpp"
@@ -137,6 +138,10 @@ void RunParts<T>::open_files() {
       valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
     }
   });
+  require_same_data(*train_data_, "data.train", comm_);
+  if (valid_data_) {
+    require_same_data(*valid_data_, "data.valid", comm_);
+  }
   // The locks come first, so that a second run on a busy directory takes no memory or space.
   mpi::agree(comm_, [&] {
     if (leads) {
