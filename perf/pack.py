@@ -89,7 +89,7 @@ def main():
             for _ in range(ROUNDS):
                 begin = time.perf_counter()
                 run([offstage, "data", "pack", "--from", text, "--to", folder / "ours", "--tokenizer", path,
-                     "--format=nanogpt", "--documents=line"])
+                     "--format=nanogpt", "--documents=line", "--end-token=none"])
                 ours.append(time.perf_counter() - begin)
                 times = run([sys.executable, __file__, "encode", path, text, folder / "theirs"],
                             env=dict(os.environ, TOKENIZERS_PARALLELISM="true")).split()

@@ -10,10 +10,13 @@ default_program() {
 
 # with_home PATH[,PATH...]: sets `key_value` to the same with `~/` as shells expand it.
 with_home() {
-  local rest=$1 part
+  local rest=$1 part blank
   key_value=
   while
     part=${rest%%,*}
+    blank=${part%%[!$' \t\r']*}
+    key_value+=$blank
+    part=${part#"$blank"}
     if [[ $part == \~ || $part == \~/* ]]; then part=$HOME${part:1}; fi
     key_value+=$part
     [[ $rest == *,* ]]

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/pack_command.hpp"
 #include "data/dataset.hpp"
+#include "data/globs.hpp"
 #include "data/loss_mask.hpp"
 #include "data/mixture.hpp"
 #include "data/summary.hpp"
@@ -35,7 +37,7 @@ constexpr char const* usage_text =
     "inspect reads files of tokens through, as data.train names them, and says what is in them; a "
     "mask "
     "beside\n"
-    "one (PREFIX.mask) is verified.\n"
+    "one (PREFIX.mask) is verified, and of several files it says the shares of a run's samples.\n"
     "  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt "
     "[auto]\n"
     "  --vocab      model.vocab: fails on the first token beyond it [16777216]\n"
@@ -122,6 +124,42 @@ std::string only_path(GivenOptions const& given) {
   return paths.front();
 }
 
+/// A file and its share of a run's samples, as Dataset deals windows that cross documents.
+struct Inspected {
+  std::unique_ptr<data::TokenFile> file;
+  double share{};
+};
+
+/// Opens the files of all sources. `what` is for all of them, but for the path.
+std::vector<Inspected> open_files(std::vector<data::Source> const& sources, std::int64_t sequence,
+                                  data::OpenTokens what) {
+  std::vector<Inspected> files;
+  std::size_t begin = 0;  // first file of those that share a weight
+  double weights{};
+  double windows{};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    for (std::string const& path : data::expand_tokens(sources[i].path, what.key)) {
+      what.path = path;
+      files.push_back({data::open_tokens(what)});
+      auto const count = data::count_windows(files.back().file->tokens(), sequence, false);
+      files.back().share = static_cast<double>(count);
+      windows += files.back().share;
+    }
+    if (sources[i].weight || i + 1 == sources.size()) {
+      double const weight = sources[i].weight.value_or(1.0);
+      for (; begin < files.size(); ++begin) {
+        files[begin].share *= weight / std::max(windows, 1.0);
+      }
+      weights += weight;
+      windows = 0.0;
+    }
+  }
+  for (Inspected& each : files) {
+    each.share /= weights;
+  }
+  return files;
+}
+
 ExitCode inspect(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
@@ -144,24 +182,20 @@ ExitCode inspect(Arguments const& arguments) {
   if (given.contains("separator")) {
     separator = static_cast<std::int32_t>(whole(given, "separator", 0, vocab - 1));
   }
-  auto const sources = data::parse_sources(only_path(given));
-  double weights{};
-  for (data::Source const& source : sources) {
-    weights += source.weight;
-  }
-  for (data::Source const& source : sources) {
-    auto const file = data::open_tokens({.path = source.path,
-                                         .key = {},
-                                         .format = format,
-                                         .vocab = vocab,
-                                         .vocab_key = "--vocab",
-                                         .vocab_is_known = !given["vocab"].defaulted()});
+  auto const files = open_files(data::parse_sources(only_path(given)), sequence,
+                                {.path = {},
+                                 .key = {},
+                                 .format = format,
+                                 .vocab = vocab,
+                                 .vocab_key = "--vocab",
+                                 .vocab_is_known = !given["vocab"].defaulted()});
+  for (auto const& [file, share] : files) {
     print(*file, data::summarize(*file, separator), sequence);
     if (auto const doubt = file->doubt(); !doubt.empty()) {
       log::warning("{}: {}", file->path(), doubt);
     }
-    if (sources.size() > 1) {
-      log::info("  share            {:.6g} %", 100.0 * source.weight / weights);
+    if (files.size() > 1) {
+      log::info("  share            {:.6g} %", 100.0 * share);
     }
   }
   return ExitCode::done;

@@ -160,7 +160,7 @@ std::string plain_value(std::string_view text) {
   return whole.substr(1, end - 1);
 }
 
-/// Expands `~` and `~/x` as shells do, also in each path of a list.
+/// Expands `~` and `~/x` as shells do, also in each path of a list, where blanks may come first.
 /// Errors: UsageError: ~user; HOME is not set.
 std::string expand_home(std::string const& key, std::string const& value) {
   std::string result;
@@ -168,7 +168,10 @@ std::string expand_home(std::string const& key, std::string const& value) {
   for (bool more = true; more;) {
     auto const comma = rest.find(',');
     more = comma != std::string_view::npos;
-    auto const part = rest.substr(0, comma);
+    auto part = rest.substr(0, comma);
+    auto const blank = std::min(part.find_first_not_of(blanks), part.size());
+    result += part.substr(0, blank);
+    part.remove_prefix(blank);
     bool const is_home = part == "~" || part.starts_with("~/");
     char const* const home = is_home ? std::getenv("HOME") : nullptr;
     if (part.starts_with('~') && home == nullptr) {

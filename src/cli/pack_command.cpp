@@ -17,11 +17,11 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "cli/command_options.hpp"
+#include "cli/pack_checks.hpp"
+#include "data/globs.hpp"
 #include "data/input_file.hpp"
-#include "data/lookalikes.hpp"
 #include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
-#include "pack/globs.hpp"
 #include "pack/packer.hpp"
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
@@ -50,14 +50,15 @@ same command continues it from PREFIX.pack.part. To begin anew, remove the .part
                         [jsonl for .jsonl, else file]
   --field NAME          field of JSON lines with the text [text], or with an array of messages
                         [messages]
-  --template FILE       packs conversations: messages with role and content, or fields whose names
-                        are roles of the template (prompt, completion). FILE says how roles become
-                        text and which of them the model learns; see configs/templates
+  --template FILE       packs conversations: messages with role and content (or conversations with
+                        from and value), or fields whose names are roles of the template (prompt,
+                        completion). FILE says how roles become text and which of them the model
+                        learns; a message with weight 0 is not learned; see configs/templates
   --longest N           most tokens of a conversation; longer ones are left out and counted;
                         0: no limit [0]
   --end-token TOKEN     text of the token that ends every document, '</s>' say; auto: the
-                        tokenizer's own; none, or a tokenizer without one: the line's end stays
-                        [auto]
+                        tokenizer's own; none, or a tokenizer without one: the line's end stays,
+                        which for llmc and nanogpt must be said by none, but of bytes [auto]
   --add-special-tokens yes|no  adds the tokens that the tokenizer puts around a text [no]
   --threads N           threads that encode [the cores that this process may use]
   --progress SECONDS    time between lines of progress; 0: no lines [10]
@@ -107,25 +108,12 @@ std::vector<pack::Text> texts_of(GivenOptions const& given) {
                                                       {"jsonl", Documents::json}});
   std::vector<pack::Text> texts;
   for (std::string const& name : given["from"].as<std::vector<std::string>>()) {
-    for (std::string& path : pack::expand(name, "--from")) {
+    for (std::string& path : data::expand(name, "--from")) {
       auto const by_name = holds_json_lines(path) ? Documents::json : Documents::file;
       texts.push_back({std::move(path), kind.value_or(by_name)});
     }
   }
   return texts;
-}
-
-/// Logs a warning for files that become tokens although they are no text. Errors: IoError for one
-/// that cannot be opened.
-void warn_of_lookalikes(std::vector<pack::Text> const& texts) {
-  for (pack::Text const& text : texts) {
-    data::InputFile const file{text.path, "--from"};
-    auto const found = data::find_lookalike(file);
-    if (found && !found->is_unpacked && text.documents != data::Documents::json) {
-      log::warning("{}: looks like {}, which becomes tokens as it stands; {}", file.name(),
-                   found->name, found->advice);
-    }
-  }
 }
 
 /// Checks the options that a template excludes. Conversations are JSON lines, and the template
@@ -150,24 +138,6 @@ void check_template_options(GivenOptions const& given, std::vector<pack::Text> c
           "--{} has no effect with --template, which says where {{bos}} and {{eos}} stand",
           option)};
     }
-  }
-}
-
-void warn_of_conversations(pack::Conversations const& all, std::int64_t longest) {
-  if (all.without > 0) {
-    log::warning("conversations left out, as nothing of them counts in the loss: {}; the first: {}",
-                 all.without, all.first_without);
-  }
-  if (all.too_long > 0) {
-    log::warning("conversations left out, as they have more than {} tokens (--longest): {}",
-                 longest, all.too_long);
-  }
-  if (all.straddling > 0) {
-    log::warning(
-        "{{learn}} or {{/learn}} lies inside of a token, which counts then, {} times; a prompt "
-        "that "
-        "ends there has other tokens: put a special token or a line's end there",
-        all.straddling);
   }
 }
 
@@ -293,6 +263,7 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
     }
   });
   warn_of_conversations(done.conversations, task.longest);
+  warn_of_replaced(done.replaced);
   writer.finish();
   file.save({done, {writer.tokens(), writer.documents()}, true});
   writer.keep();
@@ -330,7 +301,7 @@ ExitCode pack_command(Arguments const& arguments) {
                                                               {"nanogpt", data::Format::nanogpt}})};
   pack::Task task;
   task.texts = texts_of(given);
-  warn_of_lookalikes(task.texts);
+  look_for_lookalikes(task.texts, given["documents"].as<std::string>() != "auto");
   check_template_options(given, task.texts);
   bool const has_template = given.contains("template");
   task.field = given.contains("field") ? given["field"].as<std::string>()
@@ -355,6 +326,9 @@ ExitCode pack_command(Arguments const& arguments) {
   }
 
   pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};
+  if (given["end-token"].as<std::string>() == "auto") {
+    check_ends(task, *tokenizer, given["tokenizer"].as<std::string>(), output.format);
+  }
   try {
     if (!file.saved() || !file.saved()->is_whole) {
       write_tokens(task, *tokenizer, output, every, file);

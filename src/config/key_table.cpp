@@ -140,10 +140,13 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
 
     Key{"data.train", "PATH[:WEIGHT],...", required,
-        "files of tokens to train on, with their weights",
+        "files of tokens to train on, or patterns of files ('*', '?', [abc]); their shares of the "
+        "samples follow their sizes, or weights if all have one; files of a pattern share its "
+        "weight by their sizes",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
     Key{"data.valid", "PATH,...", "",
-        "files of tokens to validate on, one after the other; empty: no validation",
+        "files of tokens to validate on, or patterns of files, one after the other; empty: no "
+        "validation",
         set_validation_files},
     Key{"data.format", "NAME", "auto",
         "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",

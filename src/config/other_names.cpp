@@ -84,6 +84,7 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"use-flash-attn", "device.attention"},
     {"initial-loss-scale", "numerics.loss-scale-start"},
     {"data-path", "data.train"},
+    {"data.path", "data.train"},
     {"train-data-path", "data.train"},
     {"train-file", "data.train"},
     {"valid-data-path", "data.valid"},
@@ -95,6 +96,7 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"save-steps", "checkpoint.every"},
     {"save-total-limit", "checkpoint.keep"},
     {"log-dir", "run.dir"},
+    {"out-dir", "run.dir"},
     {"output-dir", "run.dir"},
     {"tensorboard-dir", "run.tensorboard"},
     {"nvme-path", "tiers.path"},
@@ -114,6 +116,11 @@ constexpr std::string_view shared_state =
 constexpr std::string_view data_parallel =
     "ranks share data, parameters and optimizer state; there is no other parallelism";
 constexpr std::string_view no_adapters = "all parameters are trained; there are no adapters";
+constexpr std::string_view two_betas =
+    "each has a key of its own, optimizer.beta1 and optimizer.beta2";
+constexpr std::string_view always_shuffled =
+    "the order of training data is always shuffled, and train.seed says how";
+constexpr std::string_view nothing_frozen = "all parameters are trained; none is frozen";
 constexpr std::string_view epochs =
     "train.steps is the length of a run, and its header says how many epochs that is";
 constexpr std::string_view launchers = "mpirun or srun starts the ranks";
@@ -151,7 +158,14 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"sequence-parallel", data_parallel},
     {"tensor-model-parallel-size", data_parallel},
     {"tensor-parallel-size", data_parallel},
+    {"adam-betas", two_betas},
+    {"betas", two_betas},
+    {"data.shuffle", always_shuffled},
+    {"freeze", nothing_frozen},
     {"lora", no_adapters},
+    {"lora.alpha", no_adapters},
+    {"lora.r", no_adapters},
+    {"lora.rank", no_adapters},
     {"lora-alpha", no_adapters},
     {"lora-r", no_adapters},
     {"lora-rank", no_adapters},
@@ -166,13 +180,19 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"world-size", launchers},
 });
 
-/// The entry of a table beside a word, whose section is left out of account; empty: none.
+/// The entry of a table beside a word, or else beside the word without its section; empty: none.
 std::string_view beside(std::string_view word,
                         std::span<std::pair<std::string_view, std::string_view> const> table) {
-  std::string name{word.substr(word.rfind('.') + 1)};
+  std::string name{word};
   std::ranges::replace(name, '_', '-');
-  auto const found = std::ranges::find(table, name, [](auto const& pair) { return pair.first; });
-  return found == table.end() ? std::string_view{} : found->second;
+  for (std::size_t const begin : {std::size_t{}, name.rfind('.') + 1}) {
+    auto const part = std::string_view{name}.substr(begin);
+    auto const found = std::ranges::find(table, part, [](auto const& pair) { return pair.first; });
+    if (found != table.end()) {
+      return found->second;
+    }
+  }
+  return {};
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace offstage::config {
 /// Source: the options of Megatron-LM, of transformers, DeepSpeed, PEFT and torchrun.
 [[nodiscard]] std::span<std::pair<std::string_view, std::string_view> const> words_without_key();
 
-/// The key that does what other tools call `word`: `learning-rate` is optimizer.lr. A section before
-/// the word is left out of account, and `_` is `-`. Empty if no tool's word is known.
+/// The key that does what other tools call `word`: `learning-rate` is optimizer.lr. `_` is `-`. A
+/// word that is unknown with its section is looked for without it. Empty if no tool's word is known.
 [[nodiscard]] std::string_view key_of_other_name(std::string_view word);
 /// The sentence of words_without_key(), looked for in the same way. Empty if there is none.
 [[nodiscard]] std::string_view instead_of_key(std::string_view word);

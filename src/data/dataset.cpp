@@ -9,22 +9,25 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/units.hpp"
+#include "data/globs.hpp"
 
 namespace offstage::data {
 namespace {
 
+/// The weights of the groups: sources without weights are one.
 std::vector<double> weights_of(std::vector<Source> const& sources) {
   std::vector<double> weights;
-  weights.reserve(sources.size());
   for (Source const& source : sources) {
-    weights.push_back(source.weight);
+    if (source.weight || weights.empty()) {
+      weights.push_back(source.weight.value_or(1.0));
+    }
   }
   return weights;
 }
 
-/// Files of equal length shall not be shuffled alike; the first one takes the seed itself.
-std::uint64_t key_of(std::uint64_t seed, std::size_t part) {
-  return seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(part);
+/// Groups of equal length shall not be shuffled alike; the first one takes the seed itself.
+std::uint64_t key_of(std::uint64_t seed, std::size_t group) {
+  return seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(group);
 }
 
 /// Bytes that pass as tokens of another vocabulary train without an error, and teach nothing.
@@ -51,18 +54,22 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
     : options_{options}, mixture_{weights_of(sources)} {
   require(options.sequence >= 1, "Dataset: sequence must be positive");
   for (Source const& source : sources) {
-    open(source);
+    if (source.weight || groups_.empty()) {
+      groups_.push_back({source.weight.value_or(1.0), windows()});
+    }
+    for (std::string const& path : expand_tokens(source.path, options.key)) {
+      open(path);
+    }
+    groups_.back().windows = windows() - groups_.back().first_window;
   }
 }
 
-void Dataset::open(Source const& source) {
+void Dataset::open(std::string const& path) {
   Part part;
+  part.group = groups_.size() - 1;
   part.first_window = windows();
-  part.file = open_tokens({.path = source.path,
-                           .key = options_.key,
-                           .format = options_.format,
-                           .vocab = options_.vocab});
-  part.weight = source.weight;
+  part.file = open_tokens(
+      {.path = path, .key = options_.key, .format = options_.format, .vocab = options_.vocab});
   refuse_text_by_chance(options_, *part.file);
   if (options_.uses_masks) {
     part.mask = LossMask::beside(*part.file, options_.key);
@@ -193,11 +200,12 @@ std::uint64_t Dataset::sampled_checksum(Part const& part) {
 
 std::vector<FileFacts> Dataset::files() const {
   double weights{};
-  for (Part const& part : parts_) {
-    weights += part.weight;
+  for (Group const& group : groups_) {
+    weights += group.weight;
   }
   std::vector<FileFacts> facts;
   for (Part const& part : parts_) {
+    Group const& group = groups_[part.group];
     auto documents = part.file->document_count();
     if (!documents && options_.rule != WindowRule::crossing) {
       documents = static_cast<std::int64_t>(part.documents.size());
@@ -208,7 +216,8 @@ std::vector<FileFacts> Dataset::files() const {
                      .tokens = part.file->tokens(),
                      .documents = documents,
                      .windows = part.windows,
-                     .share = part.weight / weights,
+                     .share = group.weight / weights * static_cast<double>(part.windows) /
+                              static_cast<double>(group.windows),
                      .counted = part.mask ? std::optional{part.mask->counted()} : std::nullopt,
                      .filled = part.filled,
                      .cut = part.cut,
@@ -221,12 +230,12 @@ std::vector<FileFacts> Dataset::files() const {
 
 std::int64_t Dataset::shuffled(std::int64_t sample, std::uint64_t seed) const {
   require(sample >= 0, "Dataset: negative sample");
-  auto const [part, index] =
-      parts_.size() == 1 ? Mixture::Pick{0, sample} : mixture_.pick(sample, seed);
-  auto const count = static_cast<std::uint64_t>(parts_[part].windows);
+  auto const [group, index] =
+      groups_.size() == 1 ? Mixture::Pick{0, sample} : mixture_.pick(sample, seed);
+  auto const count = static_cast<std::uint64_t>(groups_[group].windows);
   auto const i = static_cast<std::uint64_t>(index);
-  auto const window = offstage::shuffled(i % count, count, key_of(seed, part), i / count);
-  return parts_[part].first_window + static_cast<std::int64_t>(window);
+  auto const window = offstage::shuffled(i % count, count, key_of(seed, group), i / count);
+  return groups_[group].first_window + static_cast<std::int64_t>(window);
 }
 
 std::vector<Dataset::Range> Dataset::ranges_of(Part const& part, std::int64_t window) const {

@@ -61,14 +61,16 @@ struct FileFacts {
 ///          but where windows cross documents.
 /// Masks:   a token whose mask says 0 is an ignored target; as an input it stays.
 /// Samples: sample s of training, s counting from 0 over all steps, depends on seed and s alone. A file's
-///          epochs show every window of it once, each in an order of its own. Of several files each
-///          has its weight's share of the samples, see Mixture. One file is dealt without it.
+///          epochs show every window of it once, each in an order of its own. Files without
+///          weights, and those of one pattern, are dealt like one file that has all their windows.
+///          Of several weights each has its share of the samples, see Mixture.
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents nothing that grows with
 ///          the files.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are needed);
 ///          the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          windows do not cross documents and neither the format nor a separator tells documents
-///          apart; the separator is no token; those of open_tokens and LossMask.
+///          apart; the separator is no token; a pattern matches no file; those of open_tokens and
+///          LossMask.
 /// Threads: one.
 class Dataset {
  public:
@@ -88,7 +90,7 @@ class Dataset {
   struct Part {
     std::unique_ptr<TokenFile> file;
     std::unique_ptr<LossMask> mask;  ///< null: all tokens count
-    double weight{};
+    std::size_t group{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
     std::vector<std::int64_t> documents;        ///< begins; empty if windows cross documents
@@ -97,12 +99,19 @@ class Dataset {
     std::int64_t cut{}, left_out{};             ///< FileFacts
     std::optional<double> filled;
   };
+  /// Files that are dealt like one: those of one weight, or all where there are no weights.
+  struct Group {
+    double weight{};
+    std::int64_t first_window{};  ///< over all files
+    std::int64_t windows{};
+  };
   struct Range {
     std::int64_t first{};  ///< token
     std::int64_t count{};  ///< at most T + 1
   };
 
-  void open(Source const& source);
+  /// Opens a file of the last group.
+  void open(std::string const& path);
   void find_documents(Part& part) const;
   void deal_apart(Part& part) const;
   void deal_whole(Part& part) const;
@@ -120,6 +129,7 @@ class Dataset {
 
   DatasetOptions options_;
   std::vector<Part> parts_;
+  std::vector<Group> groups_;
   Mixture mixture_;
 };
 

@@ -15,7 +15,7 @@ struct Magic {
   std::string_view bytes;
   char const* name;
   char const* advice;
-  bool is_unpacked = false;
+  char const* advice_to_packer = advice;
 };
 
 constexpr char const* unpack_it = "unpack it first";
@@ -23,18 +23,34 @@ constexpr char const* pack_it =
     "if there is text in it, make tokens of it with offstage data pack; else unpack it first";
 constexpr char const* take_its_text =
     "write the column of its texts to a text file, and make tokens of that with offstage data pack";
+constexpr char const* write_lines =
+    "write the column of its texts as JSON lines, {\"text\": \"...\"} each, to a file NAME.jsonl";
 
 constexpr std::array magics{
     Magic{"\x93NUMPY"sv, "a NumPy array",
           "write its tokens without a header: array.astype('<u2').tofile('tokens.bin')"},
-    Magic{"\x1f\x8b\x08"sv, "compressed by gzip", pack_it, true},
-    Magic{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", pack_it, true},
+    Magic{"\x1f\x8b\x08"sv, "compressed by gzip", pack_it, unpack_it},
+    Magic{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", pack_it, unpack_it},
     Magic{"\xfd\x37zXZ\0"sv, "compressed by xz", unpack_it},
     Magic{"BZh"sv, "compressed by bzip2", unpack_it},
-    Magic{"PK\x03\x04"sv, "a zip archive (as .npz and .zip are)", unpack_it},
-    Magic{"PAR1"sv, "a Parquet table", take_its_text},
-    Magic{"ARROW1"sv, "an Arrow table", take_its_text},
-    Magic{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file", take_its_text},
+    Magic{"PK\x03\x04"sv, "a zip archive (as .npz, .docx and .xlsx are)", unpack_it},
+    Magic{"PAR1"sv, "a Parquet table", take_its_text, write_lines},
+    Magic{"ARROW1"sv, "an Arrow table", take_its_text, write_lines},
+    Magic{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file", take_its_text, write_lines},
+    Magic{"%PDF-"sv, "a PDF document",
+          "write its text to a file, and make tokens of that with offstage data pack",
+          "write its text to a file first, by pdftotext for example"},
+};
+
+constexpr char const* convert_it = "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW";
+constexpr char const* convert_wide = "convert it: iconv -f UTF-32 -t UTF-8 FILE > NEW";
+
+/// Byte order marks that no text of UTF-8 begins with. Tokens of 16 bits may.
+constexpr std::array marks{
+    Magic{"\xFF\xFE\0\0"sv, "UTF-32", convert_wide},
+    Magic{"\0\0\xFE\xFF"sv, "UTF-32", convert_wide},
+    Magic{"\xFF\xFE"sv, "UTF-16", convert_it},
+    Magic{"\xFE\xFF"sv, "UTF-16", convert_it},
 };
 
 constexpr Bytes look = 64 * 1024;
@@ -45,9 +61,12 @@ std::string first_bytes(ByteSource const& file, Bytes most) {
   return bytes;
 }
 
-/// `{"`, `[{` or `["` with blanks anywhere: what JSON and JSONL of texts begin with, and hardly any
-/// prose or program.
-bool looks_like_json(std::string_view text) {
+/// JSON for `{"`, and an array of it for `[{` or `["`, with blanks anywhere: JSON and JSONL of texts
+/// begin so, and hardly any prose or program.
+std::optional<Lookalike> find_json(std::string_view text) {
+  using Kind = Lookalike::Kind;
+  constexpr char const* lines =
+      "make tokens of the texts in it with offstage data pack, which reads JSON lines";
   if (text.starts_with("\xEF\xBB\xBF")) {
     text.remove_prefix(3);
   }
@@ -60,7 +79,21 @@ bool looks_like_json(std::string_view text) {
       break;
     }
   }
-  return first == "{\"" || first == "[{" || first == "[\"";
+  if (first == "{\"") {
+    return Lookalike{Kind::json, "JSON", lines};
+  }
+  if (first == "[{" || first == "[\"") {
+    return Lookalike{Kind::json_array, "JSON", lines};
+  }
+  return std::nullopt;
+}
+
+/// The magic that the bytes begin with; null: none.
+template <std::size_t Count>
+Magic const* find_magic(std::array<Magic, Count> const& known, std::string_view first) {
+  auto const* const found = std::ranges::find_if(
+      known, [&](Magic const& magic) { return first.starts_with(magic.bytes); });
+  return found == known.end() ? nullptr : found;
 }
 
 /// Which of the u16 at places 0 to 3 modulo 4 have a bit that is set.
@@ -79,17 +112,26 @@ std::array<bool, 4> places_in_use(ByteSource const& file, Bytes begin) {
 }  // namespace
 
 std::optional<Lookalike> find_lookalike(ByteSource const& file) {
-  std::string const first = first_bytes(file, 4096);
-  for (Magic const& magic : magics) {
-    if (first.starts_with(magic.bytes)) {
-      return Lookalike{magic.name, magic.advice, magic.is_unpacked};
-    }
+  std::string const first = first_bytes(file, lookalike_bytes);
+  if (auto const* const magic = find_magic(magics, first)) {
+    return Lookalike{.name = magic->name, .advice = magic->advice};
   }
-  if (looks_like_json(first)) {
-    return Lookalike{
-        "JSON", "make tokens of the texts in it with offstage data pack, which reads JSON lines"};
+  return find_json(first);
+}
+
+std::optional<Lookalike> find_text_lookalike(std::string_view first) {
+  auto const* const mark = find_magic(marks, first);
+  if (auto const* const magic = mark != nullptr ? mark : find_magic(magics, first)) {
+    return Lookalike{.name = magic->name, .advice = magic->advice_to_packer};
   }
-  return std::nullopt;
+  auto json = find_json(first);
+  if (json && json->kind == Lookalike::Kind::json_array) {
+    json->name = "a JSON array";
+    json->advice = "write its elements as JSON lines: jq -c '.[]' FILE > NAME.jsonl";
+  } else if (json) {
+    json->advice = "if each of its lines is an object, add --documents=jsonl or name it .jsonl";
+  }
+  return json;
 }
 
 int seeming_width(ByteSource const& file) {

@@ -67,32 +67,46 @@ std::int64_t share_of(std::int64_t samples, std::uint64_t part, std::uint64_t al
   return static_cast<std::int64_t>(twice / (2 * static_cast<Wide>(all)));
 }
 
-}  // namespace
-
-std::vector<Source> parse_sources(std::string const& text) {
-  std::vector<Source> sources;
+/// Refuses weights of some sources alone, and one that is nothing beside the others.
+void check_weights(std::vector<Source> const& sources) {
   std::vector<double> weights;
-  std::string_view rest = text;
-  for (bool more = true; more;) {
-    auto const comma = rest.find(',');
-    more = comma != std::string_view::npos;
-    sources.push_back(parse_source(trimmed(rest.substr(0, comma))));
-    weights.push_back(sources.back().weight);
-    if (sources.back().path.empty()) {
-      throw UsageError{fmt::format(
-          "path {} of '{}' is empty; write PATH or PATH:WEIGHT,PATH:WEIGHT", sources.size(), text)};
+  for (Source const& source : sources) {
+    if (source.weight.has_value() != sources.front().weight.has_value()) {
+      throw UsageError{
+          fmt::format("{} has a weight, and {} has none; give all of them weights, or none: then "
+                      "files have shares by their sizes",
+                      source.weight ? source.path : sources.front().path,
+                      source.weight ? sources.front().path : source.path)};
     }
-    rest.remove_prefix(more ? comma + 1 : rest.size());
+    weights.push_back(source.weight.value_or(1.0));
   }
   auto const shares = shares_of(weights);
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    if (shares[i] < smallest_share) {
+    if (sources[i].weight && shares[i] < smallest_share) {
       throw UsageError{fmt::format(
           "weight {} of {} is below a billionth of all weights together; leave the file out or "
           "give it more",
           weights[i], sources[i].path)};
     }
   }
+}
+
+}  // namespace
+
+std::vector<Source> parse_sources(std::string const& text) {
+  std::vector<Source> sources;
+  std::string_view rest = text;
+  for (bool more = true; more;) {
+    auto const comma = rest.find(',');
+    more = comma != std::string_view::npos;
+    sources.push_back(parse_source(trimmed(rest.substr(0, comma))));
+    if (sources.back().path.empty()) {
+      throw UsageError{fmt::format(
+          "path {} of '{}' is empty; write PATH or PATH:WEIGHT,PATH:WEIGHT", sources.size(), text)};
+    }
+    rest.remove_prefix(more ? comma + 1 : rest.size());
+  }
+  check_weights(sources);
   return sources;
 }
 

@@ -2,25 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace offstage::data {
 
-/// One of several files and its share of the samples.
+/// A file, or a pattern of files (expand), and its share of the samples.
 struct Source {
   std::string path;
-  double weight = 1.0;
+  std::optional<double> weight{};  ///< all sources have one, or none has
 };
-/// "a.bin" or "a.bin:0.7,b.bin:0.3": files with relative weights, 1 if left out. A path has no comma,
-/// and one with a colon in its name needs a weight. Blanks round commas and at both ends are no part
-/// of a path.
-/// Errors: UsageError without the key's name: an empty path, a weight that is not above 0 or below a
-///         billionth of all weights together.
+/// "a.bin,b.bin" or "a.bin:0.7,b.bin:0.3": files, or files with relative weights. A path has no
+/// comma, and one with a colon in its name needs a weight. Blanks round commas and at both ends are
+/// no part of a path.
+/// Errors: UsageError without the key's name: an empty path, some paths with a weight and some
+///         without, a weight that is not above 0 or below a billionth of all weights together.
 [[nodiscard]] std::vector<Source> parse_sources(std::string const& text);
 
-/// Which file each sample comes from.
+/// The file, or the group of files, that each sample comes from.
 ///
 /// Order:  samples are cut into blocks of 64. After every whole number of blocks, each of N files has
 ///         its share of all samples so far within ceil(log2 N) / 2 samples; inside a block the files

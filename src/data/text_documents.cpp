@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace offstage::data {
 namespace {
@@ -27,6 +28,9 @@ bool TextDocuments::fill() {
   buffer_.resize(static_cast<std::size_t>(MiB));
   buffer_.resize(stream_.read(std::as_writable_bytes(std::span{buffer_})));
   used_ = 0;
+  if (!std::exchange(is_begun_, true) && buffer_.starts_with("\xEF\xBB\xBF")) {
+    buffer_.erase(0, 3);
+  }
   return !buffer_.empty();
 }
 

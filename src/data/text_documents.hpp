@@ -15,7 +15,7 @@ enum class Documents {
   json,   ///< a line, which is a JSON object: the caller takes it apart
 };
 
-/// Reads a text document by document.
+/// Reads a text document by document, without a byte order mark of UTF-8 at its begin.
 /// Memory: one document, and 1 MiB.
 /// Errors: DataError for a document beyond `largest_document` bytes; those of ByteStream.
 class TextDocuments {
@@ -28,7 +28,8 @@ class TextDocuments {
     std::string text;
     std::string end;  ///< separator before the next document: line end and blank lines
   };
-  /// Fetches the next one; false if there is none. All texts and ends together are the file.
+  /// Fetches the next one; false if there is none. All texts and ends together are the file, but for
+  /// that mark.
   [[nodiscard]] bool next(Document& document);
 
  private:
@@ -43,7 +44,8 @@ class TextDocuments {
   Documents kind_;
   std::string buffer_;
   std::size_t used_{};  ///< used bytes of the buffer
-  std::string line_;    ///< read already, and not given out
+  bool is_begun_{};
+  std::string line_;  ///< read already, and not given out
 };
 
 }  // namespace offstage::data

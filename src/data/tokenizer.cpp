@@ -45,6 +45,7 @@ class ByteTokenizer final : public Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> end_of_document() const override {
     return std::nullopt;
   }
+  [[nodiscard]] bool takes_bytes() const override { return true; }
   [[nodiscard]] std::optional<std::int32_t> token(std::string_view /*text*/) const override {
     return std::nullopt;
   }

@@ -40,6 +40,8 @@ class Tokenizer {
   /// Token that ends a document; nullopt if the tokenizer has none.
   [[nodiscard]] virtual std::optional<std::int32_t> end_of_document() const = 0;
   [[nodiscard]] virtual Frame frame() const { return {}; }
+  /// True if a text may be any bytes; else those that are no UTF-8 become U+FFFD.
+  [[nodiscard]] virtual bool takes_bytes() const { return false; }
   /// The token that is called so, "</s>"; nullopt if there is none.
   [[nodiscard]] virtual std::optional<std::int32_t> token(std::string_view text) const = 0;
 };

@@ -24,45 +24,96 @@ std::string text_of(nlohmann::json const& value, std::string const& name,
   return value.get<std::string>();
 }
 
+/// Names of a message's fields.
+struct MessageFields {
+  char const* role;
+  char const* content;
+};
+
+/// The role of a message; null if the template does not have it.
+Template::Role const* role_of(std::string const& name, bool is_share_gpt, Template const& form) {
+  auto const* const role = form.role(name);
+  if (role == nullptr && is_share_gpt) {
+    return name == "human" ? form.role("user") : name == "gpt" ? form.role("assistant") : nullptr;
+  }
+  return role;
+}
+
+/// False for a message whose weight is 0.
+bool learns(nlohmann::json const& message, std::size_t number, std::string const& place) {
+  auto const weight = message.find("weight");
+  if (weight == message.end() || weight->is_null()) {
+    return true;
+  }
+  if (!weight->is_number() || (*weight != 0 && *weight != 1)) {
+    fail(place, fmt::format("weight of message {} is {}, but 0 (not learned) or 1 is expected",
+                            number, printable_name(weight->dump())));
+  }
+  return *weight == 1;
+}
+
+/// Adds the names of fields that is_used(name) refuses and that are not empty.
+template <class IsUsed>
+void add_unused(nlohmann::json const& object, IsUsed const& is_used,
+                std::vector<std::string>& unused) {
+  for (auto const& [name, value] : object.items()) {
+    if (!is_used(name) && !value.empty() && value != "") {
+      unused.push_back(name);
+    }
+  }
+}
+
 Message read_message(nlohmann::json const& object, std::size_t number, Template const& form,
                      std::string const& place) {
-  if (!object.is_object() || !object.contains("role") || !object.contains("content")) {
-    fail(place, fmt::format("message {} is no object with role and content", number));
+  bool const is_share_gpt = object.is_object() && !object.contains("role");
+  auto const names =
+      is_share_gpt ? MessageFields{"from", "value"} : MessageFields{"role", "content"};
+  if (!object.is_object() || !object.contains(names.role) || !object.contains(names.content)) {
+    fail(place,
+         fmt::format("message {} is no object with role and content, or from and value", number));
   }
-  auto const name = text_of(object["role"], fmt::format("role of message {}", number), place);
-  auto const* const role = form.role(name);
+  auto const name =
+      text_of(object[names.role], fmt::format("{} of message {}", names.role, number), place);
+  auto const* const role = role_of(name, is_share_gpt, form);
   if (role == nullptr) {
     fail(place, fmt::format("message {} has role '{}', but the template has {}", number,
                             printable_name(name), form.role_names()));
   }
-  return {role, text_of(object["content"], fmt::format("content of message {}", number), place)};
+  return {
+      role,
+      text_of(object[names.content], fmt::format("{} of message {}", names.content, number), place),
+      learns(object, number, place)};
 }
 
-}  // namespace
+void add_unused_of_message(nlohmann::json const& message, std::vector<std::string>& unused) {
+  bool const is_share_gpt = !message.contains("role");
+  add_unused(
+      message,
+      [&](std::string const& name) {
+        return name == "weight" || name == (is_share_gpt ? "from" : "role") ||
+               name == (is_share_gpt ? "value" : "content");
+      },
+      unused);
+}
 
-std::vector<Message> read_messages(std::string_view line, std::string const& field,
-                                   Template const& form, std::string const& place) {
-  auto const object = nlohmann::json::parse(line, nullptr, false);
-  if (!object.is_object()) {
-    fail(place, object.is_discarded()
-                    ? "is no JSON"
-                    : fmt::format("is {}, but an object is expected", object.type_name()));
-  }
+/// The name of the array of messages: `field`, or `conversations` in the place of `messages`.
+std::string array_name(nlohmann::json const& object, std::string const& field) {
+  constexpr char const* share_gpt = "conversations";
+  bool const takes_it = field == "messages" && !object.contains(field) &&
+                        object.contains(share_gpt) && object[share_gpt].is_array();
+  return takes_it ? share_gpt : field;
+}
+
+/// The messages that are fields with the names of roles.
+/// Errors: those of read_conversation.
+std::vector<Message> messages_by_role(nlohmann::json const& object, std::string const& field,
+                                      Template const& form, std::string const& place) {
   std::vector<Message> messages;
-  if (object.contains(field)) {
-    if (!object[field].is_array()) {
-      fail(place, fmt::format("field '{}' is {}, but an array of messages is expected",
-                              printable_name(field), object[field].type_name()));
-    }
-    for (auto const& message : object[field]) {
-      messages.push_back(read_message(message, messages.size() + 1, form, place));
-    }
-    return messages;
-  }
   bool any = false;
   for (Template::Role const& role : form.roles) {
-    if (auto const found = object.find(role.name); found != object.end()) {
-      any = true;
+    auto const found = object.find(role.name);
+    any = any || found != object.end();
+    if (found != object.end() && !found->is_null()) {
       auto content = text_of(*found, fmt::format("field '{}'", role.name), place);
       if (!content.empty()) {
         messages.push_back({&role, std::move(content)});
@@ -74,6 +125,38 @@ std::vector<Message> read_messages(std::string_view line, std::string const& fie
                             printable_name(field), form.role_names()));
   }
   return messages;
+}
+
+}  // namespace
+
+Conversation read_conversation(std::string_view line, std::string const& field,
+                               Template const& form, std::string const& place) {
+  auto const object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) {
+    fail(place, object.is_discarded()
+                    ? "is no JSON"
+                    : fmt::format("is {}, but an object is expected", object.type_name()));
+  }
+  Conversation result;
+  auto const name = array_name(object, field);
+  auto const array = object.find(name);
+  if (array == object.end()) {
+    result.messages = messages_by_role(object, field, form, place);
+    add_unused(
+        object, [&](std::string const& each) { return form.role(each) != nullptr; }, result.unused);
+    return result;
+  }
+  if (!array->is_array()) {
+    fail(place, fmt::format("field '{}' is {}, but an array of messages is expected",
+                            printable_name(name), array->type_name()));
+  }
+  add_unused(
+      object, [&](std::string const& each) { return each == name; }, result.unused);
+  for (auto const& message : *array) {
+    result.messages.push_back(read_message(message, result.messages.size() + 1, form, place));
+    add_unused_of_message(message, result.unused);
+  }
+  return result;
 }
 
 void ConversationEncoder::turn(bool learns) {
@@ -123,7 +206,7 @@ void ConversationEncoder::add_token(std::int32_t token) {
 }
 
 bool ConversationEncoder::add(TemplateLine const& line, std::string_view content,
-                              bool stops_at_learn) {
+                              AtLearn at_learn) {
   for (TemplatePart const& part : line) {
     switch (part.kind) {
       case TemplatePart::Kind::text:
@@ -136,10 +219,10 @@ bool ConversationEncoder::add(TemplateLine const& line, std::string_view content
         add_token(part.token);
         break;
       case TemplatePart::Kind::learn:
-        if (stops_at_learn) {
+        if (at_learn == AtLearn::stops) {
           return false;
         }
-        turn(true);
+        turn(at_learn == AtLearn::counts);
         break;
       case TemplatePart::Kind::ignore:
         turn(false);
@@ -151,21 +234,21 @@ bool ConversationEncoder::add(TemplateLine const& line, std::string_view content
 }
 
 ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const> messages) {
-  add(form_.begin, {}, false);
+  add(form_.begin, {});
   for (Message const& message : messages) {
-    add(message.role->line, message.content, false);
+    add(message.role->line, message.content, message.learns ? AtLearn::counts : AtLearn::passes);
   }
-  add(form_.end, {}, false);
+  add(form_.end, {});
   end_text();
   return std::exchange(out_, {});
 }
 
 std::vector<std::int32_t> ConversationEncoder::prompt(std::span<Message const> messages) {
-  add(form_.begin, {}, false);
+  add(form_.begin, {});
   for (Message const& message : messages) {
-    add(message.role->line, message.content, false);
+    add(message.role->line, message.content);
   }
-  add(form_.answers().line, {}, true);
+  add(form_.answers().line, {}, AtLearn::stops);
   end_text();
   return std::exchange(out_, {}).tokens;
 }

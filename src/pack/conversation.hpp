@@ -16,16 +16,24 @@ namespace offstage::pack {
 struct Message {
   Template::Role const* role{};
   std::string content;
+  bool learns = true;  ///< false: nothing of it counts in the loss, whatever the template says
 };
 
-/// The messages of a conversation, which is a JSON object in `line`. They are the objects of the
-/// array `field`, with role and content. Without that field there is one message for each role of
-/// the template that is a field of the object, in the template's order (prompt, completion),
-/// without empty ones.
+struct Conversation {
+  std::vector<Message> messages;
+  /// Names of fields that are not used, once for each time that one is there and not empty.
+  std::vector<std::string> unused;
+};
+
+/// A conversation, which is a JSON object in `line`. Its messages are the objects of the array
+/// `field`, with role and content, and maybe a weight of 0 (not learned) or 1. ShareGPT's from and
+/// value are the same, its human is user and its gpt assistant; `conversations` stands for
+/// `messages`. Without that array there is one message for each role of the template that is a field
+/// of the object, in the template's order (prompt, completion), without null and empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
-///         that the template does not have, a content that is no text.
-[[nodiscard]] std::vector<Message> read_messages(std::string_view line, std::string const& field,
-                                                 Template const& form, std::string const& place);
+///         that the template does not have, a content that is no text, another weight.
+[[nodiscard]] Conversation read_conversation(std::string_view line, std::string const& field,
+                                             Template const& form, std::string const& place);
 
 /// Turns conversations into tokens, one after another.
 ///
@@ -62,8 +70,11 @@ class ConversationEncoder {
     bool learns_at_first{};
   };
 
+  /// The effect of {learn}: the text after it counts, or does not, or the line ends there.
+  enum class AtLearn { counts, passes, stops };
+
   /// Adds a line of the template. Returns false if it ended at {learn}.
-  bool add(TemplateLine const& line, std::string_view content, bool stops_at_learn);
+  bool add(TemplateLine const& line, std::string_view content, AtLearn at_learn = AtLearn::counts);
   void add_token(std::int32_t token);
   void end_text();
   void turn(bool learns);

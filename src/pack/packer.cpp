@@ -19,6 +19,7 @@
 #include "data/loss_mask.hpp"
 #include "pack/conversation.hpp"
 #include "pack/json_field.hpp"
+#include "tokens/unicode.hpp"
 
 namespace offstage::pack {
 namespace {
@@ -40,16 +41,23 @@ struct Batch {
   std::vector<std::uint8_t> mask;  ///< the tokens' mask; empty without a template
   std::vector<std::size_t> ends;   ///< ends of the documents, in tokens
   Conversations conversations;
+  Replaced replaced;
   std::exception_ptr error;
   bool taken{};
   bool done{};
 };
 
+void add_unused(std::string const& name, std::int64_t count, Conversations& all) {
+  if (all.unused.size() < Conversations::most_unused || all.unused.contains(name)) {
+    all.unused[name] += count;
+  }
+}
+
 /// Encodes batches into tokens.
 class Worker {
  public:
   Worker(Task const& task, data::Tokenizer const& tokenizer)
-      : task_{task}, encoder_{tokenizer.encoder()} {
+      : task_{task}, encoder_{tokenizer.encoder()}, takes_bytes_{tokenizer.takes_bytes()} {
     if (task.form != nullptr) {
       conversations_.emplace(*task.form, tokenizer);
     }
@@ -72,6 +80,8 @@ class Worker {
       }
       if (is_json) {
         document.end.clear();
+      } else if (!takes_bytes_) {
+        look_for_invalid(batch, i);
       }
       if (!conversations_) {
         encode(document, batch.tokens);
@@ -83,12 +93,15 @@ class Worker {
 
  private:
   void add_conversation(std::string_view line, std::string const& place, Batch& batch) {
-    auto const messages = read_messages(line, task_.field, *task_.form, place);
-    auto const encoded = conversations_->encode(messages);
+    auto const conversation = read_conversation(line, task_.field, *task_.form, place);
+    auto const encoded = conversations_->encode(conversation.messages);
     auto const counted = std::ranges::count(encoded.mask, 1);
     // The first token is no target: nothing comes before it.
     bool const learns = counted > (!encoded.mask.empty() && encoded.mask.front() == 1 ? 1 : 0);
     auto& all = batch.conversations;
+    for (std::string const& name : conversation.unused) {
+      add_unused(name, 1, all);
+    }
     if (!learns) {
       all.first_without = all.without++ == 0 ? place : all.first_without;
     } else if (task_.longest > 0 && std::ssize(encoded.tokens) > task_.longest) {
@@ -99,6 +112,21 @@ class Worker {
       batch.tokens.insert(batch.tokens.end(), encoded.tokens.begin(), encoded.tokens.end());
       batch.mask.insert(batch.mask.end(), encoded.mask.begin(), encoded.mask.end());
     }
+  }
+  /// Counts the bytes of document i that are no UTF-8. Those of JSON are errors.
+  static void look_for_invalid(Batch& batch, std::size_t i) {
+    auto const found = tokens::find_invalid(batch.documents[i].text);
+    if (found.bytes > 0 && batch.replaced.bytes == 0) {
+      auto const number = batch.first_line + static_cast<std::int64_t>(i);
+      auto const kind = batch.text->documents;
+      batch.replaced.first = fmt::format(
+          "{}, {}byte {}", batch.text->path,
+          kind == data::Documents::file
+              ? std::string{}
+              : fmt::format("{} {}, ", kind == data::Documents::line ? "line" : "document", number),
+          found.first + 1);
+    }
+    batch.replaced.bytes += found.bytes;
   }
   void encode(data::TextDocuments::Document& document, std::vector<std::int32_t>& tokens) {
     bool const has_text = !document.text.empty();
@@ -120,6 +148,7 @@ class Worker {
 
   Task const& task_;
   std::unique_ptr<data::Encoder> encoder_;
+  bool takes_bytes_;
   std::optional<ConversationEncoder> conversations_;
 };
 
@@ -318,6 +347,14 @@ void add(Conversations const& batch, Conversations& all) {
   all.without += batch.without;
   all.too_long += batch.too_long;
   all.straddling += batch.straddling;
+  for (auto const& [name, count] : batch.unused) {
+    add_unused(name, count, all);
+  }
+}
+
+void add(Replaced const& batch, Replaced& all) {
+  all.first = all.bytes == 0 ? batch.first : all.first;
+  all.bytes += batch.bytes;
 }
 
 /// Owns the threads, so that they end before the objects that they use.
@@ -365,6 +402,7 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
     progress.read = batch->read_so_far;
     progress.text += batch->bytes;
     add(batch->conversations, progress.conversations);
+    add(batch->replaced, progress.replaced);
     on_progress(progress);
   }
   return progress;

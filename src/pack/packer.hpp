@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,16 @@ struct Conversations {
   std::int64_t too_long{};    ///< conversations left out because they are longer than Task::longest
   std::int64_t straddling{};  ///< sum of ConversationEncoder::Encoded::straddling
   std::string first_without;  ///< place of the first of `without`
+  /// Times that fields were there and not used, by their names (Conversation::unused). Beyond
+  /// most_unused names, new ones are not added.
+  std::map<std::string, std::int64_t> unused;
+  static constexpr std::size_t most_unused = 1000;
+};
+
+/// Bytes that are no UTF-8, for which the tokenizer takes U+FFFD.
+struct Replaced {
+  std::int64_t bytes{};
+  std::string first;  ///< place of the first
 };
 
 /// A place between two documents of the texts.
@@ -55,6 +66,7 @@ struct Progress {
   Bytes text{};   ///< bytes of the documents
   Bytes total{};  ///< bytes of all files
   Conversations conversations;
+  Replaced replaced;
 };
 
 /// Turns texts into tokens, and with a template conversations into tokens and their mask. The files

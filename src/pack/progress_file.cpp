@@ -35,7 +35,7 @@ Json to_json(Request const& request) {
 }
 
 Json to_json(ProgressFile::Saved const& saved) {
-  auto const& [place, read, text, total, conversations] = saved.progress;
+  auto const& [place, read, text, total, conversations, replaced] = saved.progress;
   return {{"text", place.text},
           {"documents", place.documents},
           {"checksum", place.checksum},
@@ -48,12 +48,15 @@ Json to_json(ProgressFile::Saved const& saved) {
           {"too-long", conversations.too_long},
           {"straddling", conversations.straddling},
           {"first-without", printable(conversations.first_without)},
+          {"unused", conversations.unused},
+          {"replaced", replaced.bytes},
+          {"first-replaced", printable(replaced.first)},
           {"whole", saved.is_whole}};
 }
 
 ProgressFile::Saved saved_from(Json const& line) {
   ProgressFile::Saved saved;
-  auto& [place, read, text, total, conversations] = saved.progress;
+  auto& [place, read, text, total, conversations, replaced] = saved.progress;
   line.at("text").get_to(place.text);
   line.at("documents").get_to(place.documents);
   line.at("checksum").get_to(place.checksum);
@@ -66,6 +69,9 @@ ProgressFile::Saved saved_from(Json const& line) {
   line.at("too-long").get_to(conversations.too_long);
   line.at("straddling").get_to(conversations.straddling);
   line.at("first-without").get_to(conversations.first_without);
+  line.at("unused").get_to(conversations.unused);
+  line.at("replaced").get_to(replaced.bytes);
+  line.at("first-replaced").get_to(replaced.first);
   line.at("whole").get_to(saved.is_whole);
   return saved;
 }

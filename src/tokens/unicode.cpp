@@ -214,6 +214,18 @@ std::string replace_invalid(std::string_view bytes) {
   return text;
 }
 
+Invalid find_invalid(std::string_view bytes) {
+  Invalid found;
+  for (auto at = first_invalid(bytes); at < bytes.size(); at += first_invalid(bytes.substr(at))) {
+    found.first = found.bytes == 0 ? at : found.first;
+    bool whole = false;
+    auto const size = measure(bytes, at, whole);
+    found.bytes += static_cast<std::int64_t>(size);
+    at += size;
+  }
+  return found;
+}
+
 void normalize(std::string& text, Form form) {
   require(text.size() <= INT32_MAX, "normalize: ICU takes texts of 2 GiB at most");
   auto const& normalizer = normalizer_of(form);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,12 @@ void append_character(std::string& text, char32_t character);
 /// Any bytes as UTF-8: each longest part of a character that does not go on becomes one U+FFFD, as
 /// in Python's errors="replace".
 [[nodiscard]] std::string replace_invalid(std::string_view bytes);
+/// Number of bytes that replace_invalid replaces, and the place of the first.
+struct Invalid {
+  std::int64_t bytes{};
+  std::size_t first{};
+};
+[[nodiscard]] Invalid find_invalid(std::string_view bytes);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 /// Brings a text into a normal form.

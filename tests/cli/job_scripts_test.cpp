@@ -105,6 +105,7 @@ TEST_F(JobScripts, ReadKeysAsTheProgramDoes) {
         "[run] ;\ndir = a;b ; c ; d\n[checkpoint]\nresume = ; none\ndir =; x\n",
         "run.dir = ~/a\ncheckpoint.dir = ~\ntiers.path = ~/a,read=1GB/s\n",
         "run.dir = a~/b\ncheckpoint.dir = x,~/y\n",
+        "run.dir = a, ~/b,\t~\ncheckpoint.dir = x ,~/y, z\n",
         "run.dir = \" a ; b \" ; c\ncheckpoint.dir = 'it'\n",
         "run.dir = \"\"\ncheckpoint.dir = it's\n",
         "run.dir = '~/a'\n",

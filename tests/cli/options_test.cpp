@@ -451,14 +451,16 @@ TEST_F(Options, RequiredKeysAreNamedTogether) {
 }
 
 TEST_F(Options, WeightsBelongToTrainingAlone) {
-  auto const config = parse({"--data.train=a.bin:3,b.bin", "--data.valid=c.bin,d:e.bin:1"});
+  auto const config = parse({"--data.train=a.bin:3,b.bin:1", "--data.valid=c.bin:1,d:e.bin:1"});
   ASSERT_EQ(config.data.train.size(), 2U);
   EXPECT_EQ(config.data.train[0].weight, 3.0);
   ASSERT_EQ(config.data.valid.size(), 2U);
   EXPECT_EQ(config.data.valid[1].path, "d:e.bin");
-  EXPECT_THAT(error({"--data.valid=c.bin:0.7,d.bin"}),
-              AllOf(StartsWith("data.valid=c.bin:0.7,d.bin: the weight 0.7 of c.bin"),
+  EXPECT_THAT(error({"--data.valid=c.bin:0.7,d.bin:1"}),
+              AllOf(StartsWith("data.valid=c.bin:0.7,d.bin:1: the weight 0.7 of c.bin"),
                     HasSubstr("leave weights out")));
+  EXPECT_THAT(error({"--data.train=a.bin:3,b.bin"}),
+              StartsWith("data.train=a.bin:3,b.bin: a.bin has a weight, and b.bin has none"));
 }
 
 TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
@@ -511,7 +513,7 @@ TEST_F(Options, FilesAreReadAsPeopleWriteThem) {
 
 TEST_F(Options, TheHomeDirectoryIsFoundInPathsAlone) {
   setenv("HOME", "/home/me", 1);
-  auto const config = parse({"--config", file("a.cfg", "data.valid = ~/b,/c,~/d\n"),
+  auto const config = parse({"--config", file("a.cfg", "data.valid = ~/b,/c, ~/d\n"),
                              "--run.dir=~/run", "--tiers.path=~/x,read=1GB/s,write=1GB/s"});
   EXPECT_EQ(config.run_dir, "/home/me/run");
   EXPECT_EQ(config.data.valid.front().path, "/home/me/b");

@@ -34,6 +34,18 @@ TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
   EXPECT_EQ(key_of_other_name("learning-rates"), "");
   EXPECT_EQ(instead_of_key("model.attention_dropout"), "there is no dropout");
   EXPECT_EQ(instead_of_key("dropouts"), "");
+  EXPECT_EQ(key_of_other_name("out_dir"), "run.dir");
+}
+
+TEST(OtherNames, MayBeKnownInASectionAlone) {
+  EXPECT_EQ(key_of_other_name("data.path"), "data.train");
+  EXPECT_EQ(key_of_other_name("checkpoint.path"), "");
+  EXPECT_EQ(instead_of_key("lora.r"), instead_of_key("train.lora"));
+  EXPECT_EQ(instead_of_key("lora.rank"), instead_of_key("lora.r"));
+  EXPECT_EQ(instead_of_key("model.r"), "");
+  EXPECT_NE(instead_of_key("optimizer.betas"), "");
+  EXPECT_NE(instead_of_key("data.shuffle"), "");
+  EXPECT_NE(instead_of_key("train.freeze"), "");
 }
 
 }  // namespace

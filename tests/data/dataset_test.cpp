@@ -146,7 +146,7 @@ TEST(Dataset, SeveralFilesAreShownByWeightAndEachOncePerEpoch) {
 TEST(Dataset, FilesOfEqualLengthAreNotShuffledAlike) {
   TemporaryDirectory const folder;
   auto const path = folder.write("a.txt", std::string(201, 'a'));
-  Dataset const dataset{{{path}, {path}}, options(2)};
+  Dataset const dataset{{{path, 1.0}, {path, 1.0}}, options(2)};
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> second;
   for (std::int64_t s = 0; s < 192; ++s) {
@@ -319,6 +319,55 @@ TEST(Dataset, ChecksumsAreOfTokensWhateverTheirFormatAndOfMasks) {
     text[place] = 'a';
   }
   EXPECT_NE(checksum(folder.write("short.txt", "aaaa")), first);
+}
+
+std::vector<std::int64_t> samples(Dataset const& dataset, std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> windows;
+  for (std::int64_t s = begin; s < end; ++s) {
+    windows.push_back(dataset.shuffled(s, 7));
+  }
+  return windows;
+}
+
+TEST(Dataset, FilesWithoutWeightsAreDealtLikeOneFile) {
+  TemporaryDirectory const folder;
+  auto const small = folder.write("small.txt", std::string(31, 's'));
+  auto const large = folder.write("large.txt", std::string(301, 'l'));
+  Dataset const apart{{{small}, {large}}, options(3)};
+  Dataset const whole{{{folder.write("whole.txt", std::string(331, 'w'))}}, options(3)};
+  ASSERT_EQ(apart.windows(), 110);
+  // Each epoch has every window once.
+  for (std::int64_t const epoch : {0, 1}) {
+    auto windows = samples(apart, 110 * epoch, 110 * (epoch + 1));
+    EXPECT_EQ(windows, samples(whole, 110 * epoch, 110 * (epoch + 1)));
+    std::ranges::sort(windows);
+    EXPECT_EQ(std::ranges::adjacent_find(windows), windows.end());
+  }
+  auto const files = apart.files();
+  EXPECT_DOUBLE_EQ(files[0].share, 10.0 / 110.0);
+  EXPECT_DOUBLE_EQ(files[1].share, 100.0 / 110.0);
+}
+
+TEST(Dataset, APatternsFilesAreThoseThatItNames) {
+  TemporaryDirectory const folder;
+  auto const first = folder.write("s_0.txt", std::string(31, 'a'));
+  auto const second = folder.write("s_1.txt", std::string(91, 'b'));
+  auto const other = folder.write("other.txt", std::string(61, 'c'));
+  auto const pattern = (folder.path() / "s_?.txt").string();
+  EXPECT_EQ(samples(Dataset{{{pattern}, {other}}, options(3)}, 0, 100),
+            samples(Dataset{{{first}, {second}, {other}}, options(3)}, 0, 100));
+  // Files of a pattern share its weight by their sizes.
+  Dataset const weighted{{{pattern, 1.0}, {other, 3.0}}, options(3)};
+  auto const files = weighted.files();
+  ASSERT_EQ(files.size(), 3U);
+  EXPECT_EQ(files[0].path, first);
+  EXPECT_DOUBLE_EQ(files[0].share, 0.25 * 10 / 40);
+  EXPECT_DOUBLE_EQ(files[1].share, 0.25 * 30 / 40);
+  EXPECT_DOUBLE_EQ(files[2].share, 0.75);
+  auto const windows = samples(weighted, 0, 160);
+  EXPECT_EQ(std::ranges::count_if(windows, [](std::int64_t w) { return w < 40; }), 40);
+  EXPECT_THAT(data_error([&] { Dataset const nothing({{pattern + "x"}}, options(3)); }),
+              HasSubstr("data.train=" + pattern + "x: no file matches"));
 }
 
 TEST(Dataset, RowsThatFillABatchUpDoNotCount) {

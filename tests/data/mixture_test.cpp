@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "formats.hpp"
 
@@ -16,26 +17,35 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 
-auto source(std::string const& path, double weight) {
+auto source(std::string const& path, std::optional<double> weight) {
   return AllOf(Field(&Source::path, path), Field(&Source::weight, weight));
 }
 
 TEST(ParseSources, TakesPathsWithAndWithoutWeights) {
-  EXPECT_THAT(parse_sources("a.bin"), ElementsAre(source("a.bin", 1.0)));
-  EXPECT_THAT(parse_sources("a.bin:0.7,b c.bin:3e-1,d"),
+  EXPECT_THAT(parse_sources("a.bin"), ElementsAre(source("a.bin", {})));
+  EXPECT_THAT(parse_sources("a.bin:0.7,b c.bin:3e-1,d:1"),
               ElementsAre(source("a.bin", 0.7), source("b c.bin", 0.3), source("d", 1.0)));
 }
 
+TEST(ParseSources, TakesWeightsOfAllPathsOrOfNone) {
+  for (std::string const text : {"a.bin:1,b.bin", "b.bin,a.bin:1", "a.bin:1,c.bin:2,b.bin"}) {
+    EXPECT_THAT(usage_error([&] { (void)parse_sources(text); }),
+                HasSubstr("a.bin has a weight, and b.bin has none"))
+        << text;
+  }
+}
+
 TEST(ParseSources, AColonInADirectoryIsNoWeight) {
-  EXPECT_THAT(parse_sources("/a:b/c.bin"), ElementsAre(source("/a:b/c.bin", 1.0)));
+  EXPECT_THAT(parse_sources("/a:b/c.bin"), ElementsAre(source("/a:b/c.bin", {})));
   EXPECT_THAT(parse_sources("/a:b/c:d.bin:2"), ElementsAre(source("/a:b/c:d.bin", 2.0)));
   EXPECT_THAT(usage_error([] { (void)parse_sources("c:d.bin"); }),
               AllOf(HasSubstr("'d.bin'"), HasSubstr("c:0.5"), HasSubstr(":1")));
 }
 
 TEST(ParseSources, BlanksRoundCommasAreNoPartOfAPath) {
-  EXPECT_THAT(parse_sources(" a.bin:0.7 ,\tb c.bin , d "),
-              ElementsAre(source("a.bin", 0.7), source("b c.bin", 1.0), source("d", 1.0)));
+  EXPECT_THAT(parse_sources(" a.bin:0.7 ,\tb c.bin:1 "),
+              ElementsAre(source("a.bin", 0.7), source("b c.bin", 1.0)));
+  EXPECT_THAT(parse_sources("\tb c.bin , d "), ElementsAre(source("b c.bin", {}), source("d", {})));
 }
 
 TEST(ParseSources, RefusesEmptyPaths) {
@@ -55,9 +65,9 @@ TEST(ParseSources, RefusesWeightsThatAreNotAboveZero) {
 }
 
 TEST(ParseSources, RefusesAWeightThatIsNothingBesideTheOthers) {
-  EXPECT_EQ(parse_sources("a:1e-8,b").size(), 2U);
+  EXPECT_EQ(parse_sources("a:1e-8,b:1").size(), 2U);
   EXPECT_EQ(parse_sources("a:1e300,b:1e300,c:1e300").size(), 3U);
-  EXPECT_THAT(usage_error([] { (void)parse_sources("a,b:1e-10"); }),
+  EXPECT_THAT(usage_error([] { (void)parse_sources("a:1,b:1e-10"); }),
               AllOf(HasSubstr("1e-10 of b"), HasSubstr("billionth")));
   EXPECT_THAT(usage_error([] { (void)parse_sources("a:1e308,b:1e-308"); }), HasSubstr("billionth"));
 }

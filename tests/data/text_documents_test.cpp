@@ -50,6 +50,14 @@ TEST(TextDocuments, ALineIsOneWithoutItsEnd) {
               ElementsAre(Pair("a", "\n"), Pair("b c", "\r\n"), Pair("", "\n"), Pair("d", "")));
 }
 
+TEST(TextDocuments, AByteOrderMarkIsNoPartOfThem) {
+  for (auto const kind : {Documents::file, Documents::line, Documents::blank, Documents::json}) {
+    EXPECT_THAT(documents_in("\xEF\xBB\xBFone\xEF\xBB\xBF", kind),
+                ElementsAre(Pair("one\xEF\xBB\xBF", "")));
+  }
+  EXPECT_THAT(documents_in("\xEF\xBB\xBF", Documents::file), ElementsAre());
+}
+
 TEST(TextDocuments, BlankLinesPartThem) {
   EXPECT_THAT(documents_in("a\nb\n\n \t\nc\n\r\nd", Documents::blank),
               ElementsAre(Pair("a\nb", "\n\n \t\n"), Pair("c", "\n\r\n"), Pair("d", "")));

@@ -3,6 +3,7 @@
 a training takes files with weights."""
 import gzip
 import json
+import re
 import struct
 import unittest
 from pathlib import Path
@@ -108,11 +109,55 @@ class Pack(DataTest):
         self.refuse(self.pack("--from", good, expect=USAGE), [f"{self.folder}/out.bin is there already"])
         self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
 
-    def test_what_is_no_text_is_packed_with_a_warning(self):
+    def test_json_is_packed_with_a_warning(self):
         lines = self.write("a.txt", '{"text": "a"}\n' * 3)
         result = self.pack("--from", lines)
         self.assertEqual(1, len(result.warnings), result)
-        self.assertIn(f"--from={lines}: looks like JSON, which becomes tokens as it stands", result.warnings[0])
+        self.assertIn(f"--from={lines}: looks like JSON, which becomes tokens as it stands; ", result.warnings[0])
+        self.assertIn("--documents=jsonl", result.warnings[0])
+        self.assertNotIn("data pack", result.warnings[0])
+
+    def test_what_is_no_text_is_refused_with_what_to_do(self):
+        files = {"a.txt": (b"PAR1....", ["a Parquet table", "JSON lines"]), "b.jsonl": (b"PAR1", ["a Parquet table"]),
+                 "c.xlsx": (b"PK\3\4..", ["a zip archive", "unpack it"]), "d": (b"%PDF-1.7", ["a PDF", "pdftotext"]),
+                 "e.json": (b'[\n {"text": "a"}]', ["a JSON array", "jq -c '.[]'"]),
+                 "f.jsonl": (b'[{"text": "a"}]', ["a JSON array", "jq -c '.[]'"]),
+                 "g.txt": ("text".encode("utf-16"), ["UTF-16", "iconv -f UTF-16"]),
+                 "h.txt": ("text".encode("utf-32"), ["UTF-32", "iconv -f UTF-32"]),
+                 "i.gz": (gzip.compress("text".encode("utf-16")), ["UTF-16"]), "j.zst": (zstd_of(b"PAR1"), ["Parquet"])}
+        for name, (contents, words) in files.items():
+            path = self.write(name, contents)
+            result = self.pack("--from", self.text, path, expect=DATA)
+            self.refuse(result, [f"--from={path}: looks like", *words])
+            self.assertNotIn("data pack", result.errors[0])
+        result = self.pack("--from", self.folder / "e.json", "--documents=file")
+        self.assertIn("a JSON array, which becomes tokens as it stands", result.warnings[0])
+
+    def test_bytes_that_are_no_utf8_are_counted(self):
+        plain = self.write("plain.txt", "The ship\n\nwaits\n")
+        marked = self.write("marked.txt", b"\xef\xbb\xbf" + plain.read_bytes())
+        bad = self.write("bad.txt", b"The \xe9 ship\n\nw\xe2\x82 \xff waits\n")
+        for number, (kind, place) in enumerate({"file": "byte 5", "line": "line 1, byte 5", "blank": "document 1, byte 5"}.items()):
+            result = self.pack("--from", marked, bad, f"--documents={kind}", tokenizer=SEA, prefix=kind)
+            self.assertEqual(1, len(result.warnings), result)
+            self.assertIn(f"U+FFFD: 4; the first: {bad}, {place}; ", result.warnings[0])
+            self.assertFalse(self.pack("--from", plain, tokenizer=SEA, prefix=f"plain{number}").warnings)
+        self.assertFalse(self.pack("--from", bad).warnings)  # bytes are tokens
+        self.assertEqual(read_megatron(self.folder / "plain0"), read_megatron(self.folder / "file")[:1])
+
+    def test_documents_without_an_end_are_refused_where_the_format_stores_none(self):
+        tokenizer, lines = TOKENIZERS / "gpt2.json", self.write("a.jsonl", '{"text": "a"}\n{"text": "b"}\n')
+        for form in "nanogpt", "llmc":
+            for source, name in ((lines, tokenizer), (lines, "bytes"), (self.valid, tokenizer)):
+                more = ["--documents=line"] if source == self.valid else []
+                self.refuse(self.pack("--from", source, *more, tokenizer=name, form=form, expect=USAGE),
+                            [f"--tokenizer={name} names no token", form, "--end-token=TOKEN", "--end-token=none"])
+        self.assertFalse([name for name in self.left() if name.startswith("out")])
+        self.assertIn("never sees the end of one", self.pack("--from", lines, tokenizer=tokenizer).warnings[0])
+        for i, more in enumerate((["--end-token=none"], ["--end-token=<|endoftext|>"])):
+            for form in "nanogpt", "megatron":
+                self.assertFalse(self.pack("--from", lines, *more, tokenizer=tokenizer, form=form, prefix=f"{form}{i}").warnings)
+        self.assertFalse(self.pack("--from", self.text, tokenizer=tokenizer, form="llmc", prefix="one").warnings)
 
     def test_mistakes_on_the_command_line(self):
         self.refuse(self.pack("--from", self.text, form="hdf5", expect=USAGE), ["--format=hdf5", "megatron"])
@@ -190,7 +235,7 @@ class PackTokenizers(DataTest):
                '{"body": "x"}': ["line 2", "no field 'text'"], '{"text": "a", "text": "b"}': ["line 2", "twice"]}
         for line, words in bad.items():
             path = self.write("bad.jsonl", '{"text": "good"}\n' + line + "\n")
-            self.refuse(self.pack("--from", path, tokenizer=tokenizer, expect=DATA), [f"--from={path}", *words])
+            self.refuse(self.pack("--from", path, "--end-token=none", tokenizer=tokenizer, expect=DATA), [f"--from={path}", *words])
         cut = self.folder / "cut.gz"
         cut.write_bytes(gzip.compress(b"text" * 1000)[:-9])
         self.refuse(self.pack("--from", cut, tokenizer=tokenizer, expect=DATA), [cut, "ends in the middle"])
@@ -276,6 +321,18 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         self.assertEqual(1, len(read_megatron(self.folder / "out")))
         self.assertIn("more than 16 tokens (--longest): 1", "".join(result.warnings))
 
+    def test_weights_and_fields_without_effect(self):
+        chat = [{"role": "user", "content": "a", "name": "me"}, {"role": "assistant", "content": "The tide", "weight": 0},
+                {"role": "user", "content": "b"}, {"role": "assistant", "content": "leaves"}]
+        lines = [json.dumps({"messages": chat, "system": "x"}), json.dumps({"messages": chat[2:], "history": [["x", "y"]]})] * 9000
+        path = self.write("chats2.jsonl", "\n".join(lines))
+        template = self.write("template.txt", self.TEMPLATE)
+        result = self.pack("--from", path, "--template", template, tokenizer=self.TOKENIZER)
+        self.assertEqual(["fields that the template does not use: history 9000, name 9000, system 9000"],
+                         [line.split("warning: ")[1] for line in result.warnings])
+        learned = len(self.tokens("leaves")) + 1
+        self.assertEqual(18000 * learned, sum(self.mask_of(self.folder / "out")))
+
     def test_bad_input_is_named_and_leaves_nothing(self):
         self.refuse(self.pack_chats(template='user = "{content}"', expect=DATA), ["template.txt", "{learn}"])
         self.refuse(self.pack_chats(template='user = "{learn}{content}"', expect=DATA), ["line 1", "'assistant'", "user"])
@@ -317,10 +374,19 @@ class Inspect(DataTest):
             entropies.add(said["unigram entropy"])
         self.assertEqual(1, len(entropies), entropies)
 
+    def shares(self, path):
+        return re.findall(r"share +(\S+) %", self.data("inspect", path, "--sequence=9").out)
+
     def test_takes_files_with_weights_as_data_train_does(self):
-        result = self.data("inspect", f"{self.text}:3,{self.valid}")
-        self.assertIn("share            75 %", result.out)
-        self.assertIn("share            25 %", result.out)
+        self.assertEqual(["75", "25"], self.shares(f"{self.text}:3,{self.valid}:1"))
+        self.refuse(self.data("inspect", f"{self.text}:3,{self.valid}", expect=USAGE), [self.valid, "has none"])
+
+    def test_shares_without_weights_follow_the_sizes(self):
+        small, large = (self.write(f"s_{i}.txt", b"x" * size) for i, size in enumerate((91, 271)))
+        self.assertEqual(["25", "75"], self.shares(f"{small},{large}"))
+        self.assertEqual(["25", "75"], self.shares(self.folder / "s_*.txt"))
+        self.assertEqual(["12.5", "37.5", "50"], self.shares(f"{self.folder / 's_*.txt'}:1,{self.text}:1"))
+        self.refuse(self.data("inspect", self.folder / "t_*", expect=DATA), [f"{self.folder}/t_*: no file matches"])
 
     def test_u32_is_refused_and_as_nanogpt_data_doubted(self):
         wide = self.write("wide.bin", struct.pack("<100I", *range(100)))
@@ -384,6 +450,19 @@ class Train(DataTest):
             # Ranks that find one at the same time each say so.
             self.assertRegex(result.errors[0], r"data\.train=.*/out\.bin: token \d+ at position \d+ is no token of "
                                                r"model\.vocab=256")
+
+    def test_shards_train_like_the_files_that_their_pattern_names(self):
+        shards = [self.write(f"shard_{i}.txt", part) for i, part in
+                  enumerate((self.text.read_bytes()[:700], self.text.read_bytes()[700:]))]
+        for i, shard in enumerate(shards):
+            self.pack("--from", shard, prefix=f"packed_{i}")
+        self.train("named", f"data.train={shards[0]},{shards[1]}")
+        self.train("pattern", f"data.train={self.folder / 'shard_*'}")
+        self.train("two", f"data.train={self.folder / 'packed_*'}", ranks=2)  # with files .idx
+        self.assert_same_state("named", "pattern")
+        self.assert_same_state("named", "two")
+        result = self.train("none", f"data.train={self.folder / 'shards_*'}", ranks=2, expect=DATA)
+        self.assertIn(f"data.train={self.folder / 'shards_*'}: no file matches", result.errors[0])
 
     def test_files_with_weights_give_the_same_bits_on_any_number_of_ranks(self):
         sources = f"data.train={self.text}:0.7,{self.valid}:0.3"

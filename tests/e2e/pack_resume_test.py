@@ -179,6 +179,20 @@ class PackResume(OffstageTest):
         self.assertEqual(places, (self.work / "out.pack.part").read_text().count('"documents-written"'))
         return self.contents()
 
+    def test_warnings_at_the_end_count_what_was_packed_before_a_kill(self):
+        lines = self.write("bad.txt", b"The ship \xff waits\n" * 40_000)
+        self.commands = {"bad": ["--from", lines, "--documents=line", "--tokenizer", TOKENIZER, "--format=megatron", "--end-token=none"],
+                         "chats": self.commands["chats"]}
+        rows = gzip.decompress(self.chats.read_bytes()).replace(b'{"messages"', b'{"id": 7, "messages"')
+        self.chats.write_bytes(gzip.compress(rows))
+        for name, words in {"bad": "U+FFFD: 40000; the first", "chats": "does not use: id 40000"}.items():
+            straight = self.pack(name).warnings
+            self.assertIn(words, straight[-1])
+            self.clear()
+            self.kill_midway(name)
+            self.assertEqual(straight, self.pack(name).warnings)
+            self.clear()
+
     def test_other_options_are_refused_by_name_and_change_nothing(self):
         changes = {"--format=megatron": ["--format nanogpt, not megatron"], "--documents=blank": ["--documents line, not blank"],
                    "--field=x": ["--field left out, not x"], "--add-special-tokens=yes": ["--add-special-tokens no, not yes"],

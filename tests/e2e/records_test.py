@@ -139,7 +139,7 @@ class Records(OffstageTest):
     def test_the_effective_configuration_gives_the_same_bits(self):
         storage = self.folder / "storage"
         storage.mkdir()
-        self.train("run", "optimizer.kind=lion", f"tiers.path={storage}", f"data.train={self.text}:2,{self.valid}", ranks=2)
+        self.train("run", "optimizer.kind=lion", f"tiers.path={storage}", f"data.train={self.text}:2,{self.valid}:1", ranks=2)
         effective = self.folder / "run/effective.cfg"
         result = self.call(MPI, "2", "--quiet", OFFSTAGE, "train", "--config", effective, f"--run.dir={self.folder}/again")
         self.assertEqual(0, result.code, result)

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
       if (source.path.empty()) {
         __builtin_trap();
       }
-      weights.push_back(source.weight);
+      weights.push_back(source.weight.value_or(1.0));
     }
     // What was accepted is a mixture, and deals every file.
     data::Mixture const mixture{weights};

@@ -19,10 +19,10 @@ RANK = {
     "device": 2,
     "kernels": 3, "state": 3, "data": 3, "tiers": 3,
     "model": 4, "parameters": 4, "huggingface": 4, "launch": 4,
-    "pack": 4, "report": 4, "tensorboard": 4,
+    "report": 4, "tensorboard": 4,
     "tokens": 5,
     "activations": 5, "checkpoint": 5, "update": 5, "probe": 5,
-    "config": 6, "convert": 6,
+    "config": 6, "convert": 6, "pack": 6,
     "generate": 7, "train": 7,
     "cli": 8,
 }

@@ -1,5 +1,6 @@
 #include "pack/conversation.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ class Conversations : public testing::Test {
   [[nodiscard]] std::string refusal(std::string const& line) const {
     auto const made = form(chat, bytes);
     try {
-      static_cast<void>(read_messages(line, "messages", made, "a.jsonl: line 7"));
+      static_cast<void>(read_conversation(line, "messages", made, "a.jsonl: line 7"));
     } catch (DataError const& error) {
       return error.what();
     }
@@ -50,10 +51,12 @@ std::string shown(ConversationEncoder::Encoded const& encoded) {
 
 TEST_F(Conversations, LearnAnswersAndTheirEndsAlone) {
   auto const made = form(chat, bytes);
-  auto const messages = read_messages(
-      R"({"id": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content":
+  auto const messages =
+      read_conversation(
+          R"({"id": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content":
       "yes", "weight": 1}, {"role": "user", "content": "so"}, {"role": "assistant", "content": "no"}]})",
-      "messages", made, "");
+          "messages", made, "")
+          .messages;
   ConversationEncoder encoder{made, bytes};
   EXPECT_EQ(shown(encoder.encode(messages)), "([hi]<YES)!>[so]<NO)!>");
   EXPECT_EQ(shown(encoder.encode(std::span{messages}.first(1))), "([hi]");
@@ -67,11 +70,68 @@ TEST_F(Conversations, AreFieldsWithTheNamesOfRolesToo) {
            bytes);
   ConversationEncoder encoder{made, bytes};
   auto const encode = [&](std::string const& line) {
-    return shown(encoder.encode(read_messages(line, "messages", made, "")));
+    return shown(encoder.encode(read_conversation(line, "messages", made, "").messages));
   };
   EXPECT_EQ(encode(R"({"completion": "two", "prompt": "one", "hint": "x", "other": 3})"),
             "one#x=TWO)!");
   EXPECT_EQ(encode(R"({"completion": "two", "prompt": "one", "hint": ""})"), "one=TWO)!");
+  EXPECT_EQ(encode(R"({"completion": "two", "prompt": "one", "hint": null})"), "one=TWO)!");
+}
+
+TEST_F(Conversations, DoNotLearnMessagesOfWeightZero) {
+  auto const made = form(chat, bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& first, std::string const& second) {
+    auto const line = fmt::format(
+        R"({{"messages": [{{"role": "assistant", "content": "no"{}}}, {{"role": "user", "content": "so",
+        "weight": 1}}, {{"role": "assistant", "content": "yes"{}}}]}})",
+        first, second);
+    return shown(encoder.encode(read_conversation(line, "messages", made, "").messages));
+  };
+  EXPECT_EQ(encode(R"(, "weight": 0)", ""), "(<no)>[so]<YES)!>");
+  EXPECT_EQ(encode(R"(, "weight": 1.0)", R"(, "weight": 0.0)"), "(<NO)!>[so]<yes)>");
+  EXPECT_EQ(encode(R"(, "weight": null)", R"(, "weight": 0)"), "(<NO)!>[so]<yes)>");
+  for (std::string const weight : {"2", "0.5", "-1", "true", "\"0\"", "[]"}) {
+    EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "x"},
+                        {"role": "assistant", "content": "x", "weight": )" +
+                        weight + "}]}"),
+                HasSubstr("a.jsonl: line 7: weight of message 2 is " + weight + ", but 0"));
+  }
+}
+
+TEST_F(Conversations, AreShareGptsToo) {
+  auto const made = form(chat, bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& line, std::string const& field) {
+    return shown(encoder.encode(read_conversation(line, field, made, "").messages));
+  };
+  std::string const turns =
+      R"([{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"},
+          {"from": "user", "value": "so"}, {"from": "assistant", "value": "no", "weight": 0}])";
+  EXPECT_EQ(encode("{\"conversations\": " + turns + "}", "messages"), "([hi]<YES)!>[so]<no)>");
+  EXPECT_EQ(encode("{\"turns\": " + turns + "}", "turns"), "([hi]<YES)!>[so]<no)>");
+  EXPECT_EQ(encode(R"({"conversations": [{"role": "user", "content": "hi"}]})", "messages"),
+            "([hi]");
+  EXPECT_THAT(refusal(R"({"conversations": [{"from": "tool", "value": "x"}]})"),
+              HasSubstr("message 1 has role 'tool', but the template has user, assistant"));
+  EXPECT_THAT(refusal(R"({"conversations": "x"})"), HasSubstr("neither the field 'messages'"));
+}
+
+TEST_F(Conversations, NameFieldsThatAreNotUsed) {
+  auto const made = form(chat, bytes);
+  auto const unused = [&](std::string const& line) {
+    return read_conversation(line, "messages", made, "").unused;
+  };
+  EXPECT_THAT(
+      unused(R"({"id": 3, "tools": [], "system": "", "user": null, "prompt": "p", "messages": [
+                     {"role": "user", "content": "hi", "name": "me", "weight": 1},
+                     {"role": "user", "content": "hi", "name": "me", "from": "x"}]})"),
+      ElementsAre("id", "prompt", "name", "from", "name"));
+  EXPECT_THAT(
+      unused(R"({"system": "s", "conversations": [{"from": "human", "value": "v", "x": 0}]})"),
+      ElementsAre("system", "x"));
+  EXPECT_THAT(unused(R"({"user": "u", "assistant": "a", "history": [["x", "y"]]})"),
+              ElementsAre("history"));
 }
 
 TEST_F(Conversations, MistakesAreNamed) {
@@ -99,8 +159,10 @@ TEST_F(Conversations, HaveTheTokensOfTheWholeText) {
     auto const made =
         form("prompt = \"The ship {content}:\"\ncompletion = \"{learn} {content}\"", *tokenizer);
     ConversationEncoder encoder{made, *tokenizer};
-    auto const encoded = encoder.encode(read_messages(
-        R"({"prompt": "waits for", "completion": "nothing at all."})", "messages", made, ""));
+    auto const encoded = encoder.encode(
+        read_conversation(R"({"prompt": "waits for", "completion": "nothing at all."})", "messages",
+                          made, "")
+            .messages);
     EXPECT_EQ(encoded.tokens, tokenizer->encode("The ship waits for: nothing at all.")) << name;
     auto const before = tokenizer->encode("The ship waits for:");
     EXPECT_EQ(std::ranges::find(encoded.mask, 1) - encoded.mask.begin(), std::ssize(before))
@@ -116,7 +178,8 @@ TEST_F(Conversations, CountPlacesInsideOfTokens) {
   ASSERT_EQ(whole.size(), 1U);  // " " is not learned, but the token is
   auto const made = form("a = \" {learn}{content}{/learn}\"", *tokenizer);
   ConversationEncoder encoder{made, *tokenizer};
-  auto const encoded = encoder.encode(read_messages(R"({"a": "the"})", "messages", made, ""));
+  auto const encoded =
+      encoder.encode(read_conversation(R"({"a": "the"})", "messages", made, "").messages);
   EXPECT_EQ(encoded.tokens, whole);
   EXPECT_THAT(encoded.mask, ElementsAre(1));
   EXPECT_EQ(encoded.straddling, 1);

@@ -19,6 +19,9 @@ TEST(Unicode, ReplacesWhatIsNoUtf8AsPythonDoes) {
   EXPECT_EQ(replace_invalid("\xC0\xAF"), "\uFFFD\uFFFD");
   EXPECT_EQ(replace_invalid("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(replace_invalid("caf\u00E9 \U0001F6A2"), "caf\u00E9 \U0001F6A2");
+  EXPECT_EQ(find_invalid("a\u00E9\xFFz\xE2\x82 \xED\xA0\x80").bytes, 6);
+  EXPECT_EQ(find_invalid("a\u00E9\xFFz\xE2\x82 \xED\xA0\x80").first, 3U);
+  EXPECT_EQ(find_invalid("caf\u00E9 \U0001F6A2").bytes, 0);
   EXPECT_FALSE(is_valid("\xE2\x82"));
   EXPECT_TRUE(is_valid("\U0010FFFF"));
 }

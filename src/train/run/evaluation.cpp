@@ -14,6 +14,7 @@
 #include "model/transformer.hpp"
 #include "parameters/working_parameters.hpp"
 #include "state/shard.hpp"
+#include "train/run/same_data.hpp"
 #include "train/settle/run_device.hpp"
 #include "train/settle/run_rank_link.hpp"
 
@@ -107,6 +108,7 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     }
     data.emplace(task.data, options);
   });
+  require_same_data(*data, task.options.key, comm);
   result.sequence = data->sequence();
   result.windows =
       task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();

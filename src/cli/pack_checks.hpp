@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/token_file.hpp"
+#include "data/tokenizer.hpp"
+#include "pack/packer.hpp"
+
+namespace offstage::cli {
+
+// Looks at what goes into a pack, and at what came of it.
+
+/// Refuses files that are no text, and arrays of JSON unless --documents says that they are texts.
+/// Logs a warning for other JSON that becomes tokens as it stands.
+/// Errors: DataError naming the file and what to do; those of open_stream.
+void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given);
+
+/// Looks for documents that a model cannot tell apart. `name` is that of the tokenizer.
+/// Errors: UsageError for a format that does not store where they end.
+void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::string const& name,
+                data::Format format);
+
+/// Logs warnings of conversations that were left out or learned otherwise than meant, and of fields
+/// without effect. `longest`: --longest.
+void warn_of_conversations(pack::Conversations const& all, std::int64_t longest);
+void warn_of_replaced(pack::Replaced const& replaced);
+
+}  // namespace offstage::cli

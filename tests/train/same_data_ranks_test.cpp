@@ -1,0 +1,44 @@
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "temporary_directory.hpp"
+#include "train/run/same_data.hpp"
+
+namespace offstage::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A text that has so many windows.
+std::vector<data::FileFacts> files(TemporaryDirectory const& folder, int windows) {
+  std::string const text(static_cast<std::size_t>(3 * windows + 1), 'x');
+  return data::Dataset{{{folder.write("a.txt", text)}},
+                       {.key = "data.train", .vocab = 256, .sequence = 3}}
+      .files();
+}
+
+TEST(SameDataOfRanks, IsAsked) {
+  auto const comm = mpi::Communicator::world();
+  TemporaryDirectory const folder;
+  EXPECT_NO_THROW(require_same_data("data.train", files(folder, 5), comm));
+  auto const other = files(folder, comm.rank() == comm.size() - 1 ? 4 : 5);
+  if (comm.size() == 1) {
+    EXPECT_NO_THROW(require_same_data("data.train", other, comm));
+    return;
+  }
+  try {
+    require_same_data("data.train", other, comm);
+    ADD_FAILURE() << "accepted";
+  } catch (mpi::AgreedError const& error) {
+    EXPECT_EQ(error.failed_rank(), comm.size() - 1);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("data.train on node "), HasSubstr("a.txt: 13 tokens, 4 windows"),
+                      HasSubstr("here, but 16 tokens, 5 windows")));
+  }
+}
+
+}  // namespace
+}  // namespace offstage::train
