@@ -62,11 +62,9 @@ std::string first_bytes(ByteSource const& file, Bytes most) {
 }
 
 /// JSON for `{"`, and an array of it for `[{` or `["`, with blanks anywhere: JSON and JSONL of texts
-/// begin so, and hardly any prose or program.
-std::optional<Lookalike> find_json(std::string_view text) {
+/// begin so, and hardly any prose or program. `other`: neither.
+Lookalike::Kind json_in(std::string_view text) {
   using Kind = Lookalike::Kind;
-  constexpr char const* lines =
-      "make tokens of the texts in it with offstage data pack, which reads JSON lines";
   if (text.starts_with("\xEF\xBB\xBF")) {
     text.remove_prefix(3);
   }
@@ -80,12 +78,9 @@ std::optional<Lookalike> find_json(std::string_view text) {
     }
   }
   if (first == "{\"") {
-    return Lookalike{Kind::json, "JSON", lines};
+    return Kind::json;
   }
-  if (first == "[{" || first == "[\"") {
-    return Lookalike{Kind::json_array, "JSON", lines};
-  }
-  return std::nullopt;
+  return first == "[{" || first == "[\"" ? Kind::json_array : Kind::other;
 }
 
 /// The magic that the bytes begin with; null: none.
@@ -116,7 +111,13 @@ std::optional<Lookalike> find_lookalike(ByteSource const& file) {
   if (auto const* const magic = find_magic(magics, first)) {
     return Lookalike{.name = magic->name, .advice = magic->advice};
   }
-  return find_json(first);
+  auto const kind = json_in(first);
+  if (kind == Lookalike::Kind::other) {
+    return std::nullopt;
+  }
+  return Lookalike{
+      kind, "JSON",
+      "make tokens of the texts in it with offstage data pack, which reads JSON lines"};
 }
 
 std::optional<Lookalike> find_text_lookalike(std::string_view first) {
@@ -124,14 +125,18 @@ std::optional<Lookalike> find_text_lookalike(std::string_view first) {
   if (auto const* const magic = mark != nullptr ? mark : find_magic(magics, first)) {
     return Lookalike{.name = magic->name, .advice = magic->advice_to_packer};
   }
-  auto json = find_json(first);
-  if (json && json->kind == Lookalike::Kind::json_array) {
-    json->name = "a JSON array";
-    json->advice = "write its elements as JSON lines: jq -c '.[]' FILE > NAME.jsonl";
-  } else if (json) {
-    json->advice = "if each of its lines is an object, add --documents=jsonl or name it .jsonl";
+  switch (auto const kind = json_in(first)) {
+    case Lookalike::Kind::json:
+      return Lookalike{
+          kind, "JSON",
+          "if each of its lines is an object, add --documents=jsonl or name it .jsonl"};
+    case Lookalike::Kind::json_array:
+      return Lookalike{kind, "a JSON array",
+                       "write its elements as JSON lines: jq -c '.[]' FILE > NAME.jsonl"};
+    case Lookalike::Kind::other:
+      break;
   }
-  return json;
+  return std::nullopt;
 }
 
 int seeming_width(ByteSource const& file) {

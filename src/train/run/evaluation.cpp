@@ -107,12 +107,12 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
                       options.sequence, task.from, shape.max_sequence)};
     }
     data.emplace(task.data, options);
+    result.files = data->files();
   });
-  require_same_data(*data, task.options.key, comm);
+  require_same_data(task.options.key, result.files, comm);
   result.sequence = data->sequence();
   result.windows =
       task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
-  result.files = data->files();
   result.micro_batch = micro_batch_of(task, result);
   Evaluator<T> evaluator{{.batch = result.micro_batch, .sequence = result.sequence},
                          task.device,
