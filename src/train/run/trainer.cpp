@@ -341,18 +341,17 @@ void Training<T>::conclude() {
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner().host_memory_peak();
   memory.device_peak = runner().device_memory_peak();
-  journal_.conclude(
-      {.step = at_.step(),
-       .stop = stop_,
-       .total = cadence_.now(),
-       .memory = memory,
-       .slow_nodes = slow_nodes_.conclude(),
-       .advice =
-           leads() && stop_ != Stop::signal  // the sender of the signal waits for the end
-               ? plan_choice_.advice(at_.progress(start_seconds_), runner(), journal_.reached())
-               : std::vector<std::string>{},
-       .best = best_,
-       .best_is_kept = leads() && keeps(config_, best_)});
+  journal_.conclude({.step = at_.step(),
+                     .stop = stop_,
+                     .total = cadence_.now(),
+                     .memory = memory,
+                     .slow_nodes = slow_nodes_.conclude(),
+                     .advice = leads() && !is_urgent(stop_)
+                                   ? plan_choice_.advice(at_.progress(start_seconds_), runner(),
+                                                         journal_.reached())
+                                   : std::vector<std::string>{},
+                     .best = best_,
+                     .best_is_kept = leads() && keeps(config_, best_)});
 }
 
 template <class T>
