@@ -167,6 +167,10 @@ void Training<T>::start_or_continue() {
   } else {
     start();
   }
+  auto const warning = warning_of_rates(config_.optimizer, config_.train.steps, at_.step());
+  if (leads() && !warning.empty()) {
+    log::warning("{}", warning);
+  }
   at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size());
   cadence_.expect_save(watch.elapsed(), saves().is_saved(at_.step()));
 }
