@@ -111,18 +111,18 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
       task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
   result.files = data->files();
   result.micro_batch = micro_batch_of(task, result);
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      require_target(*data, result.windows,
+                     fmt::format("{}={}", task.options.key, task.data.front().path));
+    }
+  });
   Evaluator<T> evaluator{{.batch = result.micro_batch, .sequence = result.sequence},
                          task.device,
                          *reader,
                          place,
                          comm};
   result.mean = mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls());
-  mpi::agree(comm, [&] {
-    if (result.mean.targets == 0) {
-      throw DataError{fmt::format("{}={}: no target of the first {} windows counts",
-                                  task.options.key, task.data.front().path, result.windows)};
-    }
-  });
   return result;
 }
 

@@ -45,7 +45,7 @@ constexpr std::int64_t usual_micro_tokens = 4096;
 /// Memory: the devices of all ranks together have the parameters once in the type, and each has the
 ///         activations of a micro-batch.
 /// Errors: mpi::AgreedError: those of convert::open_parameters, data::Dataset and make_run_device;
-///         UsageError for a sequence beyond the model's.
+///         UsageError for a sequence beyond the model's; DataError if no target counts.
 [[nodiscard]] Evaluation evaluate(EvaluationTask const& task, mpi::Communicator const& comm);
 
 }  // namespace offstage::train

@@ -33,6 +33,7 @@
 #include "train/saves/continuation.hpp"
 #include "train/saves/saves.hpp"
 #include "train/settle/run_device.hpp"
+#include "train/step/mean_loss.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
 
@@ -97,6 +98,8 @@ class Training {
 
  private:
   void prepare();
+  /// Looks for a target that counts in validations, whose loss would be no number.
+  void require_validation_target();
   void begin_records();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
@@ -259,6 +262,7 @@ void Training<T>::run_steps() {
 template <class T>
 void Training<T>::prepare() {
   parts_.emplace(config_, comm_, place_, plan_choice_, cadence_, journal_);
+  require_validation_target();
   due_saves_.emplace(config_, comm_, *parts_, at_, journal_);
   start_or_continue();
   if (config_.checkpoint.keep_best) {
@@ -267,6 +271,16 @@ void Training<T>::prepare() {
   look_at_space_to_come(config_, comm_, parts_->checkpoint_part(), saves().store(), at_.step());
   begin_records();
   find_best();
+}
+
+template <class T>
+void Training<T>::require_validation_target() {
+  mpi::agree(comm_, [&] {
+    if (data::Dataset const* const data = parts_->valid_data(); leads() && data != nullptr) {
+      require_target(*data, windows_per_validation(config_.train, data->windows()),
+                     fmt::format("data.valid={}", config_.data.valid.front().path));
+    }
+  });
 }
 
 /// Writes the run's first records to run.dir.
