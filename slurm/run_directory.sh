@@ -124,11 +124,17 @@ resume_is_over() {
 }
 
 # A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, newest checkpoint.
+# A second call takes the place of the first: after the time limit an attempt is noted before its launcher ends.
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
-    printf '%(%FT%T)T submission %s job %s attempt %d on %s exit %d newest %s\n' -1 "$first_job" "$job" \
-      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$(newest)" >> "$attempts_file" || unnoted=1  # a full file system
+    local LC_ALL=C line
+    printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d newest %s' -1 "$first_job" "$job" \
+      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$(newest)"
+    if [[ -n ${noted:-} && $(tail -n 1 -- "$attempts_file") == "$noted" ]]; then
+      truncate --size=-$((${#noted} + 1)) -- "$attempts_file"
+    fi
+    if printf '%s\n' "$line" >> "$attempts_file"; then noted=$line; else unnoted=1; fi  # a full file system
   fi
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 
@@ -19,10 +20,18 @@ constexpr std::string_view clear_to_the_end = "\x1b[K";
 // The terminal is the process's, and so is what stands on its last line.
 std::atomic<bool> status_stands{false};
 
+// The error of the first write to standard output that failed; 0: none.
+std::atomic<int> lost_output{0};
+
 void write_whole(std::FILE* file, std::string_view text) {
+  errno = 0;
   // One fwrite of the whole line: stdio locks the stream, so threads do not mix either.
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+  bool const all = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  bool const written = std::fflush(file) == 0 && all;
+  if (!written && file == stdout && errno != EPIPE) {
+    int none = 0;
+    lost_output.compare_exchange_strong(none, errno == 0 ? EIO : errno);
+  }
 }
 
 void write(std::FILE* file, std::string text) {
@@ -89,6 +98,10 @@ void write_status(std::span<Styled const> parts, bool colours) {
   }
   write_whole(stdout, fmt::format("{}{}\r", text, clear_to_the_end));
   status_stands = true;
+}
+
+int take_lost_output() noexcept {
+  return lost_output.exchange(0);
 }
 
 }  // namespace offstage::log

@@ -38,6 +38,11 @@ void write_status(std::span<Styled const> parts, bool colours);
 /// printable, as a line break in one would begin a line.
 void write_lines(std::string_view text);
 
+/// The errno of the first write to standard output that has failed since the last call; 0: none. A
+/// reader that went away (EPIPE) does not count.
+/// Threads: any.
+[[nodiscard]] int take_lost_output() noexcept;
+
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
   try {

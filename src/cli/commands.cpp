@@ -99,11 +99,21 @@ ExitCode dispatch(Arguments const& arguments) {
   throw unknown_command(word, known);
 }
 
+/// Returns whether lost output is an error of the command. A training goes on without it.
+bool needs_output(Arguments const& arguments) {
+  return arguments.empty() || arguments.front() != "train" || asks_for_help(arguments);
+}
+
 }  // namespace
 
 ExitCode run(Arguments const& arguments) noexcept {
   try {
-    return dispatch(arguments);
+    ExitCode const code = dispatch(arguments);
+    int const lost = log::take_lost_output();
+    if (lost != 0 && code == ExitCode::done && needs_output(arguments)) {
+      throw IoError{"cannot write to", "standard output", lost};
+    }
+    return code;
   } catch (...) {
     return report(std::current_exception());
   }

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
+#include "base/quoted.hpp"
 #include "base/trimmed.hpp"
 #include "config/key_table.hpp"
 #include "config/other_names.hpp"
@@ -100,6 +101,12 @@ UsageError hash_in_path(std::string const& key, std::string const& where) {
       fmt::format("{}: a path cannot contain '#'{}, which begins a comment; use another path, or "
                   "set off the comment by blanks on both sides",
                   key, where)};
+}
+
+UsageError control_in_path(std::string const& key, std::string const& where) {
+  return UsageError{fmt::format(
+      "{}: a path cannot contain control characters, such as a line break{}; use another path", key,
+      where)};
 }
 
 /// Splits `--key=` into `--key ""`. Boost refuses the first form, which clears a default, and takes
@@ -256,7 +263,11 @@ class ConfigFile {
         throw UsageError{fmt::format("{}={} ({}) is in {} already; keep one", name,
                                      option.value.at(0), where(), given.front().origin)};
       }
-      given.push_back({value_of(name, line), where(), true});
+      auto const value = value_of(name, line);
+      if (key->is_path() && !fits_a_line(value)) {
+        throw control_in_path(name, fmt::format(" ({})", where()));
+      }
+      given.push_back({value, where(), true});
     }
   }
 
@@ -307,6 +318,9 @@ CommandLine parse_command_line(std::vector<std::string> const& arguments,
     config::Key const& key = *config::find_key(option.string_key);
     if (key.is_path() && value.find('#') != std::string::npos) {
       throw hash_in_path(option.string_key, fmt::format(" (command line: {})", value));
+    }
+    if (key.is_path() && !fits_a_line(value)) {
+      throw control_in_path(option.string_key, fmt::format(" (command line: {})", value));
     }
     std::string origin = fmt::format("--{}={}", option.string_key, value);
     if (key.is_path()) {

@@ -39,13 +39,14 @@ struct CommandLine {
 
 /// Reads keys, --config and options named in `extra`, each with a value.
 /// Errors: UsageError: an unknown key (names what to write instead), an argument that is no option,
-///         a `#` in a path.
+///         a `#` or a control character other than a tab in a path.
 [[nodiscard]] CommandLine parse_command_line(std::vector<std::string> const& arguments,
                                              std::vector<std::string> const& extra = {});
 
 /// Reads a config file.
 /// Errors: UsageError naming the file and the line: no such file, not a config file, an unknown
-///         section or key (names what to write instead), a key twice, a `#` in a path.
+///         section or key (names what to write instead), a key twice, a `#` or a control character
+///         other than a tab in a path.
 [[nodiscard]] Values read_config_file(std::string const& path);
 
 /// Reads a config file's text. `name` is the file's name in errors and origins.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/quoted.hpp"
 #include "base/regular_file.hpp"
 #include "base/version.hpp"
 #include "cli/all_ranks.hpp"
@@ -120,6 +121,10 @@ Order read_order(Arguments const& arguments) {
       throw UsageError{
           fmt::format("--dir={}: '#' begins a comment in a config; use another path", dir)};
     }
+    if (!fits_a_line(dir)) {
+      throw UsageError{
+          fmt::format("--dir={}: a config cannot hold control characters; use another path", dir)};
+    }
     try {
       order.config.paths.push_back(tiers::parse_path(dir));
     } catch (UsageError const& error) {
@@ -135,9 +140,11 @@ Order read_order(Arguments const& arguments) {
 /// The output file. It exists as a whole or not at all.
 class ConfigFile {
  public:
-  /// Opens the draft. Errors: IoError, before anything is measured.
+  /// Opens the draft. Errors: UsageError, IoError, before anything is measured.
   explicit ConfigFile(std::string path)
-      : path_{std::move(path)}, draft_{path_ + ".tmp"}, file_{"--output", draft_, O_TRUNC} {}
+      : path_{file_name(std::move(path))},
+        draft_{path_ + ".tmp"},
+        file_{"--output", draft_, O_TRUNC} {}
   ~ConfigFile() {
     std::error_code ignored;
     std::filesystem::remove(draft_, ignored);
@@ -152,6 +159,14 @@ class ConfigFile {
   }
 
  private:
+  static std::string file_name(std::string path) {
+    std::error_code ignored;
+    if (path.ends_with('/') || std::filesystem::is_directory(path, ignored)) {
+      throw UsageError{fmt::format("--output={}: it is a directory; name a file", path)};
+    }
+    return path;
+  }
+
   std::string path_, draft_;
   OutputFile file_;
 };

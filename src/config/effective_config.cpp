@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
+#include "base/quoted.hpp"
 #include "base/version.hpp"
 
 namespace offstage::config {
@@ -15,16 +15,6 @@ bool is_comment(Setting const& setting, RunConfig const& config) {
   return setting.derived || setting.value.empty() ||
          std::ranges::find(unused, setting.key, &UnusedKey::key) != unused.end() ||
          (setting.key == "update.subgroup-size" && config.subgroup_is_default);
-}
-
-/// Quotes a value whose blanks or quotes at its ends would be taken for those around a value.
-std::string quoted(std::string const& value) {
-  constexpr std::string_view marks = " \t\"'";
-  bool const needed = !value.empty() && (marks.find(value.front()) != std::string_view::npos ||
-                                         marks.find(value.back()) != std::string_view::npos ||
-                                         value.find(" ;") != std::string::npos);
-  char const mark = value.find('"') == std::string::npos ? '"' : '\'';
-  return needed ? fmt::format("{}{}{}", mark, value, mark) : value;
 }
 
 }  // namespace

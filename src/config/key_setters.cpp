@@ -29,12 +29,13 @@ Interval parse_interval(std::string const& text) {
     return {.automatic = true};
   }
   bool const in_thousands = text.find_last_of("kKMG") == text.size() - 1;
-  if (!text.empty() && (std::ranges::all_of(text, is_digit) || in_thousands)) {
+  bool const is_negative = text.starts_with('-');
+  if (!text.empty() && !is_negative && (std::ranges::all_of(text, is_digit) || in_thousands)) {
     return {.steps = whole<std::int64_t>(text)};
   }
   // A number without a unit must not pass as seconds: 1.5 may have meant thousands of steps.
   bool const has_unit = text.find_first_of(":smhd") != std::string::npos;
-  Seconds const time = has_unit ? parse_duration(text) : Seconds{};
+  Seconds const time = has_unit && !is_negative ? parse_duration(text) : Seconds{};
   if (time <= Seconds{}) {
     throw UsageError{fmt::format(
         "'{}' is neither steps nor a duration; write for example 50, 30min, auto, or 0 for the end "

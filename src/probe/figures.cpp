@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/quoted.hpp"
 #include "probe/median.hpp"
 
 namespace offstage::probe {
@@ -252,13 +253,14 @@ std::string platform_config(Measured const& measured, std::span<ProbedPath const
   }
   if (occasion.on_host) {
     text += "\n[device]\nkind = host\n";
-    text += occasion.emulation.empty() ? "" : fmt::format("emulate = {}\n", occasion.emulation);
+    text +=
+        occasion.emulation.empty() ? "" : fmt::format("emulate = {}\n", quoted(occasion.emulation));
   }
   if (!paths.empty()) {
     text += "\n[tiers]\n";
   }
   for (ProbedPath const& path : paths) {
-    text += fmt::format("path = {}\n", for_config(path));
+    text += fmt::format("path = {}\n", quoted(for_config(path)));
   }
   return text;
 }

@@ -33,21 +33,29 @@ std::string with_host(Memory const& memory) {
   return fmt::format("planned, libraries included: {}", gigabytes(together));
 }
 
-BarRow memory_row(std::string label, double peak, double planned, double limit,
-                  std::string const& planned_tip) {
+/// Adds a row, unless the record does not say what was planned: it is damaged.
+void add_memory_row(std::vector<BarRow>& rows, std::string label, double peak, double planned,
+                    double limit, std::string const& planned_tip) {
+  if (std::isnan(planned)) {
+    return;
+  }
   std::string words =
       std::isnan(peak) ? "no peak recorded, " + gigabytes(planned) + " planned" : gigabytes(peak);
   words += std::isnan(limit) ? ", no limit" : " of " + gigabytes(limit);
-  return {.label = std::move(label),
-          .look = "forward",
-          .value = peak,
-          .words = words,
-          .limits = {{planned, "planned", planned_tip},
-                     {limit, "limited", "limit: " + gigabytes(limit)}}};
+  rows.push_back({.label = std::move(label),
+                  .look = "forward",
+                  .value = peak,
+                  .words = words,
+                  .limits = {{planned, "planned", planned_tip},
+                             {limit, "limited", "limit: " + gigabytes(limit)}}});
 }
 
-/// The rows in GB, or in MB where they are small.
-std::string memory_bars(std::string const& title, std::vector<BarRow> rows) {
+/// The rows in GB, or in MB where they are small; empty without rows.
+std::string memory_figure(std::string const& caption, std::string const& title,
+                          std::vector<BarRow> rows) {
+  if (rows.empty()) {
+    return {};
+  }
   Range range;
   for (BarRow const& row : rows) {
     range.take(row.value);
@@ -63,7 +71,7 @@ std::string memory_bars(std::string const& title, std::vector<BarRow> rows) {
       limit.value /= unit;
     }
   }
-  return bars(title, large ? "GB" : "MB", rows);
+  return figure(caption, bars(title, large ? "GB" : "MB", rows));
 }
 
 }  // namespace
@@ -118,14 +126,13 @@ std::string memory_section(std::vector<Run> const& runs) {
       continue;
     }
     auto const label = of_run(run, runs.size());
-    host.push_back(memory_row(label + "host, per node", memory.host_peak,
-                              memory.host_planned + memory.host_libraries, memory.host_limit,
-                              with_host(memory)));
-    device.push_back(memory_row(label + "device, per rank", memory.device_peak,
-                                memory.device_planned, memory.device_limit,
-                                "planned: " + gigabytes(memory.device_planned)));
+    add_memory_row(host, label + "host, per node", memory.host_peak,
+                   memory.host_planned + memory.host_libraries, memory.host_limit,
+                   with_host(memory));
+    add_memory_row(device, label + "device, per rank", memory.device_peak, memory.device_planned,
+                   memory.device_limit, "planned: " + gigabytes(memory.device_planned));
   }
-  if (host.empty()) {
+  if (host.empty() && device.empty()) {
     return {};
   }
   return section("Memory",
@@ -135,8 +142,8 @@ std::string memory_section(std::vector<Run> const& runs) {
                  {{Key::Shape::box, "forward", "peak"},
                   {Key::Shape::limit, "planned", "planned"},
                   {Key::Shape::limit, "limited", "limit"}},
-                 figure("Host memory", memory_bars("host memory", host)) +
-                     figure("Device memory", memory_bars("device memory", device)));
+                 memory_figure("Host memory", "host memory", host) +
+                     memory_figure("Device memory", "device memory", device));
 }
 
 std::string time_section(std::vector<Run> const& runs) {

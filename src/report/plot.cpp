@@ -226,6 +226,9 @@ std::string bars(std::string const& title, std::string const& axis, std::vector<
       range.take(limit.value);
     }
   }
+  if (range.high <= 0.0) {
+    range.take(1.0);
+  }
   int const wanted = wanted_ticks(width - left - right, gap_of_x_ticks);
   Axis const scale = settled({.label = axis, .range = range}, wanted);
   auto const across = [&](double value) {

@@ -101,7 +101,7 @@ Range widened(Range range, Spacing spacing, int wanted) {
     bool const fine = is_fine(range);
     return {round_below(range.low, fine), round_above(range.high, fine)};
   }
-  if (range.high - range.low < 1e-9 * std::abs(range.high)) {
+  if (range.high - range.low <= 1e-9 * std::abs(range.high)) {
     double const around = range.high == 0.0 ? 1.0 : 0.1 * std::abs(range.high);
     range = {range.low - around, range.high + around};
   }

@@ -10,6 +10,17 @@ namespace offstage::state {
 ShardMap::ShardMap(std::vector<LayerLayout> layers, int ranks, Deal deal)
     : layers_{std::move(layers)}, ranks_{ranks}, deal_{deal} {
   require(ranks >= 1, "ShardMap: at least one rank");
+  for (LayerLayout const& layer : layers_) {
+    if (std::ranges::find(sizes_, layer.chunks()) == sizes_.end()) {
+      sizes_.push_back(layer.chunks());
+    }
+  }
+  std::vector<std::int64_t> before(sizes_.size());
+  for (LayerLayout const& layer : layers_) {
+    layers_before_.insert(layers_before_.end(), before.begin(), before.end());
+    ++before[static_cast<std::size_t>(std::ranges::find(sizes_, layer.chunks()) - sizes_.begin())];
+  }
+  layers_before_.insert(layers_before_.end(), before.begin(), before.end());
 }
 
 std::int64_t ShardMap::layer_chunks(int layer) const {
@@ -17,7 +28,10 @@ std::int64_t ShardMap::layer_chunks(int layer) const {
 }
 
 ChunkRange ShardMap::chunks(int layer, int rank) const {
-  std::int64_t const total = layer_chunks(layer);
+  return deal(layer_chunks(layer), rank);
+}
+
+ChunkRange ShardMap::deal(std::int64_t total, int rank) const {
   auto const first_of = [&](std::int64_t r) {
     return deal_ == Deal::equal ? std::min(total, ceil_div(total, ranks_) * r)
                                 : ceil_div(total * r, ranks_);
@@ -53,8 +67,9 @@ std::int64_t ShardMap::shard_elements(int rank) const {
 
 std::int64_t ShardMap::shard_offset(int layer, int rank) const {
   std::int64_t count = 0;
-  for (int before = 0; before < layer; ++before) {
-    count += chunks(before, rank).count;
+  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+    count += layers_before_[static_cast<std::size_t>(layer) * sizes_.size() + i] *
+             deal(sizes_[i], rank).count;
   }
   return count * chunk_elements;
 }

@@ -65,10 +65,16 @@ class ShardMap {
 
  private:
   [[nodiscard]] std::int64_t layer_chunks(int layer) const;
+  /// The rank's chunks of a layer of `total` chunks.
+  [[nodiscard]] ChunkRange deal(std::int64_t total, int rank) const;
 
   std::vector<LayerLayout> layers_;
   int ranks_;
   Deal deal_;
+  // Most layers of a model are alike, so a shard is added up by sizes: a plan asks for the offsets of
+  // thousands of layers on each of thousands of ranks.
+  std::vector<std::int64_t> sizes_;          ///< the numbers of chunks that layers have
+  std::vector<std::int64_t> layers_before_;  ///< [layers + 1, sizes]: layers of a size before one
 };
 
 /// A run of one layer's chunks inside a subgroup.

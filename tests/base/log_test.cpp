@@ -1,8 +1,11 @@
 #include "base/log.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -15,6 +18,19 @@ TEST(Log, InformationGoesToStandardOutput) {
   testing::internal::CaptureStdout();
   log::info("step {} of {}", 3, 10);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "step 3 of 10\n");
+}
+
+TEST(Log, AFailedWriteToStandardOutputIsRemembered) {
+  EXPECT_EQ(log::take_lost_output(), 0);
+  int const kept = dup(STDOUT_FILENO);
+  int const full = open("/dev/full", O_WRONLY);
+  dup2(full, STDOUT_FILENO);
+  log::info("lost");
+  dup2(kept, STDOUT_FILENO);
+  close(full);
+  close(kept);
+  EXPECT_EQ(log::take_lost_output(), ENOSPC);
+  EXPECT_EQ(log::take_lost_output(), 0);
 }
 
 TEST(Log, WarningsAndErrorsGoToStandardErrorAndSayWhoSpeaks) {

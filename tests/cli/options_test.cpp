@@ -106,6 +106,16 @@ TEST_F(Options, ABareNumberOfCheckpointEveryMeansSteps) {
   EXPECT_THAT(error({"--checkpoint.every=often"}), HasSubstr("checkpoint.every=often"));
 }
 
+TEST_F(Options, NoIntervalOfCheckpointsIsNegative) {
+  for (char const* const key : {"checkpoint.every", "checkpoint.local-every"}) {
+    for (char const* const bad : {"-5", "-5k", "-1.5M", "-5min", "-0k"}) {
+      EXPECT_THAT(
+          error({"--checkpoint.local=/local", fmt::format("--{}={}", key, bad)}),
+          HasSubstr(fmt::format("{}={}: '{}' is neither steps nor a duration", key, bad, bad)));
+    }
+  }
+}
+
 TEST_F(Options, CheckpointRateIsBytesPerSecondOrAShare) {
   EXPECT_FALSE(parse({}).checkpoint.is_paced());
   EXPECT_FALSE(parse({"--checkpoint.rate=0"}).checkpoint.is_paced());
@@ -529,7 +539,8 @@ TEST_F(Options, TheEffectiveConfigurationGivesTheSameAgain) {
   auto const given =
       parse({"--config", file("a.cfg", "[run]\ndir = \" x \"\n"), "--train.steps=20k",
              "--tiers.path=/a,read=1GB/s,write=1GB/s", "--tiers.path=/b,read=1GB/s,write=1GB/s",
-             "--optimizer.kind=lion", "--data.train=a;b.txt:0.5,c.txt:1.5"});
+             "--optimizer.kind=lion", "--data.train=a;b.txt:0.5,c.txt:1.5", "--data.valid=a\t;b",
+             "--checkpoint.local=;c"});
   auto const again =
       parse_train_options({"--config", file("effective.cfg", config::effective_config(given))});
   ASSERT_EQ(again.settings.size(), given.settings.size());
@@ -543,6 +554,17 @@ TEST_F(Options, TheEffectiveConfigurationGivesTheSameAgain) {
                                  "--run.dir=other"})
                 .checkpoint.dir,
             "other/checkpoints");
+}
+
+TEST_F(Options, APathHasNoCharacterThatNoConfigurationCouldHold) {
+  for (char const* const path : {"a\nb", "a\r", "\x1b[2J", "a\x7f"}) {
+    EXPECT_THAT(error({fmt::format("--run.dir={}", path)}),
+                StartsWith("run.dir: a path cannot contain control characters"));
+  }
+  EXPECT_THAT(error({"--config", file("a.cfg", "data.valid = a\x01z\n")}),
+              AllOf(StartsWith("data.valid: a path cannot contain control characters"),
+                    HasSubstr("a.cfg:1")));
+  EXPECT_EQ(parse({"--run.dir=a\tb"}).run_dir, "a\tb");
 }
 
 }  // namespace

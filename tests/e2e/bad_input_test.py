@@ -3,6 +3,8 @@
 of the design, no process left and nothing written."""
 import os
 import re
+import signal
+import struct
 import subprocess
 import unittest
 
@@ -243,6 +245,39 @@ class BadInput(Refusals):
             result = self.offstage("probe", "--quick", "--device.kind=host", "--dir", nowhere, ranks=ranks, expect=IO)
             self.assertEqual(1, len(result.errors), result)
             self.assertIn(f"--dir={nowhere}: No such file or directory", result.errors[0])
+
+    def test_a_validation_in_which_no_target_counts(self):
+        tokens, counted = 2000, 40  # the first window has 24 targets
+        self.write("mask.bin", struct.pack(f"<{tokens}H", *(i % 256 for i in range(tokens))))
+        self.write("mask.mask", b"OFFMASK1" + struct.pack("<4Q", tokens, 1, 0, 0)
+                   + bytes(int(i == counted) for i in range(tokens)))
+        data = [f"data.train={self.folder}/mask.bin", f"data.valid={self.folder}/mask.bin", "data.format=nanogpt",
+                "train.valid-every=3", "train.valid-batches=1"]
+        for ranks in 1, 2:
+            self.refuse(DATA, [f"data.valid={self.folder}/mask.bin: no target of the first 1 windows counts"],
+                        *data, "train.micro-batch=1", ranks=ranks)
+        self.train("run", *data, "train.micro-batch=2")
+
+    def test_output_that_is_lost(self):
+        self.train("run")
+        for command in ["--help"], ["--version"], ["train", "--help"], ["checkpoint", "ls", self.folder / "run"]:
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([OFFSTAGE, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(IO, done.returncode, command)
+            self.assertEqual("offstage: error: cannot write to standard output: No space left on device\n", done.stderr)
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(self.command("other"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(0, done.returncode, "a training goes on without its output")
+
+    def test_a_reader_that_went_away_is_no_error(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        # A shell's children have SIGPIPE. Where it is ignored a write fails with EPIPE.
+        for restored, code in (True, -signal.SIGPIPE), (False, 0):
+            done = subprocess.run([OFFSTAGE, "--help"], stdout=writing, stderr=subprocess.PIPE, check=False,
+                                  restore_signals=restored)
+            self.assertEqual((code, b""), (done.returncode, done.stderr))
+        os.close(writing)
 
     def test_commands_that_do_not_exist(self):
         self.check(self.call(OFFSTAGE, "trian"), USAGE, ["trian", "train"])

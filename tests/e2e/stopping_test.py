@@ -90,6 +90,7 @@ class Stopping(OffstageTest):
         started = time.monotonic()
         result = self.train("run", *ENDLESS, "train.max-time=2s", ranks=2, expect=75)
         self.assertIn("train.max-time", result.out)
+        self.assertNotIn("advice:", result.out, "the job's end does not wait for forecasts")
         self.assertLess(time.monotonic() - started, 200)
         self.check_goes_on("run", 2)
 

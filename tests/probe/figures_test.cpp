@@ -145,5 +145,11 @@ TEST(PlatformConfig, PathsHaveTheirMeasuredRatesAndKeepOtherAttributes) {
   EXPECT_TRUE(path.persistent);
 }
 
+TEST(PlatformConfig, APathWithASemicolonBehindABlankIsQuoted) {
+  std::vector<ProbedPath> const paths{{"/a ;b", {{1e9, 1e9}}, {"a"}}};
+  EXPECT_THAT(platform_config(Measured{{all_of(2e9)}, {}, {"a"}}, paths, {}),
+              HasSubstr("\npath = \"/a ;b,read=1.00GB/s,write=1.00GB/s\"\n"));
+}
+
 }  // namespace
 }  // namespace offstage::probe

@@ -58,6 +58,17 @@ TEST(PageOf, RunsSayWhichKeysDiffer) {
   EXPECT_THAT(text, Not(HasSubstr(">run.dir<")));
 }
 
+TEST(PageOf, MemoryThatADamagedRecordDoesNotSayIsLeftOut) {
+  report::Run run;
+  run.memory = {.host_limit = 4e9, .host_libraries = 1e8, .device_planned = 2e9};
+  auto const text = page({run});
+  EXPECT_THAT(text, HasSubstr("no peak recorded, 2 GB planned"));
+  EXPECT_THAT(text, Not(HasSubstr("host, per node")));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  run.memory.device_planned = unknown;
+  EXPECT_THAT(page({run}), Not(HasSubstr("Device memory")));
+}
+
 TEST(AchievedOf, IsTheMeanOfPredictedStepsWithoutTheFirstOfAStart) {
   report::Run run;
   run.starts.resize(2);

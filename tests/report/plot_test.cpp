@@ -56,5 +56,11 @@ TEST(BarsOf, AreAsLongAsTheirValuesAndHaveTheirLimits) {
   EXPECT_THAT(text, HasSubstr(">nothing</text>"));
 }
 
+TEST(BarsOf, WithoutAnyFigureHaveAnAxis) {
+  auto const text = bars(
+      "t", "GB/s", {{.label = "a", .look = "c0", .value = NAN, .words = "nothing", .limits = {}}});
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
 }  // namespace
 }  // namespace offstage::report

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # do; scontrol gives the first of `answers`: an exit code and a text.
 STAND_INS = {
     "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "squeue": 'case "$*" in *%T*) echo RUNNING ;; *%l*) echo ${LIMIT:-4:00:00} ;; *) echo None ;; esac\n',
+    "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
     "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
@@ -121,6 +121,25 @@ class Scripts(unittest.TestCase):
         self.attempt(2, 1, OFFSTAGE_CRASHES="2")
         self.assertNotIn("bad end", self.output)
         self.assertIn("newest step-000000010", self.read("run/attempts")[1])
+
+    def test_an_attempt_at_the_time_limit_is_noted_once_by_its_last_code(self):
+        # The program's parent is the script's child. The script notes the attempt before the program ends.
+        during = ("kill -TERM $(awk '/^PPid/ {print $2}' /proc/$PPID/status)\n"
+                  "until [[ $(tail -n 1 run/attempts 2> /dev/null) == *\"attempt $((SLURM_RESTART_COUNT + 1)) \"*\" exit 143 \"* ]]; "
+                  "do sleep 0.1; done\n")
+        at_the_limit = {"during": during, "STATE": "COMPLETING", "REASON": "TimeLimit"}
+        for number in 1, 2:
+            self.attempt(number, 1, **at_the_limit)
+            self.assertNotIn("bad end", self.output)
+        self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
+        lines = self.read("run/attempts")
+        self.assertEqual(["attempt 1 on node1 exit 1 newest none", "attempt 2 on node1 exit 1 newest none"],
+                         [line[line.index("attempt"):] for line in lines])
+        self.attempt(3, 75, **at_the_limit)
+        self.assertIn("the 3. bad end in a row", self.output)
+        self.assertIn("attempt 3 on node1 exit 75", self.read("run/attempts")[2])
+        self.attempt(4, 1)
+        self.assertNotIn("bad end", self.output)
 
     def test_a_full_file_system_does_not_end_the_job(self):
         (self.folder / "run").mkdir()

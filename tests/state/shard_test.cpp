@@ -68,6 +68,23 @@ TEST(ShardMap, DealsEqualPartsWithPaddingBehindTheLastChunk) {
   EXPECT_EQ((ShardMap{map.layers(), 1}.gathered_elements(0)), 5 * 4096);
 }
 
+TEST(ShardMap, ALayersPartBeginsBehindThoseOfTheLayersBefore) {
+  for (Deal const deal : {Deal::equal, Deal::spread}) {
+    ShardMap const map{
+        layers_with({{5 * 4096, 0}, {7 * 4096 - 1, 0}, {5 * 4096, 0}, {1, 0}, {7 * 4096, 0}}), 3,
+        deal};
+    for (int rank = 0; rank < 3; ++rank) {
+      std::int64_t before = 0;
+      for (int layer = 0; layer < 5; ++layer) {
+        EXPECT_EQ(map.shard_offset(layer, rank), before * chunk_elements);
+        before += map.chunks(layer, rank).count;
+      }
+      EXPECT_EQ(map.shard_elements(rank), before * chunk_elements);
+    }
+  }
+  EXPECT_EQ((ShardMap{{}, 2}.shard_elements(1)), 0);
+}
+
 // By hand: chunk c of 5 goes to the rank r with 5 r / 3 <= c < 5 (r + 1) / 3.
 TEST(ShardMap, DealsOlderCheckpointsAsTheyWere) {
   ShardMap const map{layers_with({{5 * 4096, 0}}), 3, Deal::spread};

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/error.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::train {
@@ -58,6 +59,27 @@ TEST_F(MeanLossOfRanks, HasARankIdleThatIsLeftWithoutAMicroBatch) {
   EXPECT_EQ(evaluated + idle, rounds);
   EXPECT_EQ(expected, rounds) << "each round is announced, the first one before it";
   EXPECT_EQ(comm.sum(std::int64_t{evaluated}), 4);
+}
+
+TEST_F(MeanLossOfRanks, ATargetThatCountsIsLookedForInTheFirstWindows) {
+  std::string const header{
+      "OFFMASK1"
+      "\x0f\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+      40};
+  std::string mask(15, '\0');
+  mask[6] = 1;  // the last target of the third window
+  directory.write("tokens.mask", header + mask);
+  data::Dataset const masked{
+      {{directory.path() / "tokens"}},
+      {.key = "data.valid", .format = data::Format::text, .vocab = 256, .sequence = 2}};
+  EXPECT_NO_THROW(require_target(masked, 3, "data.valid=tokens"));
+  try {
+    require_target(masked, 2, "data.valid=tokens");
+    FAIL();
+  } catch (DataError const& error) {
+    EXPECT_STREQ(error.what(), "data.valid=tokens: no target of the first 2 windows counts");
+  }
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "train/step/schedule.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "base/error.hpp"
 
 namespace offstage::train {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 config::OptimizerConfig optimizer(config::Schedule schedule) {
   return {
@@ -97,6 +101,21 @@ TEST(Schedule, WithoutWarmUpTheFirstStepTrains) {
 
 TEST(Schedule, StaysAtTheLeastRatePastTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::cosine), 20, 30), 0.2);
+}
+
+TEST(Schedule, AStartWhoseStepsAllHaveRateZeroIsWarnedOf) {
+  auto cosine = optimizer(config::Schedule::cosine);
+  cosine.warmup_steps = 0;
+  cosine.min_lr = 0.0;
+  EXPECT_THAT(warning_of_rates(cosine, 1, 0),
+              AllOf(HasSubstr("learns nothing"), HasSubstr("optimizer.schedule=constant"),
+                    HasSubstr("optimizer.min-lr")));
+  EXPECT_THAT(warning_of_rates(cosine, 10, 9), HasSubstr("at step 10"));
+  EXPECT_THAT(warning_of_rates(cosine, 2, 0), IsEmpty());
+  EXPECT_THAT(warning_of_rates(cosine, 10, 10), IsEmpty());
+  cosine.min_lr = 0.1;
+  EXPECT_THAT(warning_of_rates(cosine, 1, 0), IsEmpty());
+  EXPECT_THAT(warning_of_rates(optimizer(config::Schedule::constant), 1, 0), IsEmpty());
 }
 
 TEST(Schedule, StepsCountFromOne) {

@@ -114,6 +114,12 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
   result.windows =
       task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
   result.micro_batch = micro_batch_of(task, result);
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      require_target(*data, result.windows,
+                     fmt::format("{}={}", task.options.key, task.data.front().path));
+    }
+  });
   Evaluator<T> evaluator{{.batch = result.micro_batch, .sequence = result.sequence},
                          task.device,
                          *reader,
@@ -121,10 +127,6 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
                          comm};
   result.mean = mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls());
   mpi::agree(comm, [&] {
-    if (result.mean.targets == 0) {
-      throw DataError{fmt::format("{}={}: no target of the first {} windows counts",
-                                  task.options.key, task.data.front().path, result.windows)};
-    }
     if (!std::isfinite(result.mean.loss)) {
       throw DataError{fmt::format(
           "--from={}: the loss is {}, no finite number: parameters are not finite, or what they "

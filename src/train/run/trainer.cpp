@@ -33,6 +33,7 @@
 #include "train/saves/continuation.hpp"
 #include "train/saves/saves.hpp"
 #include "train/settle/run_device.hpp"
+#include "train/step/mean_loss.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
 
@@ -98,6 +99,8 @@ class Training {
 
  private:
   void prepare();
+  /// Looks for a target that counts in validations, whose loss would be no number.
+  void require_validation_target();
   void begin_records();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
@@ -167,6 +170,10 @@ void Training<T>::start_or_continue() {
     }
   } else {
     start();
+  }
+  auto const warning = warning_of_rates(config_.optimizer, config_.train.steps, at_.step());
+  if (leads() && !warning.empty()) {
+    log::warning("{}", warning);
   }
   at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size(),
                 parts_->settings());
@@ -260,6 +267,7 @@ void Training<T>::run_steps() {
 template <class T>
 void Training<T>::prepare() {
   parts_.emplace(config_, comm_, place_, plan_choice_, cadence_, journal_);
+  require_validation_target();
   due_saves_.emplace(config_, comm_, *parts_, at_, journal_);
   start_or_continue();
   if (config_.checkpoint.keep_best) {
@@ -268,6 +276,16 @@ void Training<T>::prepare() {
   look_at_space_to_come(config_, comm_, parts_->checkpoint_part(), saves().store(), at_.step());
   begin_records();
   find_best();
+}
+
+template <class T>
+void Training<T>::require_validation_target() {
+  mpi::agree(comm_, [&] {
+    if (data::Dataset const* const data = parts_->valid_data(); leads() && data != nullptr) {
+      require_target(*data, windows_per_validation(config_.train, data->windows()),
+                     fmt::format("data.valid={}", config_.data.valid.front().path));
+    }
+  });
 }
 
 /// Writes the run's first records to run.dir.
@@ -346,18 +364,17 @@ void Training<T>::conclude() {
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner().host_memory_peak();
   memory.device_peak = runner().device_memory_peak();
-  journal_.conclude(
-      {.step = at_.step(),
-       .stop = stop_,
-       .total = cadence_.now(),
-       .memory = memory,
-       .slow_nodes = slow_nodes_.conclude(),
-       .advice =
-           leads() && stop_ != Stop::signal  // the sender of the signal waits for the end
-               ? plan_choice_.advice(at_.progress(start_seconds_), runner(), journal_.reached())
-               : std::vector<std::string>{},
-       .best = best_,
-       .best_is_kept = leads() && keeps(config_, best_)});
+  journal_.conclude({.step = at_.step(),
+                     .stop = stop_,
+                     .total = cadence_.now(),
+                     .memory = memory,
+                     .slow_nodes = slow_nodes_.conclude(),
+                     .advice = leads() && !is_urgent(stop_)
+                                   ? plan_choice_.advice(at_.progress(start_seconds_), runner(),
+                                                         journal_.reached())
+                                   : std::vector<std::string>{},
+                     .best = best_,
+                     .best_is_kept = leads() && keeps(config_, best_)});
 }
 
 template <class T>

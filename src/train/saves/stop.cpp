@@ -20,4 +20,8 @@ char const* reason_of(Stop stop) {
   return "";
 }
 
+bool is_urgent(Stop stop) {
+  return stop == Stop::signal || stop == Stop::max_time || stop == Stop::job_end;
+}
+
 }  // namespace offstage::train

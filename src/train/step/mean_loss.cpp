@@ -1,14 +1,26 @@
 #include "train/step/mean_loss.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "train/step/step_numbers.hpp"
 
 namespace offstage::train {
+
+void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name) {
+  for (std::int64_t window = 0; window < windows; ++window) {
+    if (data::counted_targets(data.batch({&window, 1})) > 0) {
+      return;
+    }
+  }
+  throw DataError{fmt::format("{}: no target of the first {} windows counts", name, windows)};
+}
 
 MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data, std::int64_t windows,
                    std::int64_t batch, LossCalls const& calls) {

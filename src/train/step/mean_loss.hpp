@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "data/dataset.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -22,6 +23,10 @@ struct LossCalls {
   /// Called before the first round, and in each round that another one follows.
   std::function<void()> expect;
 };
+
+/// Looks for a target that counts in the first `windows` windows, and reads no further than to the
+/// first. `name` is the data in the error: "data.valid=m.bin". Errors: DataError if there is none.
+void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name);
 
 /// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
 /// `batch`, of which the last one may have rows that do not count. Micro-batch g is computed by

@@ -1,5 +1,7 @@
 #include "train/step/schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -53,6 +55,22 @@ double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t step
              range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
   }
   return optimizer.lr;
+}
+
+std::string warning_of_rates(config::OptimizerConfig const& optimizer, std::int64_t steps,
+                             std::int64_t done) {
+  for (std::int64_t step = done + 1; step <= steps; ++step) {
+    if (learning_rate(optimizer, steps, step) > 0.0) {
+      return {};
+    }
+  }
+  return done >= steps
+             ? std::string{}
+             : fmt::format(
+                   "no step of this start has a learning rate above 0, so it learns nothing: "
+                   "optimizer.schedule={} has come to optimizer.min-lr={} at step {}; use "
+                   "optimizer.schedule=constant, or a higher optimizer.min-lr",
+                   name_of(optimizer.schedule), optimizer.min_lr, done + 1);
 }
 
 }  // namespace offstage::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config/run_config.hpp"
 
@@ -13,5 +14,10 @@ namespace offstage::train {
 /// et al., arXiv 2405.18392).
 [[nodiscard]] double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                                    std::int64_t step);
+
+/// The warning of a start after step `done` whose steps all have rate 0, so that it learns nothing.
+/// Empty if a step has a higher rate, or there is no step. Pure.
+[[nodiscard]] std::string warning_of_rates(config::OptimizerConfig const& optimizer,
+                                           std::int64_t steps, std::int64_t done);
 
 }  // namespace offstage::train

@@ -38,12 +38,17 @@ void GradientSums<T>::set_held(HeldGradients* held, bool made_there) {
 
 template <class T>
 Bytes GradientSums<T>::block_bytes(state::ShardMap const& map, int rank, Bytes element) {
-  std::int64_t most = 0;
-  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
-    int const first = GradientOrder::first_of_block(map.layers(), layer);
-    most = std::max(most, map.shard_offset(layer + 1, rank) - map.shard_offset(first, rank));
+  if (element == 0) {
+    return 0;
   }
-  return most * element;
+  std::int64_t most = 0;
+  std::int64_t chunks = 0;  // of the layer's block, up to the layer
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
+    bool const begins = GradientOrder::first_of_block(map.layers(), layer) == layer;
+    chunks = (begins ? 0 : chunks) + map.chunks(layer, rank).count;
+    most = std::max(most, chunks);
+  }
+  return most * chunk_elements * element;
 }
 
 template <class T>
