@@ -36,7 +36,7 @@ constexpr char const* usage_text =
     "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
     "  evaluate --from PATH --data FILE ...           loss and perplexity of a model on data\n"
     "  data inspect PATH                              what is in a file of tokens\n"
-    "  data pack --from TEXT --to PREFIX ...          make one from text; see data --help\n"
+    "  data pack --from TEXT --to PREFIX ...          make one from text; see data pack --help\n"
     "  help COMMAND                                   as COMMAND --help\n"
     "  --version                                      print version, commit, libraries, GPU "
     "architectures\n"
@@ -45,12 +45,14 @@ constexpr char const* usage_text =
 
 ExitCode dispatch(Arguments const& arguments);
 
-/// `help COMMAND` is `COMMAND --help`.
+/// `help COMMAND` is `COMMAND --help`, also of a COMMAND of two words.
 ExitCode help(Arguments const& arguments) {
   bool const of_command = !arguments.empty() && !arguments.front().starts_with('-') &&
                           arguments.front() != "help" && arguments.front() != "version";
   if (of_command) {
-    return dispatch({arguments.front(), "--help"});
+    Arguments of_it = arguments;
+    of_it.emplace_back("--help");
+    return dispatch(of_it);
   }
   log::write_lines(usage_text);
   return ExitCode::done;

@@ -30,8 +30,7 @@ namespace po = boost::program_options;
 constexpr char const* usage_text =
     "Usage: offstage data inspect PATH[:WEIGHT][,PATH...] [--format=F] [--vocab=N] [--sequence=T]\n"
     "                             [--separator=N]\n"
-    "       offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME --format=F [--option "
-    "...]\n"
+    "       offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]\n"
     "                             makes such a file from text; see offstage data pack --help\n"
     "\n"
     "inspect reads files of tokens through, as data.train names them, and says what is in them; a "

@@ -61,6 +61,7 @@ TEST(Commands, HelpOfACommandIsThatCommandsHelp) {
     EXPECT_EQ(out, outcome_of({command, "--help"}).out);
     EXPECT_THAT(out, HasSubstr("Usage: offstage " + command));
   }
+  EXPECT_THAT(outcome_of({"help", "data", "pack"}).out, HasSubstr("Usage: offstage data pack"));
   EXPECT_THAT(outcome_of({"help", "help"}).out, HasSubstr("Usage: offstage COMMAND"));
   EXPECT_THAT(outcome_of({"help", "trian"}).err, HasSubstr("the nearest is train"));
 }
