@@ -4,7 +4,7 @@
 README.md has at most 200 lines. A link of a page (README.md anywhere, and the pages at the top) leads to a file of the
 tree, and its anchor to a heading of that page. A path in backticks that begins with a directory of the top level, such as
 `perf/plan.sh`, exists; names with capitals alone (`src/checkpoint/DIR`) and patterns stand for others and are left out. The
-table of rooms in src/README.md has the ranks of check_rooms.py. Each offence is one line, file:line: what is wrong; the exit code is 1 if there is one.
+table of rooms in src/README.md has the ranks of check_rooms.py, and that of src/train/README.md the files of each inner room. Each offence is one line, file:line: what is wrong; the exit code is 1 if there is one.
 """
 import re
 import sys
@@ -72,9 +72,24 @@ def check_map(root):
             for room in wrong]
 
 
+def check_train(root):
+    """The files of train's inner rooms, by their names without endings."""
+    page = root / "src/train/README.md"
+    if not page.exists():
+        return []
+    rows = [(number, *match.groups()) for number, line in enumerate(page.read_text().splitlines(), 1)
+            if (match := re.match(r"\| `(\w+)` \| (.*?) \|", line))]
+    offences = []
+    for number, room, names in rows:
+        files = {file.stem for file in (page.parent / room).glob("*.?pp")}
+        offences += [f"src/train/README.md:{number}: {room}'s row and {room}'s directory differ in {name}"
+                     for name in sorted(files ^ set(re.findall(r"`(\w+)`", names)))]
+    return offences
+
+
 def check(root):
     """The offences of the tree, one line each."""
-    offences = check_map(root)
+    offences = check_map(root) + check_train(root)
     lines = len((root / "README.md").read_text().splitlines())
     if lines > MOST_LINES:
         offences.append(f"README.md:{lines}: has more than {MOST_LINES} lines; move reference to the pages that it names")

@@ -44,6 +44,12 @@ class CheckPages(unittest.TestCase):
                           "src/README.md:1: room tiers has rank None, in check_rooms.py 3"],
                          self.offences({"src/README.md": rows.replace("| 0 | `base`", "| 7 | `base`").replace("`tiers`", "tiers")}))
 
+    def test_the_table_of_train_has_every_file(self):
+        files = {"src/train/README.md": "| room | files |\n|---|---|\n| `step` | `a`; `gone` | x |\n",
+                 "src/train/step/a.cpp": "", "src/train/step/a.hpp": "", "src/train/step/new.hpp": ""}
+        self.assertEqual([f"src/train/README.md:3: step's row and step's directory differ in {name}" for name in ("gone", "new")],
+                         self.offences(files))
+
 
 if __name__ == "__main__":
     unittest.main()
