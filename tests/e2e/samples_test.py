@@ -50,11 +50,12 @@ def has_line(lines, begins):
 
 
 def masked(line):
-    """A line without what varies: its time, numbers with their units, how far apart columns stand, `least` of one rank."""
+    """A line without what varies: its time, numbers with their units but for what is a rate, how far apart columns stand, `least` of one rank."""
     line = re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line)
     line = re.sub(r", least [\d.]+ \S+", "", line)
     line = re.sub(r" x (\d+)$", r" +\1 %", line)  # a prediction that a busy machine misses by far
-    line = re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?( (GiB|MiB|KiB|B|[GMk]B/s|[GMk]/s|ms|s|min|G|M|T|k)\b| %)?", "#", line)
+    line = re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?( (GiB|MiB|KiB|B|[GMk]?(B?/s)|ms|s|min|G|M|T|k)\b| %)?",
+                  lambda match: "#" + (match[4] or ""), line)
     return re.sub(r"\s+", " ", line).strip()
 
 
