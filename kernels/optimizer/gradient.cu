@@ -97,14 +97,6 @@ void chunk_norms(ChunkNorms<G> const& call, CUstream_st* stream) {
          call.x.data(), call.sums.data(), call.x.size(), chunks);
 }
 
-void convert(std::span<float const> in, std::span<bfloat16> out, CUstream_st* stream) {
-  accumulate<bfloat16, float>({.accumulator = out, .gradient = in, .first = true}, stream);
-}
-
-void convert(std::span<float const> in, std::span<float16> out, CUstream_st* stream) {
-  accumulate<float16, float>({.accumulator = out, .gradient = in, .first = true}, stream);
-}
-
 OFFSTAGE_INSTANTIATE(OFFSTAGE_SUM_TYPES, accumulate)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, chunk_norms)
 

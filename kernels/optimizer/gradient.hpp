@@ -67,8 +67,6 @@ template <class A, class G>
 void accumulate(Accumulate<A, G> const&, CUstream_st* stream);
 template <class G>
 void chunk_norms(ChunkNorms<G> const&, CUstream_st* stream);
-void convert(std::span<float const> in, std::span<bfloat16> out, CUstream_st* stream);
-void convert(std::span<float const> in, std::span<float16> out, CUstream_st* stream);
 }  // namespace cuda
 
 /// Queued on `stream`, whose device holds the views, sums too; they return before the work is done.
@@ -77,6 +75,7 @@ template <class A, class G>
 void accumulate(device::Stream& stream, Accumulate<A, G> const&);
 template <class G>
 void chunk_norms(device::Stream& stream, ChunkNorms<G> const&);
+/// As accumulate with `first`.
 void convert(device::Stream& stream, std::span<float const> in, std::span<bfloat16> out);
 void convert(device::Stream& stream, std::span<float const> in, std::span<float16> out);
 

@@ -47,12 +47,6 @@ inline float __uint_as_float(std::uint32_t bits) {
 inline std::uint32_t __float_as_uint(float value) {
   return std::bit_cast<std::uint32_t>(value);
 }
-inline float __int_as_float(int bits) {
-  return std::bit_cast<float>(bits);
-}
-inline int __float_as_int(float value) {
-  return std::bit_cast<int>(value);
-}
 inline double __longlong_as_double(long long bits) {
   return std::bit_cast<double>(bits);
 }
@@ -68,17 +62,11 @@ inline float __fdiv_rn(float a, float b) {
 inline float __fsqrt_rn(float a) {
   return std::sqrt(a);
 }
-inline float __frcp_rn(float a) {
-  return 1.0F / a;
-}
 inline float __fmaf_rn(float a, float b, float c) {
   return std::fma(a, b, c);
 }
 inline double __dadd_rn(double a, double b) {
   return a + b;
-}
-inline double __dmul_rn(double a, double b) {
-  return a * b;
 }
 inline double __fma_rn(double a, double b, double c) {
   return std::fma(a, b, c);
@@ -89,35 +77,8 @@ inline float __fdividef(float a, float b) {
 inline float __expf(float x) {
   return std::exp(x);
 }
-inline float __logf(float x) {
-  return std::log(x);
-}
-inline float rsqrtf(float x) {
-  return 1.0F / std::sqrt(x);
-}
-inline double rsqrt(double x) {
-  return 1.0 / std::sqrt(x);
-}
 inline int __popc(std::uint32_t bits) {
   return std::popcount(bits);
-}
-inline int __ffs(int bits) {
-  return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1;
-}
-inline int __clz(int bits) {
-  return std::countl_zero(static_cast<unsigned>(bits));
-}
-template <class T>
-T __ldg(T const* address) {
-  return *address;
-}
-template <class T>
-T __ldcs(T const* address) {
-  return *address;
-}
-template <class T>
-void __stcs(T* address, T value) {
-  *address = value;
 }
 template <class T>
 void __stwb(T* address, T value) {
@@ -154,13 +115,6 @@ T __shfl_down_sync(std::uint32_t /*mask*/, T value, unsigned delta, int width = 
   auto const group = static_cast<unsigned>(width);
   return all[lane % group + delta < group ? lane + delta : lane];
 }
-template <class T>
-T __shfl_up_sync(std::uint32_t /*mask*/, T value, unsigned delta, int width = 32) {
-  auto const lane = offstage::cuda_on_cpu::here().lane;
-  auto const all = offstage::cuda_on_cpu::exchange(value);
-  auto const group = static_cast<unsigned>(width);
-  return all[lane % group >= delta ? lane - delta : lane];
-}
 inline std::uint32_t __ballot_sync(std::uint32_t /*mask*/, int predicate) {
   auto const all = offstage::cuda_on_cpu::exchange(predicate);
   std::uint32_t votes = 0;
@@ -168,12 +122,6 @@ inline std::uint32_t __ballot_sync(std::uint32_t /*mask*/, int predicate) {
     votes |= all[lane] != 0 ? 1U << lane : 0U;
   }
   return votes;
-}
-inline int __any_sync(std::uint32_t mask, int predicate) {
-  return __ballot_sync(mask, predicate) != 0U ? 1 : 0;
-}
-inline int __all_sync(std::uint32_t mask, int predicate) {
-  return __ballot_sync(mask, predicate) == 0xFFFFFFFFU ? 1 : 0;
 }
 
 // Its grids are those of a GPU.

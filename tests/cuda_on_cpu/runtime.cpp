@@ -463,14 +463,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   }
   return so_far();
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  auto const point = last_point(event);
-  if (!point) {
-    return cudaSuccess;
-  }
-  std::scoped_lock const lock{point->mutex};
-  return point->reached ? cudaSuccess : cudaErrorNotReady;
-}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (auto const point = last_point(event)) {
     queue_of(stream).add([point] { point->wait(); });
@@ -517,10 +509,6 @@ cudaError_t cudaMemcpy(void* to, void const* from, std::size_t size, cudaMemcpyK
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
   queue_of(stream).add([=] { std::memset(memory, value, size); });
   return cudaSuccess;
-}
-cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
-  cudaMemsetAsync(memory, value, size, nullptr);
-  return cudaStreamSynchronize(nullptr);
 }
 
 // Kernels have no names here.

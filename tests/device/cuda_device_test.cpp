@@ -27,10 +27,10 @@ using testing::HasSubstr;
 class OnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::device_count() == 0) {
+    if (cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
-    device = make_cuda_device(cuda::device_count() - 1, 64 * MiB);
+    device = make_cuda_device(cuda::find_gpus().count - 1, 64 * MiB);
   }
   std::unique_ptr<Device> device;
 };
@@ -68,7 +68,7 @@ TEST_F(OnGpu, CountsWhatLibrariesTakeByThemselves) {
 }
 
 TEST_F(OnGpu, GivesEachOfTheRanksThatShareItAnEqualPartAndTheirLibrariesTheirs) {
-  int const index = cuda::device_count() - 1;
+  int const index = cuda::find_gpus().count - 1;
   Bytes const alone = make_cuda_device(index, 0)->capacity();
   Bytes const shared = make_cuda_device(index, 0, 2)->capacity();
   // A real one may be used by others meanwhile.

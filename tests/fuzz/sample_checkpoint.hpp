@@ -99,7 +99,6 @@ inline state::ModelShape sample_model() {
 class SampleCheckpoint {
  public:
   static constexpr int ranks = 2;
-  static constexpr Bytes largest_state = 12 * 3 * chunk_elements;
 
   SampleCheckpoint() {
     make_directory(directory());

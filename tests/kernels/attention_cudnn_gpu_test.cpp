@@ -59,7 +59,7 @@ cudnn::AttentionShape shape_for_cudnn(AttentionShape const& shape, DType type) {
 class AttentionByPlans : public testing::Test {
  protected:
   void SetUp() override {
-    if (offstage::cuda::device_count() == 0) {
+    if (offstage::cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
   }

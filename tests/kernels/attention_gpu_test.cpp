@@ -74,7 +74,7 @@ template <class T>
 class AttentionOnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    if (offstage::cuda::device_count() == 0) {
+    if (offstage::cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
   }

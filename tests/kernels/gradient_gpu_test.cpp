@@ -22,7 +22,7 @@ namespace {
 class GradientOnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    if (offstage::cuda::device_count() == 0) {
+    if (offstage::cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
     device = device::make_cuda_device(0, 0);
@@ -174,15 +174,11 @@ TEST_F(ConvertOnGpu, WidensEveryFloat16AsRefDoes) {
 }
 
 TEST(GradientKernelsOfCuda, CheckTheirArgumentsWithoutAGpu) {
-  std::vector<float> a(2), in(3);
+  std::vector<float> a(2);
   std::vector<bfloat16> const g(3);
-  std::vector<bfloat16> out(2);
-  std::vector<float16> out16(2);
   std::vector<double> sums(2);
   EXPECT_THROW((cuda::accumulate<float, bfloat16>({a, g, false}, nullptr)), PreconditionError);
   EXPECT_THROW((cuda::chunk_norms<bfloat16>({g, sums}, nullptr)), PreconditionError);
-  EXPECT_THROW(cuda::convert(in, out, nullptr), PreconditionError);
-  EXPECT_THROW(cuda::convert(in, out16, nullptr), PreconditionError);
 }
 
 }  // namespace

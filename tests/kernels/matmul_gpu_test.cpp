@@ -169,7 +169,7 @@ template <class Types>
 class MatmulOnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    if (offstage::cuda::device_count() == 0) {
+    if (offstage::cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
     device = device::make_cuda_device(0, 64 * MiB);

@@ -58,7 +58,7 @@ void expect_bits_of_ref(OptimizerCase const& of, std::size_t count, std::size_t 
 }
 
 TEST(OptimizeOnGpu, GivesTheBitsOfRef) {
-  if (offstage::cuda::device_count() == 0) {
+  if (offstage::cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   for (OptimizerCase const& of : all_moments()) {
@@ -79,7 +79,7 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRef) {
 }
 
 TEST(OptimizeOnGpu, GivesTheBitsOfRefForEveryTypeOfNumbers) {
-  if (offstage::cuda::device_count() == 0) {
+  if (offstage::cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   for (OptimizerCase of : all_moments()) {
@@ -98,7 +98,7 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRefForEveryTypeOfNumbers) {
 
 // More blocks of elements than the largest grid has warps.
 TEST(OptimizeOnGpu, GivesTheBitsOfRefForManyElements) {
-  if (offstage::cuda::device_count() == 0) {
+  if (offstage::cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   constexpr std::size_t count = std::size_t{8'192} * 8 * 256 + 1'000;
@@ -130,7 +130,7 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRefForManyElements) {
 }
 
 TEST(OptimizeOnGpu, GivesTheBitsOfRefOnAStream) {
-  if (offstage::cuda::device_count() == 0) {
+  if (offstage::cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   auto const device = device::make_cuda_device(0, 0);

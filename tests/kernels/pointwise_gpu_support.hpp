@@ -25,7 +25,7 @@ using GpuElements = testing::Types<float, bfloat16, float16>;
 class OnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    if (offstage::cuda::device_count() == 0) {
+    if (offstage::cuda::find_gpus().count == 0) {
       GTEST_SKIP() << "no GPU: not run";
     }
     device = device::make_cuda_device(0, 0);

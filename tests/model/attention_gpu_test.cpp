@@ -90,7 +90,7 @@ Step step(RunShape const& run) {
 }
 
 TEST(TransformerOnGpu, HasItsAttentionComputedByThePlansThatItIsGiven) {
-  if (offstage::cuda::device_count() == 0) {
+  if (offstage::cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   for (auto const& fates : {kept_block, recomputed_block}) {

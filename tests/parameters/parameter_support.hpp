@@ -116,11 +116,6 @@ class Parameters {
       target.lease.commit();
     }
   }
-  void update_all(int updates) {
-    for (auto const& subgroup : subgroups) {
-      update(subgroup, updates);
-    }
-  }
 
   void expect_values(int layer, std::span<T const> whole, int updates) {
     std::vector<T> values(whole.size());

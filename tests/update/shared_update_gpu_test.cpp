@@ -13,7 +13,7 @@ class SharedUpdateOnGpu : public ::testing::Test {};
 TYPED_TEST_SUITE(SharedUpdateOnGpu, AllTypes);
 
 TYPED_TEST(SharedUpdateOnGpu, GivesTheBitsOfTheReference) {
-  if (cuda::device_count() == 0) {
+  if (cuda::find_gpus().count == 0) {
     GTEST_SKIP() << "no GPU: not run";
   }
   using G = typename TypeParam::Gradient;

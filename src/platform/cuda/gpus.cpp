@@ -104,8 +104,4 @@ void ask_for_work_queues() noexcept {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-int device_count() {
-  return find_gpus().count;
-}
-
 }  // namespace offstage::cuda

@@ -21,8 +21,6 @@ struct Gpus {
       why{};  ///< in words, with both versions where the driver is too old; empty if there are some
 };
 [[nodiscard]] Gpus find_gpus();
-/// How many they are.
-[[nodiscard]] int device_count();
 
 /// Asks CUDA for as many work queues as it has, unless the environment says how many. Streams that share a queue wait for each
 /// other: of the 8 that it has otherwise, a rank with up to 12 streams would let transfers wait behind the model's kernels.

@@ -25,9 +25,6 @@
 namespace offstage::train {
 namespace {
 
-/// Memory of a device without a limit.
-constexpr Bytes largest_memory = std::numeric_limits<Bytes>::max();
-
 /// Checks that no count of activations overflows. The limit is beyond every device.
 void require_countable(config::RunConfig const& config) {
   constexpr double most_bytes = 1e18;
