@@ -162,7 +162,8 @@ class Samples(OffstageTest):
 
     def test_saves_under_steps(self):
         sample = self.find("step      2  saved run/checkpoints")
-        result = self.train("run", "checkpoint.every=2")
+        # Steps long enough to hide a part of the saves, or there is no line on it.
+        result = self.train("run", "checkpoint.every=2", "train.global-batch=128")
         self.assert_has_lines([line.replace("run/checkpoints", f"{self.folder}/run/checkpoints") for line in sample
                                if "..." not in line], result.out)
 
