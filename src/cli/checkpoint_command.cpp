@@ -11,8 +11,7 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
-#include "cli/given_values.hpp"
-#include "config/effective_config.hpp"
+#include "cli/known_model.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::cli {
@@ -136,8 +135,7 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
-/// The directory of a run's checkpoints, from its own configuration, if `path` is its run.dir; else
-/// `path`.
+/// The directory of a run's checkpoints, if `path` is its run.dir; else `path`.
 std::string checkpoints_of(std::string const& path) {
   namespace fs = std::filesystem;
   fs::path const run{path};
@@ -145,12 +143,8 @@ std::string checkpoints_of(std::string const& path) {
   if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
     return path;
   }
-  if (fs::path const config = run / config::effective_config_name; fs::exists(config, ignored)) {
-    auto const values = read_config_file(config.string());
-    auto const found = values.find("checkpoint.dir");
-    if (found != values.end() && fs::is_directory(found->second.front().value, ignored)) {
-      return found->second.front().value;
-    }
+  if (auto const told = checkpoints_of_run(path); told != path) {
+    return told;
   }
   fs::path const inside = run / "checkpoints";
   return fs::is_directory(inside, ignored) ? inside.string() : path;

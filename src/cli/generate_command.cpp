@@ -22,6 +22,7 @@
 #include "base/team.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
+#include "cli/known_model.hpp"
 #include "cli/prompts.hpp"
 #include "convert/convert.hpp"
 #include "data/tokenizer.hpp"
@@ -42,8 +43,8 @@ constexpr char const* usage_text =
     R"(Usage: offstage generate --from PATH [--prompt TEXT | --prompt-tokens N,N...] [--option ...]
 
 Continues a text with a model. Prints the prompt and each token as it comes. Runs as one process.
-  --from PATH           a checkpoint (step-...), a directory of checkpoints, whose newest complete
-                        one is taken, or a Hugging Face directory
+  --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
+                        complete one is taken, or a Hugging Face directory
   --prompt TEXT         text to continue [the end of a document, or of a line if the tokenizer has
                         no token for a document's end]
   --prompt-tokens N,N   the prompt as numbers of tokens
@@ -349,7 +350,7 @@ ExitCode generate_command(Arguments const& arguments) {
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   Options const options = options_of(arguments);
-  auto const reader = convert::open_parameters(options.from, "--from");
+  auto const reader = convert::open_parameters(checkpoints_of_run(options.from), "--from");
   state::ModelShape const shape = reader->shape();
   auto const tokenizer = tokenizer_of(options, shape.vocab);
 

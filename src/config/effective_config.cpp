@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/quoted.hpp"
 #include "base/version.hpp"
@@ -15,6 +16,13 @@ bool is_comment(Setting const& setting, RunConfig const& config) {
   return setting.derived || setting.value.empty() ||
          std::ranges::find(unused, setting.key, &UnusedKey::key) != unused.end() ||
          (setting.key == "update.subgroup-size" && config.subgroup_is_default);
+}
+
+/// The setting's value. Whoever looks for a run's checkpoints may stand elsewhere than the run did.
+std::string value_of(Setting const& setting) {
+  return setting.key == "checkpoint.dir" && !setting.derived
+             ? std::filesystem::absolute(setting.value).lexically_normal().string()
+             : setting.value;
 }
 
 }  // namespace
@@ -31,7 +39,7 @@ std::string effective_config(RunConfig const& config) {
       text += fmt::format("\n[{}]\n", section);
     }
     text += fmt::format("{}{} = {}\n", is_comment(setting, config) ? "# " : "",
-                        setting.key.substr(dot + 1), quoted(setting.value));
+                        setting.key.substr(dot + 1), quoted(value_of(setting)));
   }
   return text;
 }

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 namespace offstage::config {
 namespace {
 
@@ -28,6 +30,14 @@ TEST(EffectiveConfig, HasEveryKeyInItsSectionAndWhatIsBetterLeftOutAsAComment) {
                     HasSubstr("\n[run]\ndir = \" x \"\n"),
                     HasSubstr("\n[tiers]\npath = /a,read=1GB/s\npath = /b\n"),
                     HasSubstr("\n[update]\n# subgroup-size = 100M\n")));
+}
+
+TEST(EffectiveConfig, SaysWhereCheckpointsAreWhereverItIsRead) {
+  RunConfig config;
+  config.settings = {{"checkpoint.dir", "../a", "a.cfg:1"}};
+  auto const here = std::filesystem::current_path();
+  EXPECT_THAT(effective_config(config),
+              HasSubstr("\ndir = " + (here.parent_path() / "a").string() + "\n"));
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ class ImportExport(OffstageTest):
         words = "it has no tokenizer, and config.json no bos and eos; --like={} brings them"
         self.offstage("import", "--from", source, "--to", self.folder / "imported")
         self.train("tuned", f"train.init-from={source}", "model.max-sequence=64", "train.steps=2")
-        self.train("own", "train.steps=2")
+        self.train("own", "train.steps=2", "checkpoint.dir=checkpoints-of-own")
         for name, like in {"in": source, "imported": "DIR", "tuned": source, "own": None}.items():
             said = self.offstage("export", "--from", self.folder / name, "--to", self.folder / f"{name}_out").out
             self.assertEqual(like is not None, "--like" in said, said)
