@@ -173,21 +173,31 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   }
 }
 
+/// What would make a device's memory suffice for this configuration, in words.
+std::string device_remedies(train::DeviceDemand const& device, config::RunConfig const& config) {
+  using Rule = activations::Policy::Rule;
+  std::string words = "raise it, lower train.sequence";
+  auto const add = [&words](bool helps, std::string const& text) { words += helps ? text : ""; };
+  add(config.train.micro_batch > 1, ", train.micro-batch");
+  add(device.resident > 0, ", update.device-resident");
+  add(device.chunk_buffers > 0, ", update.device-chunk");
+  add(device.held > 0, ", update.device-gradients");
+  add(device.rank_link > 0, fmt::format(", set comm.backend=mpi (NCCL's buffers are {} of that)",
+                                        format_bytes(device.rank_link)));
+  add(config.train.activations.rule != Rule::automatic, ", set train.activations=auto");
+  add(config.parameter_home == parameters::Home::device,
+      ", set parameters.home=host, or use more ranks");
+  return words;
+}
+
 void require_device_memory(train::Forecast const& forecast, PlanOptions const& options) {
   Bytes const limit = options.config.device.memory;
-  if (limit > 0 && forecast.device.total() > limit) {
-    Bytes const link = forecast.device.rank_link;
-    throw UsageError{fmt::format(
-        "device.memory={} is too small: {} are needed, {} more; {}lower train.micro-batch, "
-        "train.sequence, "
-        "update.device-resident, update.device-chunk or update.device-gradients, set "
-        "train.activations=auto or parameters.home=host, or use more ranks",
-        format_bytes(limit), format_bytes(forecast.device.total()),
-        format_bytes(forecast.device.total() - limit),
-        link > 0 ? fmt::format("raise it, set comm.backend=mpi (NCCL's buffers are {} of "
-                               "that), ",
-                               format_bytes(link))
-                 : "")};
+  Bytes const needed = forecast.device.total();
+  if (limit > 0 && needed > limit) {
+    throw UsageError{fmt::format("device.memory={} is too small: {} are needed, {} more; {}",
+                                 format_bytes(limit), format_bytes(needed),
+                                 format_bytes(needed - limit),
+                                 device_remedies(forecast.device, options.config))};
   }
 }
 

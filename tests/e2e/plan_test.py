@@ -48,7 +48,7 @@ class Activations(PlatformTest):
                 self.assertRegex(result.out, r"(?m)^activations +(recompute|storage:0)$")
         for model, memory, batch in (("805b", 24, 1), ("13b", 24, 112), ("175b", 24, 28), ("412b", 79, 96)):
             with self.subTest(model, memory=memory, batch=batch):
-                self.refuse(self.plan(model, memory, batch, expect=USAGE), f"device.memory={memory}.0 GiB is too small", "train.micro-batch")
+                self.refuse(self.plan(model, memory, batch, expect=USAGE), f"device.memory={memory}.0 GiB is too small", "train.sequence")
 
     def test_what_is_chosen_says_by_which_rates(self):
         options = [*MODEL[:1], "--model.layers=8", *MODEL[2:], "--train.sequence=64", "--train.micro-batch=8", "--update.device-share=0",
@@ -214,6 +214,7 @@ class Plan(PlatformTest):
                               "--tiers.host-memory=900GiB", "--parameters.home=storage", "--train.activations=recompute", expect=USAGE)
         mlp = 2 * (3 * 16384 * 57344 + 16384) / 2**30
         self.assertRegex(least.out, rf"16-bit parameters +{2 * mlp:.1f} GiB")
+        self.assertRegex(least.err, r"more; raise it, lower train.sequence, set train.activations=auto\n$")  # nothing that is so already
         needed = float(re.search(r"is too small: ([\d.]+) GiB are needed", least.err).group(1))
         self.assertLess(needed, 4 * (mlp + 2 * 4 * 16384**2 / 2**30), "two slots and two gradients of whole blocks")
 
