@@ -52,12 +52,17 @@ bool learns(nlohmann::json const& message, std::size_t number, std::string const
   return *weight == 1;
 }
 
+/// Returns whether a field says nothing: null, "", [] or {}.
+bool is_empty(nlohmann::json const& value) {
+  return value.is_string() ? value.get_ref<std::string const&>().empty() : value.empty();
+}
+
 /// Adds the names of fields that is_used(name) refuses and that are not empty.
 template <class IsUsed>
 void add_unused(nlohmann::json const& object, IsUsed const& is_used,
                 std::vector<std::string>& unused) {
   for (auto const& [name, value] : object.items()) {
-    if (!is_used(name) && !value.empty() && value != "") {
+    if (!is_used(name) && !is_empty(value)) {
       unused.push_back(name);
     }
   }
