@@ -143,7 +143,7 @@ std::string checkpoints_of(std::string const& path) {
   if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
     return path;
   }
-  if (auto const told = checkpoints_of_run(path); told != path) {
+  if (auto told = checkpoints_of_run(path); told != path) {
     return told;
   }
   fs::path const inside = run / "checkpoints";
