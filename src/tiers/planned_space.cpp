@@ -46,7 +46,8 @@ std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
 }
 
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
-                                std::vector<Bytes> const& needed, bool with_spares) {
+                                std::vector<Bytes> const& needed, bool with_spares,
+                                std::vector<std::int64_t> const& nodes) {
   require(paths.size() == needed.size(), "require_room: one figure per path");
   std::vector<Bytes> all_free;
   all_free.reserve(paths.size());
@@ -64,12 +65,15 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
         who += fmt::format(", with {} on the same file system", paths[j].directory);
       }
     }
+    auto const sharers = nodes.empty() || nodes[i] < 2
+                             ? std::string{"this node"}
+                             : fmt::format("the {} nodes that share it", nodes[i]);
     Bytes const free = aio::free_bytes(directory);
     if (sum > free) {
       throw IoError{fmt::format(
-          "{}: what the ranks of this node offload needs {} there, but {} is free; "
+          "{}: what the ranks of {} offload needs {} there, but {} is free; "
           "make space, name another directory, {}",
-          who, format_bytes(sum), format_bytes(free),
+          who, sharers, format_bytes(sum), format_bytes(free),
           with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
                         "update.overlap = off, checkpoint.rate = 0"
                       : "or raise tiers.host-memory")};

@@ -99,6 +99,11 @@ TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {
                 (void)require_room(two, {free, free}, true);
               }),
               HasSubstr("raise tiers.host-memory, or take no slots"));
+  EXPECT_THAT(message, HasSubstr("the ranks of this node offload"));
+  EXPECT_THAT(message_of([&] {
+                (void)require_room(two, {free, free}, false, {3, 1});
+              }),
+              HasSubstr("the ranks of the 3 nodes that share it offload needs"));
 }
 
 }  // namespace
