@@ -56,8 +56,10 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     require_space(directory, 0);
     std::string who = "tiers.path = " + directory;
     Bytes sum = 0;
+    bool elsewhere = false;  // a path lies on another file system
     for (std::size_t j = 0; j < paths.size(); ++j) {
       if (i != j && !on_one_file_system(directory, paths[j].directory)) {
+        elsewhere = true;
         continue;
       }
       sum += needed[j];
@@ -72,8 +74,9 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     if (sum > free) {
       throw IoError{fmt::format(
           "{}: what the ranks of {} offload needs {} there, but {} is free; "
-          "make space, name another directory, {}",
+          "make space, name another directory, {}{}",
           who, sharers, format_bytes(sum), format_bytes(free),
+          elsewhere ? "give it a smaller part (tiers.split), " : "",
           with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
                         "update.overlap = off, checkpoint.rate = 0"
                       : "or raise tiers.host-memory")};

@@ -310,8 +310,13 @@ class NoSpace(Refusals):
                                    "update.gradients=flush-fp32", "update.overlap=off", ranks=ranks)
             result = self.call(*on_small_disk(disk, 1, command))
             self.check(result, IO, ["tiers.path", disk, "1.00 MiB is free"])
+            self.assertNotIn("tiers.split", result.err)
             self.assertFalse((self.folder / "run").exists())
         needed = re.search(r"needs ([\d.]+ MiB)", result.errors[0]).group(1)
+        other = self.folder / "other"
+        other.mkdir()
+        result = self.call(*on_small_disk(disk, 1, [*command, f"--tiers.path={other}"]))
+        self.check(result, IO, ["tiers.path", disk, "give it a smaller part (tiers.split)"])
         enough = self.call(*on_small_disk(disk, 64, [*command, "--train.steps=2"]))
         self.assertEqual(0, enough.code, enough)
         self.assertRegex(enough.out, r" \d+ state slots? of [^,]+, \d+ flushed gradient slots? of [^;]+; "
