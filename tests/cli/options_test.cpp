@@ -365,8 +365,8 @@ TEST_F(Options, AKeyThatIsUsedOrHasItsDefaultIsNoError) {
              "--numerics.dtype=fp16", "--numerics.loss-scale-start=8", "--data.valid=b.txt",
              "--train.valid-batches=5", "--checkpoint.local=/l", "--checkpoint.local-every=5"}));
   // effective.cfg of one run begins another one with other keys beside it.
-  EXPECT_NO_THROW(parse({"--optimizer.schedule=constant", "--optimizer.min-lr=0",
-                         "--numerics.loss-scale=dynamic"}));
+  EXPECT_NO_THROW(parse(
+      {"--optimizer.schedule=constant", "--optimizer.min-lr=0", "--numerics.loss-scale=dynamic"}));
   auto const effective = file("effective.cfg", config::effective_config(parse()));
   EXPECT_NO_THROW(parse({"--config", effective, "--optimizer.schedule=constant"}));
 }
