@@ -50,7 +50,7 @@ head -n 2 chats.jsonl
 say "Pre-training on sentences"
 offstage data pack --from text.jsonl --to text --tokenizer=base --format=megatron
 together train --train.steps=150 "${settings[@]}" --run.dir=pretrained --data.train=text --data.cross-documents=true \
-  --checkpoint.keep-best=off --train.patience=0
+  --checkpoint.keep-best=off --train.patience=0 --train.valid-every=0
 offstage export --from pretrained --to base-model --like=base
 
 say "Conversations become tokens and a mask of what is learned"

@@ -96,7 +96,12 @@ void matmul(Matmul<T, Out> const& product);
 namespace host {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);
-}
+
+/// Memory that oneDNN takes for FP32 sums of all of C while it computes such a product of 16 bits; 0 if it takes none. It does
+/// for sizes that its newer kernels leave out, such as a C of 50257 rows. No address is read.
+template <class T, class Out>
+[[nodiscard]] Bytes sum_bytes(Matmul<T, Out> const& product);
+}  // namespace host
 namespace cuda {
 /// `stream`: of the cuda backend. Types: as above but for double.
 template <class T, class Out>

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
 #include <type_traits>
 
 #include "base/dtype.hpp"
@@ -54,19 +55,20 @@ class Scratch {
   std::unique_ptr<void, Free> data_;
 };
 
-/// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing is
-/// kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes 4 us.
+struct Descriptions {
+  dnnl::memory::desc a, b, c;
+};
+
 template <class T, class Out>
-bool multiply(Matmul<T, Out> const& product, Sum sum) {
-  static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
+Descriptions describe(Matmul<T, Out> const& product) {
   auto const [m, n, k] = std::array{product.m, product.n, product.k};
-  memory::require_room(code_bytes, "oneDNN");
-  dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
-  dnnl::memory::desc const a_desc{
-      {m, k}, type_of<T>, strides(product.a_stride(), product.transpose_a)};
-  dnnl::memory::desc const b_desc{
-      {k, n}, type_of<T>, strides(product.b_stride(), product.transpose_b)};
-  dnnl::memory::desc const c_desc{{m, n}, type_of<Out>, strides(product.c_stride(), Transpose::no)};
+  return {.a = {{m, k}, type_of<T>, strides(product.a_stride(), product.transpose_a)},
+          .b = {{k, n}, type_of<T>, strides(product.b_stride(), product.transpose_b)},
+          .c = {{m, n}, type_of<Out>, strides(product.c_stride(), Transpose::no)}};
+}
+
+/// Empty if oneDNN has no such product on this CPU.
+dnnl::matmul::primitive_desc find(Descriptions const& of, Sum sum, dnnl::engine const& engine) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (sum == Sum::go_on) {
@@ -75,8 +77,18 @@ bool multiply(Matmul<T, Out> const& product, Sum sum) {
     attributes.set_post_ops(add);
   }
   constexpr bool allow_empty = true;
-  dnnl::matmul::primitive_desc const found{
-      {a_desc, b_desc, c_desc}, attributes, engine, allow_empty};
+  return {{of.a, of.b, of.c}, attributes, engine, allow_empty};
+}
+
+/// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing is
+/// kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes 4 us.
+template <class T, class Out>
+bool multiply(Matmul<T, Out> const& product, Sum sum) {
+  static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
+  memory::require_room(code_bytes, "oneDNN");
+  dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
+  auto const of = describe(product);
+  auto const found = find(of, sum, engine);
   if (!found) {
     return false;
   }
@@ -85,9 +97,9 @@ bool multiply(Matmul<T, Out> const& product, Sum sum) {
   Scratch const scratch{scratch_desc.get_size()};
   memory::require_room(code_bytes, "oneDNN");
   dnnl::matmul{found}.execute(stream,
-                              {{DNNL_ARG_SRC, {a_desc, engine, const_cast<T*>(product.a)}},
-                               {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<T*>(product.b)}},
-                               {DNNL_ARG_DST, {c_desc, engine, product.c}},
+                              {{DNNL_ARG_SRC, {of.a, engine, const_cast<T*>(product.a)}},
+                               {DNNL_ARG_WEIGHTS, {of.b, engine, const_cast<T*>(product.b)}},
+                               {DNNL_ARG_DST, {of.c, engine, product.c}},
                                {DNNL_ARG_SCRATCHPAD, {scratch_desc, engine, scratch.data()}}});
   stream.wait();
   return true;
@@ -244,7 +256,25 @@ void matmul(Matmul<T, Out> const& product) {
   }
 }
 
+template <class T, class Out>
+Bytes sum_bytes(Matmul<T, Out> const& product) {
+  require_sizes(product);
+  if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Out, bfloat16>) {
+    if (best_bf16_unit() != Bf16Unit::none && product.m > 0 && product.n > 0 && product.k > 0) {
+      memory::require_room(code_bytes, "oneDNN");
+      dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
+      auto const found = find(describe(product), Sum::begin, engine);
+      Bytes const sums = product.m * product.n * static_cast<Bytes>(sizeof(float));
+      bool const keeps = found && std::string_view{found.impl_info_str()}.starts_with("gemm") &&
+                         static_cast<Bytes>(found.scratchpad_desc().get_size()) >= sums;
+      return keeps ? sums : 0;
+    }
+  }
+  return 0;
+}
+
 OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, matmul)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, sum_bytes)
 
 }  // namespace host
 

@@ -37,8 +37,10 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
   }
   if (first) {
     print_line("what would help",
-               before ? "nothing of twice the paths, memory, link, products or cores"
-                      : "none of that alone: twice the paths or memory, or a smaller micro-batch");
+               before
+                   ? "nothing of twice the paths, memory, link, products or cores"
+                   : "nothing alone of a tiers.path, parameters.home=host, train.activations=auto, "
+                     "train.micro-batch=1, twice the paths or memory");
   }
 }
 

@@ -350,8 +350,8 @@ std::vector<UnusedKey> unused_keys(RunConfig const& config) {
   std::vector<UnusedKey> unused;
   add_unused(config.optimizer, unused);
   add_unused(config.numerics, unused);
-  // train.valid-every passes: runs of configs/runs/finetune.cfg without data.valid have it, too.
   if (config.data.valid.empty()) {
+    unused.push_back({"train.valid-every", "without data.valid"});
     unused.push_back({"train.valid-batches", "without data.valid"});
   }
   if (config.checkpoint.local.empty()) {

@@ -55,6 +55,15 @@ std::int64_t head_sum_elements(Dims const& dims) {
 }
 
 template <class T>
+Bytes head_host_bytes(Dims const& dims) {
+  bool const on_cores = dims.kind == device::Kind::host;
+  return on_cores && head_sum_elements<T>(dims) == 0
+             ? kernels::host::sum_bytes(
+                   vocabulary(dims, dims.rows()).template weight_product<T, T>())
+             : 0;
+}
+
+template <class T>
 std::span<Real<T>> Head<T>::multiply(HeadTensors<T const> const& w, Tile const& tile) const {
   std::span<T const> const normed = rows_of(a_.normed, tile.first, tile.rows, dims_.C);
   auto const logits = rows_of(a_.logits, 0, tile.rows, dims_.logit_pitch());
@@ -163,6 +172,7 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
 
 OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Head)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, head_sum_elements)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, head_host_bytes)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_head)
 
 }  // namespace offstage::model

@@ -31,6 +31,11 @@ template <class T>
 template <class T>
 [[nodiscard]] std::int64_t head_sum_elements(Dims const& dims);
 
+/// Host memory that a product on cores takes beside the device's, for the gradient of the matrix
+/// (kernels::host::sum_bytes). 0 on a GPU.
+template <class T>
+[[nodiscard]] Bytes head_host_bytes(Dims const& dims);
+
 /// The rows of a micro-batch that the head reads and writes.
 struct HeadRows {
   std::span<double> loss;           ///< (B, T) in nats

@@ -74,17 +74,28 @@ struct Linear {
   template <class T, class Sum>
   void add_weight(device::Stream& stream, std::span<T const> dy, std::span<T const> x,
                   std::span<Sum> dw, bool add) const {
+    auto product = weight_product<T, Sum>();
     bool const by_out = layout == WeightLayout::out_in;
-    kernels::matmul<T, Sum>(stream, {.a = by_out ? dy.data() : x.data(),
-                                     .b = by_out ? x.data() : dy.data(),
-                                     .c = dw.data(),
-                                     .m = by_out ? out : in,
-                                     .n = by_out ? in : out,
-                                     .k = rows,
-                                     .transpose_a = kernels::Transpose::yes,
-                                     .a_pitch = by_out ? out_pitch : 0,
-                                     .b_pitch = by_out ? 0 : out_pitch,
-                                     .add = add});
+    product.a = by_out ? dy.data() : x.data();
+    product.b = by_out ? x.data() : dy.data();
+    product.c = dw.data();
+    product.add = add;
+    kernels::matmul<T, Sum>(stream, product);
+  }
+
+  /// The product of add_weight without its addresses.
+  template <class T, class Sum>
+  [[nodiscard]] kernels::Matmul<T, Sum> weight_product() const {
+    bool const by_out = layout == WeightLayout::out_in;
+    return {.a = nullptr,
+            .b = nullptr,
+            .c = nullptr,
+            .m = by_out ? out : in,
+            .n = by_out ? in : out,
+            .k = rows,
+            .transpose_a = kernels::Transpose::yes,
+            .a_pitch = by_out ? out_pitch : 0,
+            .b_pitch = by_out ? 0 : out_pitch};
   }
 
  private:

@@ -46,7 +46,8 @@ std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
 }
 
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
-                                std::vector<Bytes> const& needed, bool with_spares) {
+                                std::vector<Bytes> const& needed, bool with_spares,
+                                std::vector<std::int64_t> const& nodes) {
   require(paths.size() == needed.size(), "require_room: one figure per path");
   std::vector<Bytes> all_free;
   all_free.reserve(paths.size());
@@ -55,8 +56,10 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
     require_space(directory, 0);
     std::string who = "tiers.path = " + directory;
     Bytes sum = 0;
+    bool elsewhere = false;  // a path lies on another file system
     for (std::size_t j = 0; j < paths.size(); ++j) {
       if (i != j && !on_one_file_system(directory, paths[j].directory)) {
+        elsewhere = true;
         continue;
       }
       sum += needed[j];
@@ -64,12 +67,16 @@ std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
         who += fmt::format(", with {} on the same file system", paths[j].directory);
       }
     }
+    auto const sharers = nodes.empty() || nodes[i] < 2
+                             ? std::string{"this node"}
+                             : fmt::format("the {} nodes that share it", nodes[i]);
     Bytes const free = aio::free_bytes(directory);
     if (sum > free) {
       throw IoError{fmt::format(
-          "{}: what the ranks of this node offload needs {} there, but {} is free; "
-          "make space, name another directory, {}",
-          who, format_bytes(sum), format_bytes(free),
+          "{}: what the ranks of {} offload needs {} there, but {} is free; "
+          "make space, name another directory, {}{}",
+          who, sharers, format_bytes(sum), format_bytes(free),
+          elsewhere ? "give it a smaller part (tiers.split), " : "",
           with_spares ? "raise tiers.host-memory, or take no slots for second versions: "
                         "update.overlap = off, checkpoint.rate = 0"
                       : "or raise tiers.host-memory")};

@@ -41,6 +41,21 @@ void make_directory(std::string const& directory, std::string const& path) {
 
 }  // namespace
 
+SpillMark::SpillMark(SpillPlace const& place) : path_{place.directory + "/" + place.name} {
+  require_space(place.directory, 0);
+  remove_namesake(place.directory, place.name);
+  make_directory(place.directory, path_);
+}
+
+SpillMark::~SpillMark() {
+  rmdir(path_.c_str());
+}
+
+bool is_there(SpillPlace const& place) {
+  struct stat status {};
+  return lstat((place.directory + "/" + place.name).c_str(), &status) == 0;
+}
+
 bool on_one_file_system(std::string const& one, std::string const& other) {
   struct stat first {};
   struct stat second {};

@@ -30,6 +30,25 @@ void make_named_file(SpillPlace const& place, Bytes size,
                      std::function<void(std::string const& path)> const& fill,
                      std::string const& target);
 
+/// An empty spill directory, by which processes of other nodes see that they share `directory`. It is
+/// gone with this object.
+class SpillMark {
+ public:
+  /// Errors: IoError as make_spill_file.
+  explicit SpillMark(SpillPlace const& place);
+  ~SpillMark();
+  SpillMark(SpillMark const&) = delete;
+  SpillMark& operator=(SpillMark const&) = delete;
+  SpillMark(SpillMark&&) = delete;
+  SpillMark& operator=(SpillMark&&) = delete;
+
+ private:
+  std::string path_;
+};
+
+/// Returns whether a spill directory of that place is there.
+[[nodiscard]] bool is_there(SpillPlace const& place);
+
 /// True if both directories are there and on one file system.
 [[nodiscard]] bool on_one_file_system(std::string const& one, std::string const& other);
 

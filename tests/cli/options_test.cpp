@@ -350,6 +350,7 @@ TEST_F(Options, AKeyWithoutEffectIsAnError) {
              "--numerics.loss-scale=1024"},
             "loss-scale-window=8 has no effect with numerics.loss-scale=1024"},
            {{"--train.valid-batches=5"}, "train.valid-batches=5 has no effect without data.valid"},
+           {{"--train.valid-every=5"}, "train.valid-every=5 has no effect without data.valid"},
            {{"--checkpoint.local-every=5"}, "local-every=5 has no effect without checkpoint.local"},
        }) {
     EXPECT_THAT(error(keys), HasSubstr(part));
@@ -364,8 +365,8 @@ TEST_F(Options, AKeyThatIsUsedOrHasItsDefaultIsNoError) {
              "--numerics.dtype=fp16", "--numerics.loss-scale-start=8", "--data.valid=b.txt",
              "--train.valid-batches=5", "--checkpoint.local=/l", "--checkpoint.local-every=5"}));
   // effective.cfg of one run begins another one with other keys beside it.
-  EXPECT_NO_THROW(parse({"--optimizer.schedule=constant", "--optimizer.min-lr=0",
-                         "--numerics.loss-scale=dynamic", "--train.valid-every=5"}));
+  EXPECT_NO_THROW(parse(
+      {"--optimizer.schedule=constant", "--optimizer.min-lr=0", "--numerics.loss-scale=dynamic"}));
   auto const effective = file("effective.cfg", config::effective_config(parse()));
   EXPECT_NO_THROW(parse({"--config", effective, "--optimizer.schedule=constant"}));
 }

@@ -9,6 +9,7 @@ import subprocess
 import unittest
 
 from harness import MPI, OFFSTAGE, OffstageTest, main
+from partner_test import NODES, may_pretend
 
 USAGE, DATA, IO, OTHER = 64, 65, 74, 1
 
@@ -309,8 +310,13 @@ class NoSpace(Refusals):
                                    "update.gradients=flush-fp32", "update.overlap=off", ranks=ranks)
             result = self.call(*on_small_disk(disk, 1, command))
             self.check(result, IO, ["tiers.path", disk, "1.00 MiB is free"])
+            self.assertNotIn("tiers.split", result.err)
             self.assertFalse((self.folder / "run").exists())
         needed = re.search(r"needs ([\d.]+ MiB)", result.errors[0]).group(1)
+        other = self.folder / "other"
+        other.mkdir()
+        result = self.call(*on_small_disk(disk, 1, [*command, f"--tiers.path={other}"]))
+        self.check(result, IO, ["tiers.path", disk, "give it a smaller part (tiers.split)"])
         enough = self.call(*on_small_disk(disk, 64, [*command, "--train.steps=2"]))
         self.assertEqual(0, enough.code, enough)
         self.assertRegex(enough.out, r" \d+ state slots? of [^,]+, \d+ flushed gradient slots? of [^;]+; "
@@ -327,6 +333,25 @@ class NoSpace(Refusals):
         self.assertEqual(0, wide.code, wide)
         room = int(float(re.search(r"on this node ([\d.]+) MiB", wide.out).group(1))) - 1
         self.check(run("refused", room, "on"), IO, ["tiers.path", disk, "is free", "update.overlap = off"])
+        self.assertEqual([], list(disk.iterdir()))
+        result = run("without", room, "auto")
+        self.assertEqual(0, result.code, result)
+        self.assertEqual([], [step for step in self.steps("without") if "overlap" in step])
+
+    @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
+    def test_nodes_that_share_a_path_count_its_space_once(self):
+        disk, local = self.folder / "disk", self.folder / "local"
+        disk.mkdir()
+        local.mkdir()
+
+        def run(name, megabytes, overlap):
+            nodes = [NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), "--quiet"]
+            return self.call(*on_small_disk(disk, megabytes, [*nodes, *self.command(
+                name, f"tiers.path={disk}", "model.hidden=256", "train.steps=4", f"update.overlap={overlap}")]))
+        wide = run("wide", 64, "on")
+        self.assertEqual(0, wide.code, wide)
+        room = int(2 * float(re.search(r"on this node ([\d.]+) MiB", wide.out).group(1))) - 1
+        self.check(run("refused", room, "on"), IO, ["tiers.path", disk, "the 2 nodes that share it", "is free"])
         self.assertEqual([], list(disk.iterdir()))
         result = run("without", room, "auto")
         self.assertEqual(0, result.code, result)

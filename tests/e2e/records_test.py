@@ -67,6 +67,17 @@ class Records(OffstageTest):
         self.assertEqual("MiB", unit)
         self.assertLessEqual(float(peak), 26.0, result)
 
+    def test_host_memory_stays_within_its_limit_for_a_vocabulary_of_odd_size(self):
+        storage = self.folder / "storage"
+        storage.mkdir()
+        # In bf16 oneDNN sums the gradient of such a head in 49 MiB of FP32.
+        result = self.train("run", "model.layers=1", "model.hidden=256", "model.vocab=50257", "data.format=text", "numerics.dtype=bf16",
+                            "train.micro-batch=1", "train.global-batch=1", "train.steps=2", "update.subgroup-size=",
+                            f"tiers.path={storage}", "tiers.host-memory=160MiB", "tiers.cache=auto")
+        peak, unit = re.search(r"per node: peak ([0-9.]+) (\w+), limit 160 MiB", result.out).groups()
+        self.assertEqual("MiB", unit)
+        self.assertLessEqual(float(peak), 160.0, result)
+
     def test_header_log_lines_and_end_table(self):
         config = self.write("a.cfg", "[train]\nmicro-batch = 4\n")
         storage = self.folder / "storage"

@@ -383,6 +383,24 @@ TEST(Matmul, ABiasHasTheBitsOfAPassOfItsOwn) {
   expect_bias_as_of_its_own(host::matmul<bfloat16, float>);
 }
 
+TEST(Matmul, SumsInMemoryOfTheirOwnAreAllOfCOrNone) {
+  auto const gradient = [](auto type, std::int64_t rows) {
+    using T = decltype(type);
+    return host::sum_bytes(Matmul<T>{.a = nullptr,
+                                     .b = nullptr,
+                                     .c = nullptr,
+                                     .m = rows,
+                                     .n = 64,
+                                     .k = 32,
+                                     .transpose_a = Transpose::yes});
+  };
+  EXPECT_EQ(gradient(float{}, 50257), 0);
+  EXPECT_EQ(gradient(float16{}, 50257), 0);
+  EXPECT_EQ(gradient(bfloat16{}, 0), 0);
+  auto const odd = gradient(bfloat16{}, 50257);  // none on CPUs without bf16
+  EXPECT_TRUE(odd == 0 || odd == 4 * 50257 * 64) << odd;
+}
+
 TEST(Matmul, NegativeSizesAreRefused) {
   float c[1];
   for (auto const& [m, n, k] : {std::array{-1, 1, 1}, std::array{1, -1, 1}, std::array{1, 1, -1}}) {

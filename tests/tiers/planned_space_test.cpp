@@ -94,11 +94,17 @@ TEST_F(PlannedSpaceTest, HasToFitTogetherWhereAFileSystemIsShared) {
   EXPECT_THAT(message, AllOf(HasSubstr("tiers.path = " + two[0].directory),
                              HasSubstr("with " + two[1].directory + " on the same file system"),
                              HasSubstr("needs " + format_bytes(2 * free)), HasSubstr("is free"),
-                             HasSubstr("or raise tiers.host-memory"), Not(HasSubstr("overlap"))));
+                             HasSubstr("or raise tiers.host-memory"), Not(HasSubstr("overlap")),
+                             Not(HasSubstr("tiers.split"))));
   EXPECT_THAT(message_of([&] {
                 (void)require_room(two, {free, free}, true);
               }),
               HasSubstr("raise tiers.host-memory, or take no slots"));
+  EXPECT_THAT(message, HasSubstr("the ranks of this node offload"));
+  EXPECT_THAT(message_of([&] {
+                (void)require_room(two, {free, free}, false, {3, 1});
+              }),
+              HasSubstr("the ranks of the 3 nodes that share it offload needs"));
 }
 
 }  // namespace

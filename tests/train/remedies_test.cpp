@@ -12,6 +12,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
 /// A model of some 35,000 parameters whose state goes through one slow path; all else takes no time.
@@ -95,6 +96,33 @@ TEST(WhatHelps, IsSortedByWhatItGains) {
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].forecast.step.step, all[i].forecast.step.step);
   }
+}
+
+std::vector<std::string> ways_to_fit(config::RunConfig const& config, Bytes host = GiB) {
+  std::vector<std::string> words;
+  for (Help const& help : what_helps(config, {.host_memory = host}, std::nullopt)) {
+    words.push_back(help.words);
+  }
+  return words;
+}
+
+TEST(WhatHelps, NamesKeysWithWhichARunFits) {
+  auto config = stored();
+  config.train.activations = {activations::Policy::Rule::keep};
+  config.train.micro_batch = config.train.global_batch = 64;
+  config.device.memory = forecast(config, one_rank).device.total() * 9 / 10;
+  EXPECT_THAT(ways_to_fit(config),
+              IsSupersetOf({"train.activations=auto",
+                            "train.micro-batch=1 (other bits: sums are rounded elsewhere)"}));
+  config = stored();
+  config.model.layers = 64;
+  config.device.memory = forecast(config, one_rank).device.total() / 2;
+  EXPECT_THAT(ways_to_fit(config), ::testing::Contains("parameters.home=host"));
+  config = stored();
+  config.paths.clear();
+  config.subgroup_is_default = true;
+  Bytes const needed = forecast(config, one_rank).memory.node_total;
+  EXPECT_THAT(ways_to_fit(config, needed - 64 * KiB), ::testing::Contains("a tiers.path"));
 }
 
 }  // namespace

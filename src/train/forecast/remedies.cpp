@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "base/error.hpp"
@@ -87,6 +88,37 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
   return all;
 }
 
+/// Keys with which a run may fit that does not.
+std::vector<Remedy> ways_to_fit(config::RunConfig const& config, ForecastScope const& scope) {
+  std::vector<Remedy> all;
+  auto const add = [&](std::string words, auto const& change) {
+    all.push_back({std::move(words), config, scope});
+    change(all.back().config);
+  };
+  if (config.paths.empty()) {
+    add("a tiers.path", [](config::RunConfig& changed) {
+      changed.paths.emplace_back();
+      changed.paths.back().directory = "tiers.path";
+    });
+  }
+  using parameters::Home;
+  if (config.parameter_home == Home::device && !config.home_is_open &&
+      !parameters::stay_whole(config.sharding)) {
+    add("parameters.home=host",
+        [](config::RunConfig& changed) { changed.parameter_home = Home::host; });
+  }
+  using Rule = activations::Policy::Rule;
+  if (config.train.activations.rule != Rule::automatic) {
+    add("train.activations=auto",
+        [](config::RunConfig& changed) { changed.train.activations = {Rule::automatic}; });
+  }
+  if (config.train.micro_batch > 1) {
+    add("train.micro-batch=1 (other bits: sums are rounded elsewhere)",
+        [](config::RunConfig& changed) { changed.train.micro_batch = 1; });
+  }
+  return all;
+}
+
 }  // namespace
 
 bool has_times(Forecast const& forecast) {
@@ -128,8 +160,10 @@ std::optional<Forecast> attempt(config::RunConfig const& config, ForecastScope c
 
 std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope const& scope,
                              std::optional<Seconds> before) {
+  auto all = before ? std::vector<Remedy>{} : ways_to_fit(config, scope);
+  std::ranges::move(remedies(config, scope), std::back_inserter(all));
   std::vector<Help> found;
-  for (Remedy& remedy : remedies(config, scope)) {
+  for (Remedy& remedy : all) {
     auto forecast = attempt(remedy.config, remedy.scope);
     if (forecast && (!before || *before > (1.0 + clear_gain) * forecast->step.step)) {
       found.push_back({std::move(remedy.words), *std::move(forecast)});

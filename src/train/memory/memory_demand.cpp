@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
+#include "model/head.hpp"
 #include "parameters/node_memory.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "plan/split.hpp"
@@ -138,6 +139,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
+  exchange += model::head_host_bytes<T>(run_dims(config));
   if (config.checkpoint.partner) {
     exchange += checkpoint::FileExchange::host_bytes();
   }

@@ -14,6 +14,7 @@
 #include "platform/cpu/affinity.hpp"
 #include "tiers/planned_space.hpp"
 #include "tiers/spill_directory.hpp"
+#include "tiers/spill_file.hpp"
 #include "train/memory/memory_demand.hpp"
 
 namespace offstage::train {
@@ -75,6 +76,27 @@ std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
     rate = node.broadcast_value(rate, 0);
   }
   return measured;
+}
+
+/// Returns for each path whether this node sees the directory of rank 0's node there, as on a parallel
+/// file system. Ids of file systems do not tell: some have none, and those of copied disks are alike.
+/// Collective.
+std::vector<bool> shared_with_first(config::RunConfig const& config,
+                                    mpi::Communicator const& comm) {
+  std::string const name = comm.broadcast(spill_of(config, comm), 0);
+  std::vector<std::unique_ptr<tiers::SpillMark>> marks;
+  mpi::agree(comm, [&] {
+    for (std::size_t i = 0; comm.rank() == 0 && i < config.paths.size(); ++i) {
+      marks.push_back(
+          std::make_unique<tiers::SpillMark>(tiers::SpillPlace{config.paths[i].directory, name}));
+    }
+  });
+  std::vector<bool> shared;
+  for (tiers::PathSettings const& path : config.paths) {
+    shared.push_back(tiers::is_there({path.directory, name}));
+  }
+  comm.barrier();  // all have looked
+  return shared;
 }
 
 }  // namespace
@@ -227,12 +249,25 @@ void Offload::find_room(std::vector<Demand> const& demands) {
     path.needed = node.sum(path.needed);
     needed.push_back(path.needed);
   }
+  std::vector<std::int64_t> nodes(needed.size(), 1);
+  if (comm_.size() > node.size()) {
+    auto const shared = shared_with_first(config_, comm_);
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+      bool const counts = shared[i] && node.rank() == 0;
+      Bytes const together = comm_.sum(counts ? needed[i] : 0);
+      std::int64_t const sharers = comm_.sum(std::int64_t{counts ? 1 : 0});
+      if (shared[i]) {
+        needed[i] = together;
+        nodes[i] = sharers;
+      }
+    }
+  }
   // agree() waits for all ranks before the first one allocates.
   mpi::agree(comm_, [&] {
     bool const with_spares = std::ranges::any_of(demands, [](Demand const& demand) {
       return demand.settings.spare_slots > 0 || demand.settings.holds;
     });
-    auto const free = tiers::require_room(config_.paths, needed, with_spares);
+    auto const free = tiers::require_room(config_.paths, needed, with_spares, nodes);
     for (std::size_t i = 0; i < free.size(); ++i) {
       facts_[i].free = free[i];
     }

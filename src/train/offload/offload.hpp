@@ -43,7 +43,8 @@ class Offload {
           Bytes measuring_memory = tiers::path_hold_bytes);
 
   /// Takes memory and space, as planned. `subgroups` are this rank's. Before that it checks that
-  /// the slots of all ranks of a node, for state and gradients together, fit: tiers::require_room.
+  /// the slots of all ranks that share a path, for state and gradients together, fit:
+  /// tiers::require_room.
   /// `parameter_element_bytes` is that of a working copy on storage; 0: it is not on storage.
   /// `activations` are the extents of those that may go to storage.
   void allocate(std::vector<state::Subgroup> const& subgroups, plan::MemoryPlan const& plan,
