@@ -62,7 +62,7 @@ InputFile::InputFile(std::string const& path, std::string const& key)
     if (is_unreadable(error)) {
       fail(why + "; name a readable file");
     }
-    throw IoError{name() + ": " + why, error};
+    throw IoError{name() + ": " + why + (error == EMFILE ? "; raise ulimit -n" : ""), error};
   }
   if (!S_ISREG(status.st_mode)) {
     fail("not a regular file; name a file");
