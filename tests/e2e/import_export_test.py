@@ -181,13 +181,16 @@ class ImportExport(OffstageTest):
         self.assertEqual(trained, read_model(self.folder / "out_step"))
         self.assertEqual(trained, read_model(self.folder / "out_directory"))
 
-    def test_an_export_without_like_of_a_model_from_elsewhere_says_what_is_not_there(self):
-        source, _ = self.make_model("in", LLAMA)
+    def test_an_export_without_like_of_a_model_whose_tokens_are_no_bytes_says_what_is_not_there(self):
+        source, _ = self.make_model("in", {**LLAMA, "vocab_size": 300})
         words = "it has no tokenizer, and config.json no bos and eos; --like={} brings them"
         self.offstage("import", "--from", source, "--to", self.folder / "imported")
-        self.train("tuned", f"train.init-from={source}", "model.max-sequence=64", "train.steps=2")
+        wide = ["model.vocab=300", "model.max-sequence=64", "data.format=text", "train.steps=2"]
+        self.train("tuned", f"train.init-from={source}", *wide)
+        self.offstage("import", "--from", source, "--to", self.folder / "on/checkpoints")
+        self.train("on", *wide)
         self.train("own", "train.steps=2")
-        for name, like in {"in": source, "imported": "DIR", "tuned": source, "own": None}.items():
+        for name, like in {"in": source, "imported": "DIR", "tuned": source, "on": "DIR", "own": None}.items():
             said = self.offstage("export", "--from", self.folder / name, "--to", self.folder / f"{name}_out").out
             self.assertEqual(like is not None, "--like" in said, said)
             self.assertIn(words.format(like) if like else "exported", said)
