@@ -27,7 +27,8 @@ constexpr char const* usage_text =
     "in it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of\n"
     "their run's directory where they are on this node. diff takes the newest complete one of a\n"
     "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that\n"
-    "did not finish is no damage), diff with 1 if any bits of the state differ.";
+    "did not finish is no damage, nor is a checkpoint that a run removes meanwhile), diff with 1\n"
+    "if any bits of the state differ.";
 
 using Row = std::array<std::string, 8>;
 
@@ -98,6 +99,10 @@ ExitCode verify(std::string const& path) {
     auto const problems = problems_of(entry);
     if (problems.empty()) {
       log::info("{}: good{}", entry.path, entry.partial ? ", as far as it is on this node" : "");
+      continue;
+    }
+    if (checkpoint::was_removed(entry)) {
+      log::info("{}: removed by a run meanwhile", entry.path);
       continue;
     }
     code = ExitCode::data;
