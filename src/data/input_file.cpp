@@ -64,6 +64,11 @@ InputFile::InputFile(std::string const& path, std::string const& key)
     }
     throw IoError{name() + ": " + why + (error == EMFILE ? "; raise ulimit -n" : ""), error};
   }
+  if (S_ISDIR(status.st_mode)) {
+    fail(
+        "not a regular file but a directory; name the files in it: a pattern such as '*.bin' "
+        "stands for several");
+  }
   if (!S_ISREG(status.st_mode)) {
     fail("not a regular file; name a file");
   }
