@@ -45,6 +45,10 @@ void remove_lists(std::string const& directory);
                                         std::int64_t step, std::int64_t last,
                                         std::vector<std::string> const& spared);
 
+/// Removes the directories of steps below `end` that have no master: killed saves and removals left
+/// them. Errors: IoError.
+void remove_unfinished(std::string const& directory, std::int64_t end);
+
 /// The paths that the caller is to remove: complete checkpoints beyond those that `retention`
 /// keeps, of which that of step `saved` is the newest, and broken ones older than it. Only sound
 /// checkpoints count as kept: those in `sound` (canonical paths), which this run wrote or loaded,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -12,6 +14,12 @@ namespace offstage::train {
 // Checks that checkpoint.dir has room for the checkpoints of a run. A run that cannot save reports
 // it at its start, not after days. `mine` is the space of this rank's part of a checkpoint
 // (checkpoint::space_for).
+
+/// The free bytes beside checkpoints. Unless `count` of `each` bytes have room there, directories
+/// of saves that did not finish are removed first. The directories lie on one file system, and the
+/// first one exists. The caller holds their locks. Errors: IoError.
+[[nodiscard]] Bytes make_room(std::vector<std::string> const& directories, std::int64_t count,
+                              Bytes each);
 
 /// Checks that there is room for one checkpoint. Collective. Errors: IoError, as mpi::AgreedError.
 void require_space(config::RunConfig const& config, mpi::Communicator const& comm, Bytes mine);

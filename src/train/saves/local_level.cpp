@@ -19,6 +19,7 @@
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
 #include "train/files/foreign.hpp"
+#include "train/saves/checkpoint_space.hpp"
 
 namespace offstage::train {
 namespace {
@@ -259,7 +260,7 @@ void LocalLevel::require_space(Bytes mine, bool begins_there) const {
     };
     Bytes const needed =
         (most - (stays(path_) ? 1 : 0)) * each + (most_copies - (stays(copies_) ? 1 : 0)) * copy;
-    Bytes const free = aio::free_bytes(path_);
+    Bytes const free = make_room({path_, copies_}, 1, needed);
     if (free < needed) {
       throw IoError{fmt::format(
           "{}: level 1 holds up to {} checkpoints of {} at a time on {}{}, which takes "
