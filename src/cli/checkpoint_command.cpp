@@ -11,8 +11,7 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
-#include "cli/given_values.hpp"
-#include "config/effective_config.hpp"
+#include "cli/run_directory.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::cli {
@@ -141,24 +140,14 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
-/// The directory of a run's checkpoints, from its own configuration, if `path` is its run.dir; else
-/// `path`.
+/// The directory of a run's checkpoints if `path` is its run.dir, else `path`.
 std::string checkpoints_of(std::string const& path) {
-  namespace fs = std::filesystem;
-  fs::path const run{path};
+  std::string const given = given_checkpoints(path);
+  std::string const inside = path + "/checkpoints";
   std::error_code ignored;
-  if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
-    return path;
-  }
-  if (fs::path const config = run / config::effective_config_name; fs::exists(config, ignored)) {
-    auto const values = read_config_file(config.string());
-    auto const found = values.find("checkpoint.dir");
-    if (found != values.end() && fs::is_directory(found->second.front().value, ignored)) {
-      return found->second.front().value;
-    }
-  }
-  fs::path const inside = run / "checkpoints";
-  return fs::is_directory(inside, ignored) ? inside.string() : path;
+  bool const is_usual = given == path && std::filesystem::is_directory(inside, ignored) &&
+                        !checkpoint::holds_any(path);
+  return is_usual ? inside : given;
 }
 
 void require_count(Arguments const& arguments, std::size_t count, std::string_view usage) {

@@ -23,6 +23,7 @@
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/prompts.hpp"
+#include "cli/run_directory.hpp"
 #include "convert/convert.hpp"
 #include "data/tokenizer.hpp"
 #include "generate/generator.hpp"
@@ -349,7 +350,7 @@ ExitCode generate_command(Arguments const& arguments) {
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   Options const options = options_of(arguments);
-  auto const reader = convert::open_parameters(options.from, "--from");
+  auto const reader = convert::open_parameters(given_checkpoints(options.from), "--from");
   state::ModelShape const shape = reader->shape();
   auto const tokenizer = tokenizer_of(options, shape.vocab);
 

@@ -112,7 +112,8 @@ std::string origin_of(std::string const& source) {
   if (huggingface::is_model_directory(source)) {
     return source;
   }
-  std::string const configuration = "\n" + checkpoint::read_master(source).meta.configuration;
+  std::string const configuration =
+      fmt::format("\n{}", checkpoint::read_master(source).meta.configuration);
   std::string_view constexpr key = "\ntrain.init-from=";
   auto const at = configuration.find(key);
   if (at == std::string::npos) {
@@ -189,7 +190,7 @@ Converted import_model(std::string const& from, std::string const& to,
   checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
-  return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
+  return {stats.path, from, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
           model->left_out()};
 }
 
@@ -232,7 +233,7 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     }
     throw;
   }
-  return {to, state::count_parameters(part.map.layers()), writer.bytes(), advice};
+  return {to, source, state::count_parameters(part.map.layers()), writer.bytes(), advice};
 }
 
 }  // namespace offstage::convert

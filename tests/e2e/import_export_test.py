@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -180,6 +181,17 @@ class ImportExport(OffstageTest):
         self.assertNotEqual(tensors["lm_head.weight"], trained["lm_head.weight"])
         self.assertEqual(trained, read_model(self.folder / "out_step"))
         self.assertEqual(trained, read_model(self.folder / "out_directory"))
+
+    def test_an_export_of_a_run_takes_the_checkpoints_of_its_own_configuration(self):
+        self.train("run", "train.steps=2")
+        elsewhere = self.folder / "elsewhere"
+        self.train("run", "train.steps=3", f"checkpoint.dir={elsewhere}", "train.init-from=" + str(self.folder / "run"))
+        said = self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out").out
+        self.assertIn(f"out from {elsewhere}/step-000000003: ", said)
+        said = self.offstage("evaluate", "--from", self.folder / "run", "--data", self.text, "--sequence=24").out
+        loss = re.search(r"loss (\S+)", said).group(1)
+        said = self.offstage("evaluate", "--from", elsewhere, "--data", self.text, "--sequence=24").out
+        self.assertIn(f"loss {loss} ", said)
 
     def test_an_export_without_like_of_a_model_whose_tokens_are_no_bytes_says_what_is_not_there(self):
         source, _ = self.make_model("in", {**LLAMA, "vocab_size": 300})
