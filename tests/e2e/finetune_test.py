@@ -142,6 +142,7 @@ class Like(OffstageTest):
             self.offstage("export", "--from", self.folder / "run", "--to", self.folder / name, "--like", self.base, *options)
             made = json.loads((self.folder / name / "config.json").read_text())
             self.assertEqual((1, end), (made["bos_token_id"], made["eos_token_id"]))
+        self.assertTrue(self.offstage("generate", "--from", self.folder / "own", "--prompt=the sea", "--tokens=2").out.startswith("the sea"))
         error = self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out", "--like", self.base,
                               "--eos=<none>", expect=DATA).errors[0]
         self.assertIn("tokenizer.model has no token '<none>'", error)
