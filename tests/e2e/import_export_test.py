@@ -185,7 +185,8 @@ class ImportExport(OffstageTest):
     def test_an_export_of_a_run_takes_the_checkpoints_of_its_own_configuration(self):
         self.train("run", "train.steps=2")
         elsewhere = self.folder / "elsewhere"
-        self.train("run", "train.steps=3", f"checkpoint.dir={elsewhere}", "train.init-from=" + str(self.folder / "run"))
+        said = self.train("run", "train.steps=3", f"checkpoint.dir={elsewhere}", f"train.init-from={self.folder}/run").out
+        self.assertIn(f"from the weights in {self.folder}/run/checkpoints/step-000000002\n", said)
         said = self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out").out
         self.assertIn(f"out from {elsewhere}/step-000000003: ", said)
         said = self.offstage("evaluate", "--from", self.folder / "run", "--data", self.text, "--sequence=24").out
