@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,7 +48,8 @@ void remove_lists(std::string const& directory);
 
 /// Removes the directories of steps below `end` that have no master: killed saves and removals left
 /// them. Errors: IoError.
-void remove_unfinished(std::string const& directory, std::int64_t end);
+void remove_unfinished(std::string const& directory,
+                       std::int64_t end = std::numeric_limits<std::int64_t>::max());
 
 /// The paths that the caller is to remove: complete checkpoints beyond those that `retention`
 /// keeps, of which that of step `saved` is the newest, and broken ones older than it. Only sound

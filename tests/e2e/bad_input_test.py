@@ -373,10 +373,11 @@ class NoSpace(Refusals):
             left=$(dirname $(dirname $(find $disk -name master.h5 | head -1)))/step-000999999
             fallocate -l 64k $disk/room; mkdir $left; dd if=/dev/zero of=$left/rank-0000.h5; rm $disk/room
             touch $run/STOP; "$@"; echo "code $?"; find $disk -name step-000999999"""
-        for key, every in ("checkpoint.dir", "checkpoint.every=1"), ("checkpoint.local", "checkpoint.local-every=1"):
-            name = key.replace(".", "-")
-            command = self.command(name, f"{key}={disk}", every, "train.steps=1000000")
-            result = self.call(*on_small_disk(disk, 3, ["sh", "-c", script, "sh", str(disk), str(self.folder / name), *command]))
+        for key, *options in (("checkpoint.dir", "checkpoint.every=1"), ("checkpoint.local", "checkpoint.local-every=1"),
+                              ("checkpoint.local", "checkpoint.local-every=1", f"tiers.path={disk}")):
+            name = f"{key}-{len(options)}"
+            command = self.command(name, f"{key}={disk}", *options, "train.steps=1000000")
+            result = self.call(*on_small_disk(disk, 6, ["sh", "-c", script, "sh", str(disk), str(self.folder / name), *command]))
             self.assertTrue(result.out.endswith("code 75\n"), result)
 
     def test_no_space_for_those_kept_for_good_is_said_at_the_start(self):

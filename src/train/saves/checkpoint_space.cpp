@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "base/error.hpp"
@@ -13,13 +12,11 @@
 
 namespace offstage::train {
 
-Bytes make_room(std::vector<std::string> const& directories, std::int64_t count, Bytes each) {
-  if (aio::free_bytes(directories.front()) / each < count) {
-    for (std::string const& directory : directories) {
-      checkpoint::remove_unfinished(directory, std::numeric_limits<std::int64_t>::max());
-    }
+Bytes make_room(std::string const& directory, std::int64_t count, Bytes each) {
+  if (aio::free_bytes(directory) / each < count) {
+    checkpoint::remove_unfinished(directory);
   }
-  return aio::free_bytes(directories.front());
+  return aio::free_bytes(directory);
 }
 
 void require_space(config::RunConfig const& config, mpi::Communicator const& comm, Bytes mine) {
@@ -28,7 +25,7 @@ void require_space(config::RunConfig const& config, mpi::Communicator const& com
     if (comm.rank() != 0) {
       return;
     }
-    Bytes const free = make_room({config.checkpoint.dir}, 1, needed);
+    Bytes const free = make_room(config.checkpoint.dir, 1, needed);
     if (free < needed) {
       throw IoError{
           fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
@@ -44,7 +41,7 @@ void look_at_space_to_come(config::RunConfig const& config, mpi::Communicator co
   mpi::agree(comm, [&] {
     if (comm.rank() == 0 && config.checkpoint.saves_on_the_way()) {
       std::int64_t const more = store.most_to_come(step, config.train.steps);
-      look_at_space(config, more, each, make_room({config.checkpoint.dir}, more, each));
+      look_at_space(config, more, each, make_room(config.checkpoint.dir, more, each));
     }
   });
 }

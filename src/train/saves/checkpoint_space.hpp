@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -15,11 +14,10 @@ namespace offstage::train {
 // it at its start, not after days. `mine` is the space of this rank's part of a checkpoint
 // (checkpoint::space_for).
 
-/// The free bytes beside checkpoints. Unless `count` of `each` bytes have room there, directories
-/// of saves that did not finish are removed first. The directories lie on one file system, and the
-/// first one exists. The caller holds their locks. Errors: IoError.
-[[nodiscard]] Bytes make_room(std::vector<std::string> const& directories, std::int64_t count,
-                              Bytes each);
+/// The free bytes of a directory of checkpoints. Unless `count` of `each` bytes have room there,
+/// directories of saves that did not finish are removed first. The caller holds the directory's
+/// lock. Errors: IoError.
+[[nodiscard]] Bytes make_room(std::string const& directory, std::int64_t count, Bytes each);
 
 /// Checks that there is room for one checkpoint. Collective. Errors: IoError, as mpi::AgreedError.
 void require_space(config::RunConfig const& config, mpi::Communicator const& comm, Bytes mine);

@@ -15,11 +15,11 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/node_ring.hpp"
+#include "checkpoint/retention.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
 #include "train/files/foreign.hpp"
-#include "train/saves/checkpoint_space.hpp"
 
 namespace offstage::train {
 namespace {
@@ -158,6 +158,9 @@ void LocalLevel::make(config::RunConfig const& config) {
     }
     lock_ = std::make_unique<RunLock>(path_, "checkpoint.local");
     checkpoint::remove_old_slots(path_);
+    // Saves and copies that were killed take the room of slots and of the saves to come.
+    checkpoint::remove_unfinished(path_);
+    checkpoint::remove_unfinished(copies_);
     for (std::string const& name : checkpoint::names_of(path_)) {
       if (name.starts_with(marker_prefix)) {
         checkpoint::remove_file(path_ + "/" + name);  // a killed run's
@@ -260,7 +263,7 @@ void LocalLevel::require_space(Bytes mine, bool begins_there) const {
     };
     Bytes const needed =
         (most - (stays(path_) ? 1 : 0)) * each + (most_copies - (stays(copies_) ? 1 : 0)) * copy;
-    Bytes const free = make_room({path_, copies_}, 1, needed);
+    Bytes const free = aio::free_bytes(path_);
     if (free < needed) {
       throw IoError{fmt::format(
           "{}: level 1 holds up to {} checkpoints of {} at a time on {}{}, which takes "
