@@ -210,6 +210,10 @@ std::vector<Listed> list(std::string const& path) {
   return all;
 }
 
+bool was_removed(Listed const& checkpoint) {
+  return !checkpoint.unfinished && !size_of(checkpoint.path + "/" + master_name);
+}
+
 std::vector<std::string> verify(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
   if (found.here.empty() ||

@@ -133,6 +133,14 @@ std::int64_t most_to_come(std::string const& directory, Retention const& retenti
                                            last - step - for_good);
 }
 
+void remove_unfinished(std::string const& directory, std::int64_t end) {
+  for (StepDirectory const& found : step_directories(directory)) {
+    if (found.step < end && !size_of(found.path + "/" + master_name)) {
+      remove_checkpoint(found.path);
+    }
+  }
+}
+
 std::vector<std::string> superfluous(std::string const& directory, Retention const& retention,
                                      std::int64_t saved, std::vector<std::string> const& spared,
                                      std::set<std::string>& sound) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,6 +45,11 @@ void remove_lists(std::string const& directory);
 [[nodiscard]] std::int64_t most_to_come(std::string const& directory, Retention const& retention,
                                         std::int64_t step, std::int64_t last,
                                         std::vector<std::string> const& spared);
+
+/// Removes the directories of steps below `end` that have no master: killed saves and removals left
+/// them. Errors: IoError.
+void remove_unfinished(std::string const& directory,
+                       std::int64_t end = std::numeric_limits<std::int64_t>::max());
 
 /// The paths that the caller is to remove: complete checkpoints beyond those that `retention`
 /// keeps, of which that of step `saved` is the newest, and broken ones older than it. Only sound

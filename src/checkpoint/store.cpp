@@ -71,6 +71,8 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
       remove_checkpoint(path);
     }
   }
+  // The space that they take may be what this save lacks.
+  attempt([&] { remove_unfinished(directory, step); });
   try {
     put_away(directory, step);
     require_space(directory, space);

@@ -317,6 +317,10 @@ struct Listed {
 /// checksums. Returns the problems found. Not collective.
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
+/// Returns true if a checkpoint that was listed with a master has none any more: a run removed it
+/// meanwhile, as it removes old ones. Errors: IoError.
+[[nodiscard]] bool was_removed(Listed const& checkpoint);
+
 /// Compares the planes of two complete checkpoints of one model bit for bit. Ranks, subgroup sizes
 /// and model.max-sequence may differ. Returns one line per tensor and plane that differs (how many
 /// values, the first one's element, the largest difference), and one per plane that they do not

@@ -11,7 +11,7 @@
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_model.hpp"
+#include "cli/run_directory.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::cli {
@@ -26,7 +26,8 @@ constexpr char const* usage_text =
     "in it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of\n"
     "their run's directory where they are on this node. diff takes the newest complete one of a\n"
     "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that\n"
-    "did not finish is no damage), diff with 1 if any bits of the state differ.";
+    "did not finish is no damage, nor is a checkpoint that a run removes meanwhile), diff with 1\n"
+    "if any bits of the state differ.";
 
 using Row = std::array<std::string, 8>;
 
@@ -99,6 +100,10 @@ ExitCode verify(std::string const& path) {
       log::info("{}: good{}", entry.path, entry.partial ? ", as far as it is on this node" : "");
       continue;
     }
+    if (checkpoint::was_removed(entry)) {
+      log::info("{}: removed by a run meanwhile", entry.path);
+      continue;
+    }
     code = ExitCode::data;
     for (std::string const& problem : problems) {
       log::info("{}: damaged: {}", entry.path, problem);
@@ -135,19 +140,14 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
-/// The directory of a run's checkpoints, if `path` is its run.dir; else `path`.
+/// The directory of a run's checkpoints if `path` is its run.dir, else `path`.
 std::string checkpoints_of(std::string const& path) {
-  namespace fs = std::filesystem;
-  fs::path const run{path};
+  std::string const given = given_checkpoints(path);
+  std::string const inside = path + "/checkpoints";
   std::error_code ignored;
-  if (checkpoint::holds_any(path) || !fs::is_directory(run, ignored)) {
-    return path;
-  }
-  if (auto told = checkpoints_of_run(path); told != path) {
-    return told;
-  }
-  fs::path const inside = run / "checkpoints";
-  return fs::is_directory(inside, ignored) ? inside.string() : path;
+  bool const is_usual = given == path && std::filesystem::is_directory(inside, ignored) &&
+                        !checkpoint::holds_any(path);
+  return is_usual ? inside : given;
 }
 
 void require_count(Arguments const& arguments, std::size_t count, std::string_view usage) {

@@ -12,7 +12,7 @@
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_model.hpp"
+#include "cli/run_directory.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/run/evaluation.hpp"
 
@@ -96,7 +96,7 @@ data::DatasetOptions data_options(GivenOptions const& given) {
 train::EvaluationTask task_of(GivenOptions const& given) {
   using config::DeviceKind;
   train::EvaluationTask task;
-  task.from = checkpoints_of_run(text_of(given, "from"));
+  task.from = given_checkpoints(text_of(given, "from"));
   try {
     task.data = data::parse_sources(text_of(given, "data"));
   } catch (UsageError const& error) {

@@ -22,8 +22,8 @@
 #include "base/team.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_model.hpp"
 #include "cli/prompts.hpp"
+#include "cli/run_directory.hpp"
 #include "convert/convert.hpp"
 #include "data/tokenizer.hpp"
 #include "generate/generator.hpp"
@@ -60,9 +60,8 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --stop TEXT           ends before TEXT, which is not printed; may be given several times
   --seed N              number that decides the random choices [0]
   --tokenizer NAME      bytes, a tokenizer.json, a SentencePiece FILE.model, a directory with a
-                        tokenizer.json or a tokenizer.model, or none to print numbers of tokens [the
-                        tokenizer.json of a Hugging Face directory; bytes if the model's vocabulary
-                        is 256]
+                        tokenizer.json or a tokenizer.model, or none to print numbers of tokens [that
+                        of a Hugging Face directory; bytes if the model's vocabulary is 256]
   --dtype fp32|bf16     type of the model's computation [fp32]
 
   offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8)";
@@ -182,8 +181,10 @@ Options options_of(Arguments const& arguments) {
 /// The name by which to open a tokenizer if the user gives none; empty if there is no tokenizer.
 std::string default_tokenizer(Options const& options, std::int64_t vocab) {
   std::error_code none;
-  if (std::filesystem::exists(std::filesystem::path{options.from} / "tokenizer.json", none)) {
-    return options.from;
+  for (char const* const name : {"tokenizer.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(std::filesystem::path{options.from} / name, none)) {
+      return options.from;
+    }
   }
   return vocab == 256 ? "bytes" : "";
 }
@@ -350,7 +351,7 @@ ExitCode generate_command(Arguments const& arguments) {
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   Options const options = options_of(arguments);
-  auto const reader = convert::open_parameters(checkpoints_of_run(options.from), "--from");
+  auto const reader = convert::open_parameters(given_checkpoints(options.from), "--from");
   state::ModelShape const shape = reader->shape();
   auto const tokenizer = tokenizer_of(options, shape.vocab);
 

@@ -10,7 +10,7 @@
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_model.hpp"
+#include "cli/run_directory.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::cli {
@@ -89,7 +89,7 @@ convert::Like like_of(GivenOptions const& given) {
 }
 
 void report_done(char const* what, convert::Converted const& done, Seconds elapsed) {
-  log::info("{} {}: {} parameters, {} in {}", what, done.path, done.parameters,
+  log::info("{} {} from {}: {} parameters, {} in {}", what, done.path, done.source, done.parameters,
             format_bytes(done.bytes), format_duration(elapsed));
   if (!done.advice.empty()) {
     log::info("{}", done.advice);
@@ -137,7 +137,7 @@ ExitCode export_command(Arguments const& arguments) {
                             {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
       shard_bytes = shard_bytes_of(text_of(given, "shard-size"));
       like = like_of(given);
-      from = checkpoints_of_run(text_of(given, "from"));
+      from = given_checkpoints(text_of(given, "from"));
     });
     auto const done =
         convert::export_model(from, text_of(given, "to"), dtype, shard_bytes, like, comm);

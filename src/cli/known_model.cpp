@@ -7,8 +7,6 @@
 
 #include "base/error.hpp"
 #include "checkpoint/store.hpp"
-#include "cli/given_values.hpp"
-#include "config/effective_config.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::cli {
@@ -54,23 +52,6 @@ std::optional<KnownModel> find_known_model(config::RunConfig const& config) {
   }
   return KnownModel{convert::open_parameters(from, "train.init-from")->shape(),
                     fmt::format("train.init-from={}", from)};
-}
-
-std::string checkpoints_of_run(std::string const& path) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::path const config = fs::path{path} / config::effective_config_name;
-      fs::exists(config, ignored)) {
-    auto const values = read_config_file(config.string());
-    auto const found = values.find("checkpoint.dir");
-    if (found != values.end()) {
-      fs::path const told = found->second.front().value;
-      if (told.is_absolute() && fs::is_directory(told, ignored)) {
-        return told.string();
-      }
-    }
-  }
-  return path;
 }
 
 }  // namespace offstage::cli

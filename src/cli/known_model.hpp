@@ -22,9 +22,4 @@ struct KnownModel {
 ///         complete checkpoint counts as nothing; the run itself reports the problem.
 [[nodiscard]] std::optional<KnownModel> find_known_model(config::RunConfig const& config);
 
-/// The directory of a run's checkpoints, from its own configuration, if `path` is its run.dir and that directory is
-/// there; else `path`. A relative directory is none, since nobody knows where the run was started.
-/// Errors: those of read_config_file.
-[[nodiscard]] std::string checkpoints_of_run(std::string const& path);
-
 }  // namespace offstage::cli

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "cli/commands.hpp"
+#include "platform/aio/open_files.hpp"
 #include "platform/cpu/waiting.hpp"
 #include "platform/cuda/gpus.hpp"
 
@@ -22,6 +23,9 @@ void occupy_standard_streams() {
 int main(int argc, char** argv) {
   // A write beyond `ulimit -f` then fails with EFBIG, and the error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Data files stay open, and there may be thousands; a usual soft limit is 1024. Without a bound
+  // it could become a billion, and programs that are called close so many, one after another.
+  offstage::aio::allow_open_files(65'536);
   offstage::cpu::let_idle_threads_sleep(argv);
   offstage::cuda::ask_for_work_queues();
   occupy_standard_streams();

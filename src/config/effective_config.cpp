@@ -20,7 +20,8 @@ bool is_comment(Setting const& setting, RunConfig const& config) {
 
 /// The setting's value. Whoever looks for a run's checkpoints may stand elsewhere than the run did.
 std::string value_of(Setting const& setting) {
-  return setting.key == "checkpoint.dir" && !setting.derived
+  bool const is_place = setting.key == "run.dir" || setting.key == "checkpoint.dir";
+  return is_place && !setting.derived && !setting.value.empty()
              ? std::filesystem::absolute(setting.value).lexically_normal().string()
              : setting.value;
 }

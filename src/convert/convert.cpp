@@ -19,6 +19,8 @@ namespace {
 
 // 48 MiB of state.
 constexpr std::int64_t subgroup_elements = 4 * MiB;
+// A model whose tokens are bytes needs no tokenizer.
+constexpr std::int64_t vocab_of_bytes = 256;
 
 bool has_master(std::string const& step_directory) {
   return checkpoint::size_of(step_directory + "/" + checkpoint::master_name).has_value();
@@ -105,25 +107,22 @@ void write_part(state::ParameterReader& reader, Part const& part,
   writer.sync();
 }
 
-/// The Hugging Face model that a model or a checkpoint was begun from; "DIR" if only that is known;
-/// empty: it was begun otherwise, or goes on from one that was.
+/// The Hugging Face model that a model or a checkpoint was begun from; "DIR" if it is not known.
 std::string origin_of(std::string const& source) {
   if (huggingface::is_model_directory(source)) {
     return source;
   }
-  std::string configuration = checkpoint::read_master(source).meta.configuration;
-  configuration.insert(0, 1, '\n');
-  if (configuration.find("\ntrain.") == std::string::npos) {
-    return "DIR";  // import_model() knows the model's keys alone
-  }
+  std::string const configuration =
+      fmt::format("\n{}", checkpoint::read_master(source).meta.configuration);
   std::string_view constexpr key = "\ntrain.init-from=";
   auto const at = configuration.find(key);
   if (at == std::string::npos) {
-    return {};
+    return "DIR";
   }
   auto const begin = at + key.size();
   auto const from = configuration.substr(begin, configuration.find('\n', begin) - begin);
-  return huggingface::is_model_directory(from) || !is_directory(from) ? from : std::string{};
+  bool const is_model = huggingface::is_model_directory(from) || !is_directory(from);
+  return is_model && !from.empty() ? from : "DIR";
 }
 
 }  // namespace
@@ -191,7 +190,7 @@ Converted import_model(std::string const& from, std::string const& to,
   checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
-  return {stats.path, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
+  return {stats.path, from, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
           model->left_out()};
 }
 
@@ -216,7 +215,8 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     if (!like.directory.empty()) {
       writer.set_companions(
           huggingface::read_companions(like.directory, "--like", reader->shape().vocab, like.eos));
-    } else if (auto const origin = origin_of(source); !origin.empty()) {
+    } else if (auto const origin = origin_of(source);
+               origin != "DIR" || reader->shape().vocab != vocab_of_bytes) {
       advice = fmt::format(
           "without --like it has no tokenizer, and config.json no bos and eos; --like={} brings "
           "them",
@@ -233,7 +233,7 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     }
     throw;
   }
-  return {to, state::count_parameters(part.map.layers()), writer.bytes(), advice};
+  return {to, source, state::count_parameters(part.map.layers()), writer.bytes(), advice};
 }
 
 }  // namespace offstage::convert

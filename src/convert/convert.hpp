@@ -29,6 +29,7 @@ namespace offstage::convert {
 /// Facts about a model that was written.
 struct Converted {
   std::string path;           ///< the checkpoint or the Hugging Face directory
+  std::string source;         ///< the one that was read
   std::int64_t parameters{};  ///< parameters of the model, padding left out
   Bytes bytes{};              ///< all ranks'
   std::string advice;         ///< a line for the user; empty: none

@@ -62,7 +62,12 @@ InputFile::InputFile(std::string const& path, std::string const& key)
     if (is_unreadable(error)) {
       fail(why + "; name a readable file");
     }
-    throw IoError{name() + ": " + why, error};
+    throw IoError{name() + ": " + why + (error == EMFILE ? "; raise ulimit -n" : ""), error};
+  }
+  if (S_ISDIR(status.st_mode)) {
+    fail(
+        "not a regular file but a directory; name the files in it: a pattern such as '*.bin' "
+        "stands for several");
   }
   if (!S_ISREG(status.st_mode)) {
     fail("not a regular file; name a file");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "base/units.hpp"
+#include "data/tokenizer.hpp"
 #include "huggingface/file.hpp"
 #include "huggingface/json_text.hpp"
 #include "huggingface/names.hpp"
@@ -25,11 +27,12 @@ using Tree = nlohmann::json;
 constexpr Bytes largest_companion = 256 * MiB;
 constexpr char const* generation_name = "generation_config.json";
 constexpr char const* tokenizer_name = "tokenizer.json";
+constexpr char const* pieces_name = "tokenizer.model";
 constexpr char const* tokenizer_config_name = "tokenizer_config.json";
 constexpr std::array<std::string_view, 12> companion_names{
     "added_tokens.json", "chat_template.jinja",     "chat_template.json", generation_name,
     "merges.txt",        "special_tokens_map.json", "spiece.model",       tokenizer_name,
-    "tokenizer.model",   tokenizer_config_name,     "vocab.json",         "vocab.txt"};
+    pieces_name,         tokenizer_config_name,     "vocab.json",         "vocab.txt"};
 
 /// A directory of companions, and how errors call it.
 class Directory {
@@ -50,6 +53,17 @@ class Directory {
   [[nodiscard]] Json json(std::string const& name) const { return parse<Json>(name); }
   /// The file tokenizer.json. A vocabulary takes time by the square of its tokens where order counts.
   [[nodiscard]] Tree tokenizer() const { return parse<Tree>(tokenizer_name); }
+  /// The SentencePiece model tokenizer.model in the place of a tokenizer.json; null if there is none.
+  [[nodiscard]] std::unique_ptr<data::Tokenizer> pieces() const {
+    if (has(tokenizer_name) || !has(pieces_name)) {
+      return nullptr;
+    }
+    try {
+      return data::open_tokenizer(path_ + "/" + pieces_name, key_);
+    } catch (DataError const&) {
+      return nullptr;  // LLaMA 3 has a list of tokens under this name
+    }
+  }
 
  private:
   template <class Any>
@@ -84,8 +98,15 @@ void for_added(Tree const& tree, auto const& use) {
   }
 }
 
-/// The number of a token in tokenizer.json, by its text.
+/// The number of a token in tokenizer.json, or in a tokenizer.model alone, by its text.
 std::int64_t number_of(Directory const& directory, std::string const& token) {
+  if (auto const pieces = directory.pieces()) {
+    auto const number = pieces->token(token);
+    if (!number) {
+      directory.fail(pieces_name, fmt::format("has no token '{}'", printable_name(token)));
+    }
+    return *number;
+  }
   if (!directory.has(tokenizer_name)) {
     directory.fail(tokenizer_name,
                    fmt::format("is not there to look up the token '{}' in", printable_name(token)));
@@ -129,13 +150,17 @@ std::int64_t tokens_in(Tree const& tree) {
 }
 
 void require_fits(Directory const& directory, std::int64_t vocab) {
-  if (!directory.has(tokenizer_name)) {
-    return;
-  }
-  if (auto const tokens = tokens_in(directory.tokenizer()); tokens > vocab) {
-    directory.fail(tokenizer_name, fmt::format("has {} tokens, but the model only {}; take the "
-                                               "tokenizer that the model was trained with",
-                                               tokens, vocab));
+  auto const require_at_most = [&](std::int64_t tokens, char const* name) {
+    if (tokens > vocab) {
+      directory.fail(name, fmt::format("has {} tokens, but the model only {}; take the tokenizer "
+                                       "that the model was trained with",
+                                       tokens, vocab));
+    }
+  };
+  if (directory.has(tokenizer_name)) {
+    require_at_most(tokens_in(directory.tokenizer()), tokenizer_name);
+  } else if (auto const pieces = directory.pieces()) {
+    require_at_most(pieces->vocab(), pieces_name);
   }
 }
 

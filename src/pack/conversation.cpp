@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -39,8 +40,16 @@ Template::Role const* role_of(std::string const& name, bool is_share_gpt, Templa
   return role;
 }
 
+/// True for an answer that calls tools, of which OpenAI's format has no text.
+bool calls_tools(nlohmann::json const& message) {
+  return std::ranges::any_of(std::array{"tool_calls", "function_call"}, [&](char const* name) {
+    auto const calls = message.find(name);
+    return calls != message.end() && !calls->empty();
+  });
+}
+
 /// False for a message whose weight is 0.
-bool learns(nlohmann::json const& message, std::size_t number, std::string const& place) {
+bool has_weight(nlohmann::json const& message, std::size_t number, std::string const& place) {
   auto const weight = message.find("weight");
   if (weight == message.end() || weight->is_null()) {
     return true;
@@ -73,7 +82,9 @@ Message read_message(nlohmann::json const& object, std::size_t number, Template 
   bool const is_share_gpt = object.is_object() && !object.contains("role");
   auto const names =
       is_share_gpt ? MessageFields{"from", "value"} : MessageFields{"role", "content"};
-  if (!object.is_object() || !object.contains(names.role) || !object.contains(names.content)) {
+  bool const calls = object.is_object() && calls_tools(object);
+  if (!object.is_object() || !object.contains(names.role) ||
+      !(object.contains(names.content) || calls)) {
     fail(place,
          fmt::format("message {} is no object with role and content, or from and value", number));
   }
@@ -84,10 +95,15 @@ Message read_message(nlohmann::json const& object, std::size_t number, Template 
     fail(place, fmt::format("message {} has role '{}', but the template has {}", number,
                             printable_name(name), form.role_names()));
   }
-  return {
-      role,
-      text_of(object[names.content], fmt::format("{} of message {}", names.content, number), place),
-      learns(object, number, place)};
+  auto const content = object.value(names.content, nlohmann::json{});
+  Message message{role, "", has_weight(object, number, place)};
+  if (!content.is_null() || !calls) {
+    message.content =
+        text_of(content, fmt::format("{} of message {}", names.content, number), place);
+  }
+  // To answer nothing is not what the model did there.
+  message.learns = message.learns && !(calls && message.content.empty());
+  return message;
 }
 
 void add_unused_of_message(nlohmann::json const& message, std::vector<std::string>& unused) {

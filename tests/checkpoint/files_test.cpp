@@ -361,6 +361,15 @@ TEST_F(DamagedCheckpoint, FindsAFileThatIsShortOrMissing) {
   EXPECT_THAT(verify(listed), ElementsAre(HasSubstr("rank-0001.h5 is missing")));
 }
 
+TEST_F(DamagedCheckpoint, IsNoneOnceItWasRemoved) {
+  Listed const listed = list(scratch.path()).at(0);
+  fs::remove(step + "/rank-0001.h5");
+  EXPECT_FALSE(was_removed(listed));
+  remove_checkpoint(step);
+  EXPECT_FALSE(verify(listed).empty());
+  EXPECT_TRUE(was_removed(listed));
+}
+
 TEST_F(DamagedCheckpoint, FindsAManifestThatIsMissingOrChanged) {
   std::string const path = step + "/rank-0000.json";
   std::string const text = read_text(path);

@@ -62,6 +62,13 @@ TEST_F(CheckpointCommand, ARunsDirectoryStandsForItsCheckpoints) {
   std::ofstream{run / "effective.cfg"} << "[checkpoint]\ndir = " << (scratch / "elsewhere") << "\n";
   EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
   EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
+  // That place is not a copy's.
+  fs::path const copy{scratch / "copy"};
+  fs::create_directories(copy);
+  std::ofstream{copy / "effective.cfg"} << "[run]\ndir = " << run.string()
+                                        << "\n[checkpoint]\ndir = " << (scratch / "elsewhere")
+                                        << "\n";
+  EXPECT_EQ(call("ls", copy.string()), ExitCode::data);
   // Nobody knows to what a relative one was relative: it is not looked for below this directory.
   std::ofstream{run / "effective.cfg"}
       << "[checkpoint]\ndir = " << fs::relative(scratch / "elsewhere").string() << "\n";

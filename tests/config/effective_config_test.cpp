@@ -34,10 +34,11 @@ TEST(EffectiveConfig, HasEveryKeyInItsSectionAndWhatIsBetterLeftOutAsAComment) {
 
 TEST(EffectiveConfig, SaysWhereCheckpointsAreWhereverItIsRead) {
   RunConfig config;
-  config.settings = {{"checkpoint.dir", "../a", "a.cfg:1"}};
+  config.settings = {{"run.dir", "run/", "a.cfg:1"}, {"checkpoint.dir", "../a", "a.cfg:2"}};
   auto const here = std::filesystem::current_path();
   EXPECT_THAT(effective_config(config),
-              HasSubstr("\ndir = " + (here.parent_path() / "a").string() + "\n"));
+              AllOf(HasSubstr("[run]\ndir = " + (here / "run").string() + "/\n"),
+                    HasSubstr("[checkpoint]\ndir = " + (here.parent_path() / "a").string() + "\n")));
 }
 
 }  // namespace

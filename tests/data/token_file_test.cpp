@@ -88,7 +88,7 @@ TEST(TokenFile, RefusesWhatIsMissingEmptyOrNoFile) {
               AllOf(HasSubstr("data.train=/nowhere/a.txt"), HasSubstr("No such file")));
   EXPECT_THAT(data_error([&] { (void)open(folder.write("a.txt", "")); }), HasSubstr("empty"));
   EXPECT_THAT(data_error([&] { (void)open(folder.path().string()); }),
-              HasSubstr("not a regular file"));
+              HasSubstr("not a regular file but a directory; name the files in it"));
   auto const pipe = (folder.path() / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(data_error([&] { (void)open(pipe); }), HasSubstr("not a regular file"));

@@ -389,6 +389,22 @@ class NoSpace(Refusals):
             self.assertIn(words, result.errors[0])
         self.assert_no_process_left()
 
+    def test_space_that_killed_saves_took_is_found_again(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        script = """disk=$1 run=$2; shift 2
+            "$@" & until find $disk -name master.h5 | grep -q .; do sleep 0.05; done
+            kill -9 $!; wait
+            left=$(dirname $(dirname $(find $disk -name master.h5 | head -1)))/step-000999999
+            fallocate -l 64k $disk/room; mkdir $left; dd if=/dev/zero of=$left/rank-0000.h5; rm $disk/room
+            touch $run/STOP; "$@"; echo "code $?"; find $disk -name step-000999999"""
+        for key, *options in (("checkpoint.dir", "checkpoint.every=1"), ("checkpoint.local", "checkpoint.local-every=1"),
+                              ("checkpoint.local", "checkpoint.local-every=1", f"tiers.path={disk}")):
+            name = f"{key}-{len(options)}"
+            command = self.command(name, f"{key}={disk}", *options, "train.steps=1000000")
+            result = self.call(*on_small_disk(disk, 6, ["sh", "-c", script, "sh", str(disk), str(self.folder / name), *command]))
+            self.assertTrue(result.out.endswith("code 75\n"), result)
+
     def test_no_space_for_those_kept_for_good_is_said_at_the_start(self):
         disk = self.folder / "disk"
         disk.mkdir()

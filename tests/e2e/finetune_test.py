@@ -14,6 +14,7 @@ from harness import OFFSTAGE, OffstageTest, main
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "tests" / "reference" / "files"
+SEA = ROOT / "tests" / "data" / "sea.model"
 USAGE, DATA = 64, 65
 TRANSFORMERS = """
 import json, sys
@@ -123,8 +124,28 @@ class Like(OffstageTest):
         for tokenizer in words_tokenizer(65), more, {**more, "model": {"type": "Unigram", "vocab": [["a", 0.0]] * 65}}:
             (self.base / "tokenizer.json").write_text(json.dumps(tokenizer))
             self.refused(["tokenizer.json", words], "--like", self.base)
+        (self.base / "tokenizer.json").unlink()
+        shutil.copy(SEA, self.base / "tokenizer.model")
+        self.refused(["tokenizer.model has", "tokens, but the model only 64"], "--like", self.base)
+        (self.base / "tokenizer.model").write_text("aGk= 0\n")  # of another kind
+        self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "other", "--like", self.base)
         (self.base / "tokenizer.json").write_text(json.dumps(words_tokenizer(50)))  # the usual way: the model's is padded
         self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", "--like", self.base)
+
+    def test_ids_are_those_of_a_sentencepiece_model_alone(self):
+        for name in "config.json", "generation_config.json", "tokenizer.json":
+            (self.base / name).unlink()
+        shutil.copy(SEA, self.base / "tokenizer.model")
+        (self.base / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+        self.train("run", "model.vocab=512", "data.format=text", "train.steps=2")
+        for name, options, end in ("own", [], 2), ("other", ["--eos=<unk>"], 0):
+            self.offstage("export", "--from", self.folder / "run", "--to", self.folder / name, "--like", self.base, *options)
+            made = json.loads((self.folder / name / "config.json").read_text())
+            self.assertEqual((1, end), (made["bos_token_id"], made["eos_token_id"]))
+        self.assertTrue(self.offstage("generate", "--from", self.folder / "own", "--prompt=the sea", "--tokens=2").out.startswith("the sea"))
+        error = self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out", "--like", self.base,
+                              "--eos=<none>", expect=DATA).errors[0]
+        self.assertIn("tokenizer.model has no token '<none>'", error)
 
     def refused(self, words, *options, expect=DATA):
         result = self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", *options, expect=expect)

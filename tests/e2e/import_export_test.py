@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -181,13 +182,28 @@ class ImportExport(OffstageTest):
         self.assertEqual(trained, read_model(self.folder / "out_step"))
         self.assertEqual(trained, read_model(self.folder / "out_directory"))
 
-    def test_an_export_without_like_of_a_model_from_elsewhere_says_what_is_not_there(self):
-        source, _ = self.make_model("in", LLAMA)
+    def test_an_export_of_a_run_takes_the_checkpoints_of_its_own_configuration(self):
+        self.train("run", "train.steps=2")
+        elsewhere = self.folder / "elsewhere"
+        said = self.train("run", "train.steps=3", f"checkpoint.dir={elsewhere}", f"train.init-from={self.folder}/run").out
+        self.assertIn(f"from the weights in {self.folder}/run/checkpoints/step-000000002\n", said)
+        said = self.offstage("export", "--from", self.folder / "run", "--to", self.folder / "out").out
+        self.assertIn(f"out from {elsewhere}/step-000000003: ", said)
+        said = self.offstage("evaluate", "--from", self.folder / "run", "--data", self.text, "--sequence=24").out
+        loss = re.search(r"loss (\S+)", said).group(1)
+        said = self.offstage("evaluate", "--from", elsewhere, "--data", self.text, "--sequence=24").out
+        self.assertIn(f"loss {loss} ", said)
+
+    def test_an_export_without_like_of_a_model_whose_tokens_are_no_bytes_says_what_is_not_there(self):
+        source, _ = self.make_model("in", {**LLAMA, "vocab_size": 300})
         words = "it has no tokenizer, and config.json no bos and eos; --like={} brings them"
         self.offstage("import", "--from", source, "--to", self.folder / "imported")
-        self.train("tuned", f"train.init-from={source}", "model.max-sequence=64", "train.steps=2")
+        wide = ["model.vocab=300", "model.max-sequence=64", "data.format=text", "train.steps=2"]
+        self.train("tuned", f"train.init-from={source}", *wide)
+        self.offstage("import", "--from", source, "--to", self.folder / "on/checkpoints")
+        self.train("on", *wide)
         self.train("own", "train.steps=2", "checkpoint.dir=checkpoints-of-own")
-        for name, like in {"in": source, "imported": "DIR", "tuned": source, "own": None}.items():
+        for name, like in {"in": source, "imported": "DIR", "tuned": source, "on": "DIR", "own": None}.items():
             said = self.offstage("export", "--from", self.folder / name, "--to", self.folder / f"{name}_out").out
             self.assertEqual(like is not None, "--like" in said, said)
             self.assertIn(words.format(like) if like else "exported", said)

@@ -108,6 +108,17 @@ class OpenFiles(OffstageTest):
         self.assertEqual(0, enough.code, enough)
 
 
+    def test_a_low_soft_limit_does_not_limit_data_files(self):
+        for number in range(300):
+            self.write(f"shards/{number}.txt", self.text.read_bytes()[:200])
+        shards = f"data.train={self.folder}/shards/*.txt"
+        few = self.call("prlimit", "--nofile=200:200", *self.command("few", shards, "train.steps=2"))
+        self.assertEqual(74, few.code, few)
+        self.assertIn("cannot open: Too many open files; raise ulimit -n", few.errors[0])
+        enough = self.call("prlimit", "--nofile=200:1024", *self.command("run", shards, "train.steps=2"))
+        self.assertEqual(0, enough.code, enough)
+
+
 class FileSize(OffstageTest):
     """Files that would grow beyond `ulimit -f`."""
     OPTIONS = ["checkpoint.every=1", "train.steps=2"]

@@ -99,6 +99,30 @@ TEST_F(Conversations, DoNotLearnMessagesOfWeightZero) {
   }
 }
 
+TEST_F(Conversations, DoNotLearnCallsOfToolsWithoutText) {
+  auto const made = form(std::string{chat} + "\ntool = \"#{content}\"", bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& answer) {
+    auto const line = fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "hi"}}, {{"role": "assistant", {}}},
+        {{"role": "tool", "content": "x"}}, {{"role": "assistant", "content": "yes", "tool_calls": []}}]}})",
+        answer);
+    return shown(encoder.encode(read_conversation(line, "messages", made, "").messages));
+  };
+  std::string const calls = R"("tool_calls": [{"id": "1", "function": {"name": "f"}}])";
+  for (std::string const& answer :
+       {R"("content": null, )" + calls, R"("content": "", )" + calls, calls,
+        std::string{R"("content": null, "function_call": {"name": "f"})"}}) {
+    EXPECT_EQ(encode(answer), "([hi]<)>#x<YES)!>") << answer;
+  }
+  EXPECT_EQ(encode(R"("content": "so", )" + calls), "([hi]<SO)!>#x<YES)!>");
+  for (std::string const none : {"null", "[]"}) {
+    EXPECT_THAT(
+        refusal(R"({"messages": [{"role": "user", "content": null, "tool_calls": )" + none + "}]}"),
+        HasSubstr("content of message 1 is null, but a text is expected"));
+  }
+}
+
 TEST_F(Conversations, AreShareGptsToo) {
   auto const made = form(chat, bytes);
   ConversationEncoder encoder{made, bytes};

@@ -110,6 +110,10 @@ TEST_F(DirectoriesOfARun, MayBeLinksThemselves) {
 TEST_F(DirectoriesOfARun, HaveNoCheckpointsThatAreLinks) {
   fs::create_directories(root_ / "run/checkpoints");
   fs::create_directory(root_ / "elsewhere");
+  fs::create_symlink(root_ / "gone", root_ / "run/away");
+  EXPECT_THAT(refusal(config(root_ / "run", root_ / "run/away")),
+              AllOf(HasSubstr("checkpoint.dir="), HasSubstr("run/away is a symbolic link to "),
+                    HasSubstr("gone, which is not there")));
   auto const link = root_ / "run/checkpoints/step-000000007";
   fs::create_directory_symlink(root_ / "elsewhere", link);
   auto const wanted = config(root_ / "run", root_ / "run/checkpoints");

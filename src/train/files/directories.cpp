@@ -154,6 +154,11 @@ void Directories::make(std::string const& path, char const* key) {
 void Directories::create_missing(std::string const& path, char const* key) {
   for (fs::path const& part : missing_parts(path, key) | std::views::reverse) {
     std::error_code error;
+    if (is_link(part.string())) {
+      fail(key, path,
+           fmt::format("{} is a symbolic link to {}, which is not there", part.string(),
+                       fs::read_symlink(part, error).string()));
+    }
     bool const is_new = fs::create_directory(part, error);
     if (error) {
       fail(key, path, fmt::format("cannot create {}: {}", part.string(), error.message()));

@@ -1,11 +1,13 @@
 #include "train/run/run_parts.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/retention.hpp"
 #include "checkpoint/writer.hpp"
 #include "parameters/node_memory.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -148,6 +150,9 @@ void RunParts<T>::open_files() {
     if (leads) {
       directories_ = std::make_unique<Directories>(config_);
       checkpoint::remove_old_slots(config_.checkpoint.dir);
+      if (std::ranges::any_of(config_.paths, &tiers::PathSettings::persistent)) {
+        checkpoint::remove_unfinished(config_.checkpoint.dir);  // it may have slots' room
+      }
     }
   });
   if (!config_.checkpoint.local.empty()) {

@@ -184,12 +184,13 @@ template <class T>
 void Training<T>::start() {
   std::string const& from = config_.train.init_from;
   std::unique_ptr<state::ParameterReader> first_weights;
+  std::string const resolved =
+      from.empty() ? "" : convert::resolve_parameters(from, "train.init-from", comm_);
   if (leads()) {
     log::dated("starting at step 0 with seed {}{}", config_.train.seed,
-               from.empty() ? "" : fmt::format(" from the weights in {}", from));
+               from.empty() ? "" : fmt::format(" from the weights in {}", resolved));
   }
   if (!from.empty()) {
-    std::string const resolved = convert::resolve_parameters(from, "train.init-from", comm_);
     mpi::agree(comm_, [&] {
       first_weights = convert::open_parameters(resolved, "train.init-from");
       if (!same_parameters(first_weights->shape(), config_.model)) {

@@ -7,9 +7,17 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "checkpoint/retention.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::train {
+
+Bytes make_room(std::string const& directory, std::int64_t count, Bytes each) {
+  if (aio::free_bytes(directory) / each < count) {
+    checkpoint::remove_unfinished(directory);
+  }
+  return aio::free_bytes(directory);
+}
 
 void require_space(config::RunConfig const& config, mpi::Communicator const& comm, Bytes mine) {
   Bytes const needed = comm.sum(mine);
@@ -17,7 +25,7 @@ void require_space(config::RunConfig const& config, mpi::Communicator const& com
     if (comm.rank() != 0) {
       return;
     }
-    Bytes const free = aio::free_bytes(config.checkpoint.dir);
+    Bytes const free = make_room(config.checkpoint.dir, 1, needed);
     if (free < needed) {
       throw IoError{
           fmt::format("checkpoint.dir={}: a checkpoint takes {}, but {} is free there; make room "
@@ -32,8 +40,8 @@ void look_at_space_to_come(config::RunConfig const& config, mpi::Communicator co
   Bytes const each = comm.sum(mine);
   mpi::agree(comm, [&] {
     if (comm.rank() == 0 && config.checkpoint.saves_on_the_way()) {
-      look_at_space(config, store.most_to_come(step, config.train.steps), each,
-                    aio::free_bytes(config.checkpoint.dir));
+      std::int64_t const more = store.most_to_come(step, config.train.steps);
+      look_at_space(config, more, each, make_room(config.checkpoint.dir, more, each));
     }
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -12,6 +13,11 @@ namespace offstage::train {
 // Checks that checkpoint.dir has room for the checkpoints of a run. A run that cannot save reports
 // it at its start, not after days. `mine` is the space of this rank's part of a checkpoint
 // (checkpoint::space_for).
+
+/// The free bytes of a directory of checkpoints. Unless `count` of `each` bytes have room there,
+/// directories of saves that did not finish are removed first. The caller holds the directory's
+/// lock. Errors: IoError.
+[[nodiscard]] Bytes make_room(std::string const& directory, std::int64_t count, Bytes each);
 
 /// Checks that there is room for one checkpoint. Collective. Errors: IoError, as mpi::AgreedError.
 void require_space(config::RunConfig const& config, mpi::Communicator const& comm, Bytes mine);

@@ -15,6 +15,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/node_ring.hpp"
+#include "checkpoint/retention.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "tiers/spill_directory.hpp"
@@ -157,6 +158,9 @@ void LocalLevel::make(config::RunConfig const& config) {
     }
     lock_ = std::make_unique<RunLock>(path_, "checkpoint.local");
     checkpoint::remove_old_slots(path_);
+    // Saves and copies that were killed take the room of slots and of the saves to come.
+    checkpoint::remove_unfinished(path_);
+    checkpoint::remove_unfinished(copies_);
     for (std::string const& name : checkpoint::names_of(path_)) {
       if (name.starts_with(marker_prefix)) {
         checkpoint::remove_file(path_ + "/" + name);  // a killed run's

@@ -1,0 +1,32 @@
+#include "cli/run_directory.hpp"
+
+#include <filesystem>
+#include <system_error>
+
+#include "checkpoint/store.hpp"
+#include "cli/given_values.hpp"
+#include "config/effective_config.hpp"
+
+namespace offstage::cli {
+
+std::string given_checkpoints(std::string const& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  fs::path const config = fs::path{path} / config::effective_config_name;
+  if (!fs::exists(config, ignored) || checkpoint::holds_any(path)) {
+    return path;
+  }
+  auto const values = read_config_file(config.string());
+  // A relative place counts as none: nobody knows where the run was started.
+  auto const place_of = [&](char const* key) {
+    auto const found = values.find(key);
+    fs::path place = found != values.end() ? found->second.front().value : std::string{};
+    return place.is_absolute() ? place : fs::path{};
+  };
+  fs::path const run = place_of("run.dir");
+  bool const is_copy = fs::exists(run, ignored) && !fs::equivalent(run, path, ignored);
+  fs::path const given = place_of("checkpoint.dir");
+  return !is_copy && fs::is_directory(given, ignored) ? given.string() : path;
+}
+
+}  // namespace offstage::cli
