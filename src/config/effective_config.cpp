@@ -20,8 +20,7 @@ bool is_comment(Setting const& setting, RunConfig const& config) {
 
 /// The setting's value. Whoever looks for a run's checkpoints may stand elsewhere than the run did.
 std::string value_of(Setting const& setting) {
-  bool const is_place = setting.key == "run.dir" || setting.key == "checkpoint.dir";
-  return is_place && !setting.derived && !setting.value.empty()
+  return setting.key == "checkpoint.dir" && !setting.derived
              ? std::filesystem::absolute(setting.value).lexically_normal().string()
              : setting.value;
 }
