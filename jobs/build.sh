@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 preset=$1
 shift
 jobs/fetch-headers.sh || true  # what needs them is left out
+mkdir -p build
+exec {lock}> "build/$preset.lock"  # two builds in one directory would take each other's files
+flock --nonblock "$lock" || { echo "Waiting for another build of $preset"; flock "$lock" || true; }
 options=()
 if command -v ccache > /dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake --preset "$preset" "${options[@]}"
