@@ -65,6 +65,8 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
+      # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
+      export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
@@ -72,6 +74,8 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
     mpirun)
       # With SIGTERM blocked mpirun and its daemons outlive Slurm's, and the ranks have time to save.
       export OMPI_MCA_orte_launch_agent='env --block-signal=TERM orted'
+      # srun starts one daemon per node, as one task: its ranks would share the cores and the memory of one rank.
+      unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK
       # shellcheck disable=SC2086
       exec env --block-signal=TERM mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
         "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
@@ -145,8 +149,6 @@ offstage_run() {
       return
       ;;
   esac
-  # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
-  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
   began=$SECONDS

@@ -7,7 +7,7 @@ from slurm_harness import ROOT, STEPS, SlurmTest, main
 
 # Stands in for offstage: says what a rank gets.
 SHOW = """#!/bin/sh
-echo "rank on $SLURMD_NODENAME: GPUs $CUDA_VISIBLE_DEVICES, cpus per task $SRUN_CPUS_PER_TASK, $*"
+echo "rank on $SLURMD_NODENAME: GPUs $CUDA_VISIBLE_DEVICES, $SLURM_CPUS_ON_NODE cpus for all, $*"
 """
 
 
@@ -22,17 +22,17 @@ class Runs(SlurmTest):
         self.assert_completed(job, attempts=1)
         self.assertIn("4 ranks on 2 nodes", self.output(job))
 
-    def test_every_rank_sees_all_gpus_and_the_scratch_of_its_node(self):
+    def test_every_rank_sees_all_gpus_and_the_scratch_of_its_node_and_has_its_cores(self):
         show = self.write("show.sh", SHOW)
         show.chmod(0o755)
         for launcher in ("srun", "mpirun"):
             with self.subTest(launcher):
                 job = self.submit("train.sbatch", size=("--nodes=2", "--ntasks-per-node=2"),
-                                  sbatch=["--gpus-per-node=2"], OFFSTAGE=str(show), OFFSTAGE_LAUNCHER=launcher)
+                                  sbatch=["--gpus-per-node=2", "--cpus-per-task=3"], OFFSTAGE=str(show), OFFSTAGE_LAUNCHER=launcher)
                 self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
                 shown = sorted(line for line in self.output(job).splitlines() if line.startswith("rank on"))
                 nodes = self.slurm("scontrol", "show", "hostnames", self.show(job)["NodeList"]).split()
-                self.assertEqual([f"rank on {node}: GPUs 0,1, cpus per task 1, train --config {self.config} "
+                self.assertEqual([f"rank on {node}: GPUs 0,1, 6 cpus for all, train --config {self.config} "
                                   f"--tiers.path={self.cluster}/scratch.{node}"
                                   for node in nodes for _ in range(2)], shown, self.output(job))
 
