@@ -36,6 +36,16 @@ class Runs(SlurmTest):
                                   f"--tiers.path={self.cluster}/scratch.{node}"
                                   for node in nodes for _ in range(2)], shown, self.output(job))
 
+    def test_commands_of_a_shell_that_is_the_only_task_of_its_step(self):
+        for mpi in "pmix", "none":
+            with self.subTest(mpi):
+                train = f"$OFFSTAGE train --config {self.config} --train.steps=2 --run.dir={self.folder}/{mpi}"
+                shell = self.slurm("srun", "--overlap", f"--mpi={mpi}", "--nodes=1", "--ntasks=1", "bash", "-ec", f"""{train}-1; {train}-2
+                    $OFFSTAGE evaluate --from {self.folder}/{mpi}-1 --data {self.text}
+                    mpirun -n 2 --oversubscribe {train}-3""")
+                self.assertEqual(2, shell.count("1 rank on 1 node,"), shell)
+                self.assertIn("2 ranks on 1 node,", shell)
+
     def test_interactive_stops_by_control_c_and_goes_on(self):
         command = [ROOT / "jobs/interactive.sh", "--nodes=2", "--ntasks-per-node=1", "--", self.config]
         with open(self.folder / "first.out", "wb") as out:
