@@ -279,17 +279,18 @@ go_on_in_a_new_job() {
 
 # A new job with this one's arguments and size; jobs/train.sbatch if there is nothing to go on from yet.
 resubmit() {
-  local script=restart.sbatch
+  local script=restart.sbatch memory=${SLURM_MEM_PER_NODE:+--mem=$SLURM_MEM_PER_NODE}
+  local gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-}}  # a job with --gres has the second one alone
+  : "${memory:=${SLURM_MEM_PER_CPU:+--mem-per-cpu=$SLURM_MEM_PER_CPU}}"
   if [[ $(newest) == none ]] || { [[ $resume == none ]] && ! resume_is_over; }; then script=train.sbatch; fi
   export OFFSTAGE_FIRST_JOB=$first_job OFFSTAGE_RESUBMIT
   export OFFSTAGE_ATTEMPTS=$((${OFFSTAGE_ATTEMPTS:-0} + attempt))
-  env --unset=SLURM_RESTART_COUNT sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
+  env --unset=SLURM_RESTART_COUNT sbatch --export=ALL --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
     ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-    ${SLURM_GPUS_PER_NODE:+--gpus-per-node="$SLURM_GPUS_PER_NODE"} \
-    ${SLURM_MEM_PER_NODE:+--mem="$SLURM_MEM_PER_NODE"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
+    ${gpus:+--gpus-per-node="$gpus"} ${memory:+"$memory"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
     "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"
 }
 

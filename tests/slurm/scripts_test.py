@@ -179,11 +179,12 @@ class Scripts(unittest.TestCase):
     def test_instead_of_a_requeue_a_new_job_goes_on(self):
         self.checkpoint(10)
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
-        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1")
+        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4")
         *environment, arguments = self.read("submitted")
         self.assertEqual(["OFFSTAGE_ATTEMPTS=2", "OFFSTAGE_FIRST_JOB=7"], environment[:2])
         self.assertIn("OFFSTAGE_RESUBMIT=1", environment)
         self.assertIn("--dependency=afterany:7 ", arguments)
+        self.assertIn("--gpus-per-node=4 --mem-per-cpu=2000 ", arguments)
         self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
         self.assertIn("Submitted batch job 99 goes on", self.output)
 
