@@ -3,8 +3,10 @@
 # `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
 set -uo pipefail
 export OFFSTAGE_HOME
+set +u  # modules, and what else a site sources, may read variables that are not set
 # shellcheck disable=SC1091
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+set -u
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 # shellcheck source=slurm/time_limit.sh
@@ -59,6 +61,8 @@ on_term() {
 }
 
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
+  # A job that was submitted with --export has its list here: srun, mpirun's too, would leave out what slurm/site sets.
+  export SLURM_EXPORT_ENV=ALL
   case $OFFSTAGE_LAUNCHER in
     srun)
       # No --gpu-bind: then every rank sees all GPUs that the job has on its node, and none of another's

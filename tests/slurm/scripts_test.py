@@ -426,6 +426,16 @@ class Scripts(unittest.TestCase):
         self.assertIn("offstage-job: done", output)
         self.assertEqual(3, len(self.read("calls")))
 
+    def test_a_site_s_settings_may_read_variables_that_are_not_set_and_reach_the_ranks(self):
+        home = self.home("share/offstage")
+        (home / "slurm/site").write_text('false\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
+        self.write("during", 'echo "$LIBRARIES, ${SLURM_EXPORT_ENV:-}" >> site\n')
+        self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_EXPORT_ENV="NONE")
+        subprocess.run([home / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=True,
+                       env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
+                                         "OFFSTAGE_SCRATCH": "none"})
+        self.assertEqual(["/opt/lib:, ALL", "/opt/lib:, "], self.read("site"))
+
     def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":
             for options in {"OFFSTAGE_HOME": ""}, {"OFFSTAGE_HOME": "/nowhere"}:
