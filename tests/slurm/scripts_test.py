@@ -418,7 +418,7 @@ class Scripts(unittest.TestCase):
 
     def test_the_home_is_where_the_submitted_script_lies_or_what_was_set_or_the_submit_directory(self):
         home = self.home("share/offstage")
-        command = f"{home}/jobs/train.sbatch {self.config}"
+        command = f"{home}/jobs/train_70B-2.sbatch {self.config}"  # a copy beside the others
         self.write("codes", "0\n0\n0\n")
         self.run_script("train.sbatch", OFFSTAGE_HOME="", COMMAND=command, SLURM_SUBMIT_DIR=str(self.folder))
         self.run_script("train.sbatch", OFFSTAGE_HOME="", SLURM_SUBMIT_DIR=str(home))
