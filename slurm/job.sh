@@ -3,8 +3,10 @@
 # `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
 set -uo pipefail
 export OFFSTAGE_HOME
+set +u  # modules, and what else a site sources, may read variables that are not set
 # shellcheck disable=SC1091
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+set -u
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 # shellcheck source=slurm/time_limit.sh
@@ -59,12 +61,16 @@ on_term() {
 }
 
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
+  # A job that was submitted with --export has its list here: srun, mpirun's too, would leave out what slurm/site sets.
+  export SLURM_EXPORT_ENV=ALL
   case $OFFSTAGE_LAUNCHER in
     srun)
       # No --gpu-bind: then every rank sees all GPUs that the job has on its node, and none of another's
       # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
+      # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
+      export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
@@ -72,6 +78,8 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
     mpirun)
       # With SIGTERM blocked mpirun and its daemons outlive Slurm's, and the ranks have time to save.
       export OMPI_MCA_orte_launch_agent='env --block-signal=TERM orted'
+      # srun starts one daemon per node, as one task: its ranks would share the cores and the memory of one rank.
+      unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK
       # shellcheck disable=SC2086
       exec env --block-signal=TERM mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
         "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
@@ -145,8 +153,6 @@ offstage_run() {
       return
       ;;
   esac
-  # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
-  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
   began=$SECONDS
@@ -277,17 +283,18 @@ go_on_in_a_new_job() {
 
 # A new job with this one's arguments and size; jobs/train.sbatch if there is nothing to go on from yet.
 resubmit() {
-  local script=restart.sbatch
+  local script=restart.sbatch memory=${SLURM_MEM_PER_NODE:+--mem=$SLURM_MEM_PER_NODE}
+  local gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-}}  # a job with --gres has the second one alone
+  : "${memory:=${SLURM_MEM_PER_CPU:+--mem-per-cpu=$SLURM_MEM_PER_CPU}}"
   if [[ $(newest) == none ]] || { [[ $resume == none ]] && ! resume_is_over; }; then script=train.sbatch; fi
   export OFFSTAGE_FIRST_JOB=$first_job OFFSTAGE_RESUBMIT
   export OFFSTAGE_ATTEMPTS=$((${OFFSTAGE_ATTEMPTS:-0} + attempt))
-  env --unset=SLURM_RESTART_COUNT sbatch --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
+  env --unset=SLURM_RESTART_COUNT sbatch --export=ALL --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
     ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-    ${SLURM_GPUS_PER_NODE:+--gpus-per-node="$SLURM_GPUS_PER_NODE"} \
-    ${SLURM_MEM_PER_NODE:+--mem="$SLURM_MEM_PER_NODE"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
+    ${gpus:+--gpus-per-node="$gpus"} ${memory:+"$memory"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
     "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"
 }
 

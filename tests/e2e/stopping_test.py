@@ -118,8 +118,10 @@ class Stopping(OffstageTest):
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         time.sleep(2.5)
-        self.assertIsNone(process.poll(), "the first signals wait for the end of the step")
         process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        self.assertIsNone(process.poll(), "the first signals and SIGTERM again wait for the end of the step")
+        process.send_signal(signal.SIGUSR1)
         self.check_second_signal(process, began)
 
     def test_the_same_signal_again_through_mpirun(self):

@@ -7,7 +7,7 @@ from slurm_harness import ROOT, STEPS, SlurmTest, main
 
 # Stands in for offstage: says what a rank gets.
 SHOW = """#!/bin/sh
-echo "rank on $SLURMD_NODENAME: GPUs $CUDA_VISIBLE_DEVICES, cpus per task $SRUN_CPUS_PER_TASK, $*"
+echo "rank on $SLURMD_NODENAME: GPUs $CUDA_VISIBLE_DEVICES, $SLURM_CPUS_ON_NODE cpus for all, $*"
 """
 
 
@@ -22,19 +22,29 @@ class Runs(SlurmTest):
         self.assert_completed(job, attempts=1)
         self.assertIn("4 ranks on 2 nodes", self.output(job))
 
-    def test_every_rank_sees_all_gpus_and_the_scratch_of_its_node(self):
+    def test_every_rank_sees_all_gpus_and_the_scratch_of_its_node_and_has_its_cores(self):
         show = self.write("show.sh", SHOW)
         show.chmod(0o755)
         for launcher in ("srun", "mpirun"):
             with self.subTest(launcher):
                 job = self.submit("train.sbatch", size=("--nodes=2", "--ntasks-per-node=2"),
-                                  sbatch=["--gpus-per-node=2"], OFFSTAGE=str(show), OFFSTAGE_LAUNCHER=launcher)
+                                  sbatch=["--gpus-per-node=2", "--cpus-per-task=3"], OFFSTAGE=str(show), OFFSTAGE_LAUNCHER=launcher)
                 self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(job), self.output(job))
                 shown = sorted(line for line in self.output(job).splitlines() if line.startswith("rank on"))
                 nodes = self.slurm("scontrol", "show", "hostnames", self.show(job)["NodeList"]).split()
-                self.assertEqual([f"rank on {node}: GPUs 0,1, cpus per task 1, train --config {self.config} "
+                self.assertEqual([f"rank on {node}: GPUs 0,1, 6 cpus for all, train --config {self.config} "
                                   f"--tiers.path={self.cluster}/scratch.{node}"
                                   for node in nodes for _ in range(2)], shown, self.output(job))
+
+    def test_commands_of_a_shell_that_is_the_only_task_of_its_step(self):
+        for mpi in "pmix", "none":
+            with self.subTest(mpi):
+                train = f"$OFFSTAGE train --config {self.config} --train.steps=2 --run.dir={self.folder}/{mpi}"
+                shell = self.slurm("srun", "--overlap", f"--mpi={mpi}", "--nodes=1", "--ntasks=1", "bash", "-ec", f"""{train}-1; {train}-2
+                    $OFFSTAGE evaluate --from {self.folder}/{mpi}-1 --data {self.text}
+                    mpirun -n 2 --oversubscribe {train}-3""")
+                self.assertEqual(2, shell.count("1 rank on 1 node,"), shell)
+                self.assertIn("2 ranks on 1 node,", shell)
 
     def test_interactive_stops_by_control_c_and_goes_on(self):
         command = [ROOT / "jobs/interactive.sh", "--nodes=2", "--ntasks-per-node=1", "--", self.config]

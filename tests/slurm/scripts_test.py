@@ -179,11 +179,12 @@ class Scripts(unittest.TestCase):
     def test_instead_of_a_requeue_a_new_job_goes_on(self):
         self.checkpoint(10)
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
-        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1")
+        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4")
         *environment, arguments = self.read("submitted")
         self.assertEqual(["OFFSTAGE_ATTEMPTS=2", "OFFSTAGE_FIRST_JOB=7"], environment[:2])
         self.assertIn("OFFSTAGE_RESUBMIT=1", environment)
         self.assertIn("--dependency=afterany:7 ", arguments)
+        self.assertIn("--gpus-per-node=4 --mem-per-cpu=2000 ", arguments)
         self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
         self.assertIn("Submitted batch job 99 goes on", self.output)
 
@@ -417,13 +418,23 @@ class Scripts(unittest.TestCase):
 
     def test_the_home_is_where_the_submitted_script_lies_or_what_was_set_or_the_submit_directory(self):
         home = self.home("share/offstage")
-        command = f"{home}/jobs/train.sbatch {self.config}"
+        command = f"{home}/jobs/train_70B-2.sbatch {self.config}"  # a copy beside the others
         self.write("codes", "0\n0\n0\n")
         self.run_script("train.sbatch", OFFSTAGE_HOME="", COMMAND=command, SLURM_SUBMIT_DIR=str(self.folder))
         self.run_script("train.sbatch", OFFSTAGE_HOME="", SLURM_SUBMIT_DIR=str(home))
         output = self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_SUBMIT_DIR="/")
         self.assertIn("offstage-job: done", output)
         self.assertEqual(3, len(self.read("calls")))
+
+    def test_a_site_s_settings_may_read_variables_that_are_not_set_and_reach_the_ranks(self):
+        home = self.home("share/offstage")
+        (home / "slurm/site").write_text('false\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
+        self.write("during", 'echo "$LIBRARIES, ${SLURM_EXPORT_ENV:-}" >> site\n')
+        self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_EXPORT_ENV="NONE")
+        subprocess.run([home / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=True,
+                       env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
+                                         "OFFSTAGE_SCRATCH": "none"})
+        self.assertEqual(["/opt/lib:, ALL", "/opt/lib:, "], self.read("site"))
 
     def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/watch.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -57,6 +58,49 @@ void expect_one_rank() noexcept {
   }
 }
 
+std::string_view value_of(char const* name) noexcept {
+  char const* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+/// Whether the name of a variable begins so.
+bool has_variable(std::string_view family) noexcept {
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::string_view{*variable}.starts_with(family)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Returns true if Slurm started this process alone, or the shell in which it runs, and no launcher
+/// below did.
+bool is_only_task_of_step() noexcept {
+  constexpr std::array<std::string_view, 4> of_others{"OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PALS_",
+                                                      "ALPS_"};
+  auto const space = value_of("PMIX_NAMESPACE");
+  auto const size = value_of("PMI_SIZE");
+  return value_of("SLURM_STEP_NUM_TASKS") == "1" &&
+         (space.empty() || space.starts_with("slurm.pmix.")) && (size.empty() || size == "1") &&
+         std::ranges::none_of(of_others, has_variable);
+}
+
+/// Removes the variables by which MPI would take this process for a task of a step. Slurm's PMIx
+/// takes one process of a task, so that a shell's second command would not start. Without Slurm's
+/// PMIx, Open MPI would start no task.
+void leave_step() {
+  std::vector<std::string> names{"SLURM_STEP_ID"};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    std::string_view const text{*variable};
+    if (text.starts_with("PMI")) {
+      names.emplace_back(text.substr(0, text.find('=')));
+    }
+  }
+  for (std::string const& name : names) {
+    unsetenv(name.c_str());
+  }
+}
+
 char const* name_of_level(int level) noexcept {
   return level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "a level below MPI_THREAD_FUNNELED";
 }
@@ -66,17 +110,14 @@ char const* name_of_level(int level) noexcept {
 bool has_launcher() noexcept {
   constexpr std::array<std::string_view, 5> families{"PMI", "OMPI_COMM_WORLD_", "OMPI_MCA_ess",
                                                      "PALS_", "ALPS_"};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    std::string_view const text{*variable};
-    if (std::ranges::any_of(families, [&](auto family) { return text.starts_with(family); })) {
-      return true;
-    }
-  }
-  return false;
+  return !is_only_task_of_step() && std::ranges::any_of(families, has_variable);
 }
 
 Session::Session() {
   if (!has_launcher()) {
+    if (is_only_task_of_step()) {
+      leave_step();
+    }
     expect_one_rank();
   }
   Waiting const waiting{"the start of MPI"};

@@ -5,11 +5,13 @@
 namespace offstage::mpi {
 
 /// Returns true if a launcher started this process: each tells the rank in variables of a family of its own.
+/// The only task of a step of Slurm counts as a process without launcher.
 [[nodiscard]] bool has_launcher() noexcept;
 
 /// Owns MPI: initialises at construction (one thread calls MPI), finalises at destruction. Errors
 /// of MPI calls are returned, not fatal, on every communicator made afterwards. A process that no launcher started
-/// tells Open MPI, by variables of its environment, that it stays alone: 0.05 s instead of 0.5 to begin.
+/// tells Open MPI, by variables of its environment, that it stays alone: 0.05 s instead of 0.5 to begin. The only task of a
+/// step of Slurm also removes the step's variables, so that several commands can follow each other in its shell.
 /// Errors: MpiError if MPI is up already or does not come up. Error if it gives no MPI_THREAD_FUNNELED.
 class Session {
  public:

@@ -46,7 +46,7 @@ extern "C" void on_stop_signal(int number) {
   if (came[which].compare_exchange_strong(before, now)) {
     int none = 0;
     first.compare_exchange_strong(none, number);
-  } else if (now > before + same_signal_ms) {
+  } else if (number != SIGTERM && now > before + same_signal_ms) {
     ::_exit(static_cast<int>(ExitCode::other));
   }
 }
