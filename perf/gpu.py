@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests and measures a GPU in three sections of less than nine minutes: gpu.py A|B|C cuda|host BUILD DIR; gpu.sh calls it
-and says what for.
+and says what for. PARTS names the parts to run, all unless told.
 
 Every program runs once per figure, so that what one leaves behind cannot help the next. DIR/SECTION.json has every figure
 as soon as it is known; ends with RESULT lines, and with 1 if something failed."""
@@ -39,14 +39,26 @@ def results(figures):
     return {f"{device}_{name}": round(value, 3) for name, value in found.items()}
 
 
+def chosen(name):
+    """The section's parts that PARTS names, in their order. Exits with 64 if the section has no such part."""
+    parts = SECTIONS[name]
+    names = [part for part, *_ in parts]
+    wanted = os.environ.get("PARTS", " ".join(names)).split()
+    unknown = [part for part in wanted if part not in names]
+    if unknown or not wanted:
+        print(f"perf/gpu.sh: PARTS={' '.join(wanted)}; the parts of {name} are {' '.join(names)}", file=sys.stderr)
+        sys.exit(64)
+    return [part for part in parts if part[0] in wanted]
+
+
 def main():
     if len(sys.argv) != 5 or sys.argv[1] not in SECTIONS or sys.argv[2] not in ("cuda", "host"):
         sys.exit(__doc__)
     # So that what runs is ended too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     name, device, build, folder = sys.argv[1:]
+    parts = chosen(name)
     section = Section(name, folder, device, build)
-    parts = SECTIONS[name]
     faster = float(os.environ.get("SECONDS_LEFT", MOST_SECONDS)) / sum(seconds for _, seconds, _ in parts)
     for part, seconds, measure in parts:
         section.measure(part, min(1.0, faster) * seconds, measure)

@@ -259,6 +259,18 @@ class Sections(Stage):
         process.wait(30)
         self.wait_until(lambda: not alive(self.hung(self.build / "perf")[0]))
 
+    def test_parts_that_are_named_run_alone_in_the_sections_order(self):
+        figures = self.run_section("C", PARTS="adamw link")
+        self.assertEqual(0, self.done.returncode, self.done.stdout)
+        self.assertEqual(["link", "adamw"], list(figures["parts"]))
+        self.assertEqual({"gpu_adamw_vs_copy": 0.9}, figures["results"])
+
+    def test_a_part_that_the_section_does_not_have_is_refused(self):
+        for parts in "link dos", " ":
+            self.assertEqual({}, self.run_section("C", PARTS=parts))
+            self.assertEqual(64, self.done.returncode)
+            self.assertIn("the parts of C are machine link adamw", self.done.stdout)
+
     def test_a_call_that_is_wrong_is_refused(self):
         for words in [], ["A"], ["D", self.out], ["A", self.out, "more"]:
             done = subprocess.run([ROOT / "perf/gpu.sh", *words], env=self.environment(), capture_output=True, check=False)
