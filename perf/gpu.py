@@ -15,7 +15,8 @@ import gpu_training as training
 import gpu_update as update
 from gpu_run import Section
 
-# The seconds of each part. What one does not need, later ones may use; none can use what later ones are to have.
+# The seconds of each part of a whole section; parts that run alone share all of its time. What one does not need, later ones
+# may use; none can use what later ones are to have. The first says on what machine the others ran.
 SECTIONS = {
     "A": [("machine", 40, machine.measure_machine), ("tests", 100, checks.check_tests),
           ("operations", 50, model.measure_operations), ("passes", 80, model.measure_passes),
@@ -40,7 +41,7 @@ def results(figures):
 
 
 def chosen(name):
-    """The section's parts that PARTS names, in their order. Exits with 64 if the section has no such part."""
+    """The section's first part and those that PARTS names, in their order. Exits with 64 if the section has no such part."""
     parts = SECTIONS[name]
     names = [part for part, *_ in parts]
     wanted = os.environ.get("PARTS", " ".join(names)).split()
@@ -48,7 +49,7 @@ def chosen(name):
     if unknown or not wanted:
         print(f"perf/gpu.sh: PARTS={' '.join(wanted)}; the parts of {name} are {' '.join(names)}", file=sys.stderr)
         sys.exit(64)
-    return [part for part in parts if part[0] in wanted]
+    return [part for part in parts if part[0] in (names[0], *wanted)]
 
 
 def main():
@@ -59,9 +60,9 @@ def main():
     name, device, build, folder = sys.argv[1:]
     parts = chosen(name)
     section = Section(name, folder, device, build)
-    faster = float(os.environ.get("SECONDS_LEFT", MOST_SECONDS)) / sum(seconds for _, seconds, _ in parts)
+    slower = float(os.environ.get("SECONDS_LEFT", MOST_SECONDS)) / sum(seconds for _, seconds, _ in parts)
     for part, seconds, measure in parts:
-        section.measure(part, min(1.0, faster) * seconds, measure)
+        section.measure(part, slower * seconds, measure)
         section.keep("results", results(section.figures))
     for problem in section.figures["problems"]:
         print(f"perf/gpu.sh: {problem}", file=sys.stderr)

@@ -9,9 +9,9 @@
 # a time of its own, and one that fails or takes too long costs the others nothing. Ends with 1 if something failed or there is no
 # GPU.
 #   STATE_GB=N       GB (10^9 bytes) of optimizer state in C's updates; 24, less where the host lacks room for it, unless told
-#   PARTS="P..."     these parts alone: of A machine tests operations passes torch profile; of B machine zero3 twinflow dos storage;
-#                    of C machine link adamw rates updates e2e memcheck racecheck initcheck
-#   SECONDS_LEFT=N   less time than nine minutes, dealt in the same proportions
+#   PARTS="P..."     these parts alone, behind the facts of the machine: of A tests operations passes torch profile; of B zero3
+#                    twinflow dos storage; of C link adamw rates updates e2e memcheck racecheck initcheck
+#   SECONDS_LEFT=N   another time than nine minutes, dealt in the same proportions
 #   DEVICE=host      the section on the emulated device instead, with a small model: no figure of a GPU
 #   BUILD_DIR=DIR    another build than build/release, which is built otherwise, in time that does not count
 #   CARRIED=DIR      what jobs/carry-packages.sh brought along, programs included

@@ -262,7 +262,8 @@ class Sections(Stage):
     def test_parts_that_are_named_run_alone_in_the_sections_order(self):
         figures = self.run_section("C", PARTS="adamw link")
         self.assertEqual(0, self.done.returncode, self.done.stdout)
-        self.assertEqual(["link", "adamw"], list(figures["parts"]))
+        self.assertEqual(["machine", "link", "adamw"], list(figures["parts"]))
+        self.assertIn("adamw, at most 5", self.done.stdout)  # all of the section's time is theirs
         self.assertEqual({"gpu_adamw_vs_copy": 0.9}, figures["results"])
 
     def test_a_part_that_the_section_does_not_have_is_refused(self):
