@@ -325,7 +325,7 @@ void remove_file(std::string const& path) {
   }
 }
 
-void remove_checkpoint(std::string const& step_directory) {
+void remove_checkpoint(std::string const& step_directory) try {
   refuse_link("cannot remove", step_directory);
   fs::path const directory{step_directory};
   if (size_of(directory / master_name)) {
@@ -340,6 +340,10 @@ void remove_checkpoint(std::string const& step_directory) {
   }
   if (rmdir(directory.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST) {
     throw IoError{"cannot remove the directory", step_directory, errno};
+  }
+} catch (IoError const& error) {
+  if (error.error_number() != ENOENT) {  // else somebody has removed the directory meanwhile
+    throw;
   }
 }
 
