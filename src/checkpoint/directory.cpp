@@ -53,6 +53,11 @@ fs::file_status known(fs::file_status status, fs::path const& path, std::error_c
   return status;
 }
 
+/// True if there is nothing of this name: neither it is there, nor a directory that could have it.
+bool is_absence(int error_number) {
+  return error_number == ENOENT || error_number == ENOTDIR;
+}
+
 bool all_digits(std::string_view text) {
   return !text.empty() &&
          std::ranges::all_of(text, [](char digit) { return digit >= '0' && digit <= '9'; });
@@ -199,9 +204,11 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
     }
   }
   std::error_code ignored;
-  std::string const why = fs::exists(path, ignored)
+  auto const kind = fs::status(path, ignored).type();
+  std::string const why = kind == fs::file_type::directory
                               ? fmt::format("no complete checkpoint, as it has no {}", master_name)
-                              : "there is no such directory";
+                          : kind == fs::file_type::not_found ? "there is no such directory"
+                                                             : "it is no directory";
   return fmt::format("{}: {}; {}", path, why,
                      known.empty() ? "auto takes the newest of checkpoint.dir, none begins afresh"
                                    : fmt::format("name one, such as {}", fmt::join(known, ", ")));
@@ -229,7 +236,7 @@ std::optional<Bytes> size_of(std::string const& path) {
   if (stat(path.c_str(), &status) == 0) {
     return status.st_size;
   }
-  if (errno == ENOENT) {
+  if (is_absence(errno)) {
     return std::nullopt;
   }
   throw IoError{"cannot look at", path, errno};
@@ -243,7 +250,7 @@ std::optional<Bytes> size_of_file(std::string const& path) {
     }
     return status.st_size;
   }
-  if (errno == ENOENT) {
+  if (is_absence(errno)) {
     return std::nullopt;
   }
   throw IoError{"cannot look at", path, errno};
@@ -325,7 +332,7 @@ void remove_file(std::string const& path) {
   }
 }
 
-void remove_checkpoint(std::string const& step_directory) {
+void remove_checkpoint(std::string const& step_directory) try {
   refuse_link("cannot remove", step_directory);
   fs::path const directory{step_directory};
   if (size_of(directory / master_name)) {
@@ -340,6 +347,10 @@ void remove_checkpoint(std::string const& step_directory) {
   }
   if (rmdir(directory.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST) {
     throw IoError{"cannot remove the directory", step_directory, errno};
+  }
+} catch (IoError const& error) {
+  if (error.error_number() != ENOENT) {  // else somebody has removed the directory meanwhile
+    throw;
   }
 }
 

@@ -83,8 +83,9 @@ bool make_directory(std::string const& path);
 /// Removes a file if it is there. Errors: IoError.
 void remove_file(std::string const& path);
 /// Removes a checkpoint's files, and the directory if nothing else is in it. The master is removed
-/// first and durably, so that the files that may be left over are no checkpoint. Errors: IoError,
-/// also for a symbolic link.
+/// first and durably, so that the files that may be left over are no checkpoint. A directory that is
+/// gone already, or that somebody else removes meanwhile, is no error.
+/// Errors: IoError, also for a symbolic link.
 void remove_checkpoint(std::string const& step_directory);
 
 }  // namespace offstage::checkpoint

@@ -99,7 +99,7 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
   Bytes const piece = std::clamp(wished / aio::direct_alignment * aio::direct_alignment,
                                  aio::direct_alignment, full);
   Bytes const part_bytes = std::max<Bytes>(1, per_transfer / piece) * piece;
-  aio::File const file =
+  SpillFile const file =
       make_spill_file(settings.directory, spill, part_bytes * settings.transfers());
   try {
     std::vector<Part> parts;

@@ -11,6 +11,7 @@
 #include "plan/split.hpp"
 #include "platform/aio/file.hpp"
 #include "tiers/kept_files.hpp"
+#include "tiers/spill_file.hpp"
 #include "tiers/storage_path.hpp"
 
 namespace offstage::tiers {
@@ -84,7 +85,7 @@ class SlotTable {
 
  private:
   struct SlotFile {
-    aio::File file;                   ///< file of all slots
+    SpillFile file;                   ///< file of all slots
     std::unique_ptr<KeptFiles> kept;  ///< or these: null if not
     std::int64_t slots = 0;
     std::vector<std::int64_t> free;

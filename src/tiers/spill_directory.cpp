@@ -186,14 +186,12 @@ SpillReport tidy_spills(std::string const& directory, std::string const& host) {
   return report;
 }
 
-void remove_namesake(std::string const& directory, std::string const& name) {
+bool remove_namesake(std::string const& directory, std::string const& name) {
   std::string const path = directory + "/" + name;
   auto const owner = spill_owner(name);
   struct stat status {};
-  if (owner && owner->process == getpid() && lstat(path.c_str(), &status) == 0 &&
-      is_my_directory(status)) {
-    (void)remove_spill(path);
-  }
+  return owner && owner->process == getpid() && lstat(path.c_str(), &status) == 0 &&
+         is_my_directory(status) && !remove_spill(path).empty();
 }
 
 bool lies_in_memory(std::string const& directory) {

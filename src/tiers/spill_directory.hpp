@@ -44,8 +44,9 @@ constexpr std::size_t most_spill_lines = 4;
 
 /// Removes what a killed process of this process's very id left under the name of its spill directory,
 /// before this process makes it: in containers ids come back. Touches no other name, and nothing of
-/// another user.
-void remove_namesake(std::string const& directory, std::string const& name);
+/// another user. Returns true if the directory stays, and may be used. NFS and FUSE keep in it the files
+/// that this process has open, under hidden names.
+bool remove_namesake(std::string const& directory, std::string const& name);
 
 /// True on tmpfs and ramfs, whose files take host memory.
 [[nodiscard]] bool lies_in_memory(std::string const& directory);

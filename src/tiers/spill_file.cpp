@@ -39,12 +39,25 @@ void make_directory(std::string const& directory, std::string const& path) {
   refuse(directory, "cannot create " + path + ": " + text_of(errno));
 }
 
+/// Makes the spill directory `path` of a place.
+void make_nest(SpillPlace const& place, std::string const& path) {
+  if (!remove_namesake(place.directory, place.name)) {
+    make_directory(place.directory, path);
+  }
+}
+
 }  // namespace
+
+SpillFile::~SpillFile() {
+  reset();
+  if (!directory_.empty()) {
+    rmdir(directory_.c_str());
+  }
+}
 
 SpillMark::SpillMark(SpillPlace const& place) : path_{place.directory + "/" + place.name} {
   require_space(place.directory, 0);
-  remove_namesake(place.directory, place.name);
-  make_directory(place.directory, path_);
+  make_nest(place, path_);
 }
 
 SpillMark::~SpillMark() {
@@ -97,8 +110,7 @@ auto in_spill_directory(SpillPlace const& place, Bytes size, Make const& make) {
     unlink(path.c_str());
     rmdir(nest.c_str());
   };
-  remove_namesake(place.directory, place.name);
-  make_directory(place.directory, nest);
+  make_nest(place, nest);
   try {
     return make(path, nest);
   } catch (IoError const& error) {
@@ -112,10 +124,10 @@ auto in_spill_directory(SpillPlace const& place, Bytes size, Make const& make) {
 
 }  // namespace
 
-aio::File make_spill_file(std::string const& directory, std::string const& name, Bytes size) {
+SpillFile make_spill_file(std::string const& directory, std::string const& name, Bytes size) {
   return in_spill_directory({directory, name}, size,
                             [&](std::string const& path, std::string const& nest) {
-                              aio::File file = aio::File::create(path);
+                              SpillFile file{aio::File::create(path), nest};
                               unlink(path.c_str());
                               rmdir(nest.c_str());
                               file.allocate(size);

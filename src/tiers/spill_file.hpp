@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "platform/aio/file.hpp"
 
@@ -10,12 +11,28 @@ namespace offstage::tiers {
 /// Inside its directory, for the moment that it has a name.
 constexpr char const* spill_file_name = "extents";
 
+/// A file that no directory names. NFS and FUSE keep it under a hidden name until it is closed, and so
+/// its spill directory, which the destructor removes then.
+class SpillFile : public aio::File {
+ public:
+  SpillFile() noexcept = default;
+  SpillFile(aio::File file, std::string directory) noexcept
+      : File{std::move(file)}, directory_{std::move(directory)} {}
+  ~SpillFile();
+  SpillFile(SpillFile&&) noexcept = default;
+  SpillFile& operator=(SpillFile&&) noexcept = default;
+
+ private:
+  std::string directory_;
+};
+
 /// A file of `size` bytes that no directory names: made in `directory`/`name` (0600 in 0700),
 /// unlinked together with that directory, and only then allocated. Nothing is left behind, however
-/// the process ends. An empty directory that a killed process left is taken over.
+/// the process ends; on NFS and FUSE a killed one leaves the empty directory. An empty directory that a
+/// killed process left is taken over.
 /// Errors: IoError with the key tiers.path, the path and the remedy: the directory is missing, is none,
 ///         is not writable or has no space; `directory`/`name` exists and is not empty.
-[[nodiscard]] aio::File make_spill_file(std::string const& directory, std::string const& name,
+[[nodiscard]] SpillFile make_spill_file(std::string const& directory, std::string const& name,
                                         Bytes size);
 
 /// Where a file is made.

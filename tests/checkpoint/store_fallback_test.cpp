@@ -103,6 +103,7 @@ TEST_F(CheckpointStore, RestoringByPathFallsBackToNothing) {
                     HasSubstr("such as " + path(2))));
   EXPECT_THAT(message(directory), AllOf(HasSubstr("no complete checkpoint, as it has no master.h5"),
                                         HasSubstr("such as " + path(2))));
+  EXPECT_THAT(message(path(2) + "/master.h5"), HasSubstr("master.h5: it is no directory"));
 }
 
 TEST_F(CheckpointStore, AFailureOfTheRunsOwnTiersIsNotTheCheckpoints) {

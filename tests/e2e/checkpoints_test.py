@@ -126,6 +126,13 @@ class Checkpoints(OffstageTest):
         self.assertIn(str(newest), result.errors[0])
         self.assertFalse((self.folder / "other").exists())
 
+    def test_a_master_is_no_checkpoint(self):
+        self.train("run", *COMMON)
+        master = self.checkpoints("run")[-1] / "master.h5"
+        for key in ("checkpoint.resume", "train.init-from"):
+            result = self.train("other", *COMMON, f"{key}={master}", expect=65)  # 74 would be tried again and again
+            self.assertIn(f"{key}={master}: ", result.errors[0])
+
     def test_resume_none_starts_afresh(self):
         self.train("run", *COMMON)
         self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")

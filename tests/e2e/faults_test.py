@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -85,6 +86,20 @@ class Faults(OffstageTest):
         self.assertRegex(waits[0], r"^\S+Z step      4  its save waits until older checkpoints are removed$", result)
         self.assertEqual([5, 6], [self.step_of(path) for path in self.checkpoints("run")])
         self.assert_same_state("straight", "run")
+
+    def test_a_run_that_has_saved_all_ends_well_whatever_its_report_cannot_look_at(self):
+        options = ["checkpoint.every=0", "train.steps=2", f"data.valid={self.valid}", "checkpoint.keep-best=on"]
+        checkpoints = self.folder / "run/checkpoints"
+        with self.faulty("opendir", self.folder / "run", errno.EIO, after=10 ** 6, file=checkpoints):
+            result = self.train("run", *options)
+        self.assertIn("best validation: loss ", result.out)
+        self.assertIn(", whose checkpoint is kept", result.out)
+        last = len(self.calls()) - 1
+        shutil.rmtree(self.folder / "run")
+        with self.faulty("opendir", self.folder / "run", errno.EIO, after=last, file=checkpoints, times=1):
+            result = self.train("run", *options)
+        self.assertIn(f"cannot read the directory {checkpoints}: ", "\n".join(result.warnings))
+        self.assertIn("done: step 2 of 2", result.out)
 
     def test_without_a_path_left_the_run_ends_and_the_next_goes_on(self):
         self.straight()

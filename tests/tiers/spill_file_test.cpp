@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "tiers/spill_directory.hpp"
 #include "tiers/virtual_support.hpp"
 
 namespace offstage::tiers {
@@ -15,10 +17,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class SpillFile : public ::testing::Test {
+class SpillFiles : public ::testing::Test {
  protected:
   static constexpr char const* spill = "offstage-test-3";
-  [[nodiscard]] aio::File make(Bytes size = 8192) const {
+  [[nodiscard]] SpillFile make(Bytes size = 8192) const {
     return make_spill_file(scratch.path(), spill, size);
   }
   [[nodiscard]] std::string refusal(std::string const& directory) const {
@@ -27,7 +29,7 @@ class SpillFile : public ::testing::Test {
   ScratchDirectory scratch;
 };
 
-TEST_F(SpillFile, LeavesNoNameInTheDirectory) {
+TEST_F(SpillFiles, LeaveNoNameInTheDirectory) {
   aio::File const file = make();
   struct stat status {};
   ASSERT_EQ(fstat(file.descriptor(), &status), 0);
@@ -37,19 +39,34 @@ TEST_F(SpillFile, LeavesNoNameInTheDirectory) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-TEST_F(SpillFile, IsNotInTheWayOfTheNextOfThatName) {
+TEST_F(SpillFiles, AreNotInTheWayOfTheNextOfThatName) {
   aio::File const first = make();
   aio::File const second = make();
   EXPECT_NE(first.descriptor(), second.descriptor());
 }
 
-TEST_F(SpillFile, TakesOverAnEmptyDirectory) {
+TEST_F(SpillFiles, TakeOverAnEmptyDirectory) {
   std::filesystem::create_directory(scratch / spill);
   (void)make();
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-TEST_F(SpillFile, RefusesWhatLiesInItsDirectory) {
+TEST_F(SpillFiles, ShareTheirDirectoryWhereItKeepsOpenFilesUnderHiddenNames) {
+  std::string const name = spill_name({"12", "run", "here", getpid(), 0});
+  std::string const hidden = scratch / name + "/.nfs0000000000000001";
+  std::filesystem::create_directory(scratch / name);
+  std::ofstream{hidden} << "of a file that is open";
+  {
+    auto const file = make_spill_file(scratch.path(), name, 8192);
+    EXPECT_TRUE(std::filesystem::exists(hidden));
+    SpillMark const mark{{scratch.path(), name}};
+    EXPECT_TRUE(is_there({scratch.path(), name}));
+    std::filesystem::remove(hidden);  // that file was closed
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+}
+
+TEST_F(SpillFiles, RefuseWhatLiesInTheirDirectory) {
   std::filesystem::create_directory(scratch / spill);
   std::string const foreign = scratch / spill + "/extents";
   std::ofstream{foreign} << "foreign";
@@ -58,12 +75,12 @@ TEST_F(SpillFile, RefusesWhatLiesInItsDirectory) {
   EXPECT_EQ(std::filesystem::file_size(foreign), 7U);
 }
 
-TEST_F(SpillFile, RefusesAFileInPlaceOfItsDirectory) {
+TEST_F(SpillFiles, RefuseAFileInPlaceOfTheirDirectory) {
   std::ofstream{scratch / spill} << "foreign";
   EXPECT_THAT(refusal(scratch.path()), HasSubstr("in the way"));
 }
 
-TEST_F(SpillFile, SaysWhatIsWrongWithThePath) {
+TEST_F(SpillFiles, SayWhatIsWrongWithThePath) {
   std::string const missing = scratch / "missing";
   EXPECT_THAT(refusal(missing), AllOf(HasSubstr("tiers.path = " + missing),
                                       HasSubstr("does not exist"), HasSubstr("create it")));
@@ -74,7 +91,7 @@ TEST_F(SpillFile, SaysWhatIsWrongWithThePath) {
   EXPECT_THAT(refusal("/proc"), HasSubstr("tiers.path = /proc"));
 }
 
-TEST_F(SpillFile, RefusesWhatDoesNotFitAndLeavesNothing) {
+TEST_F(SpillFiles, RefuseWhatDoesNotFitAndLeaveNothing) {
   EXPECT_THAT(message_of([&] { (void)make(Bytes{1} << 50); }),
               AllOf(HasSubstr("tiers.path"), HasSubstr("needs"), HasSubstr("is free")));
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));

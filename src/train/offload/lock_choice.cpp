@@ -101,7 +101,7 @@ class Trial {
   mpi::Communicator const& node_;
   tiers::StoragePath& turns_;
   tiers::StoragePath& crowd_;
-  aio::File file_;
+  tiers::SpillFile file_;
   std::vector<Part> parts_;
   Bytes piece_{};  ///< bytes that each part moves at a time
   Seconds slice_ = longest_slice;

@@ -298,9 +298,9 @@ void Journal::conclude(RunEnd const& end) {
   if (end.best.any()) {
     log::info("best validation: loss {:.4f} at step {}{}", end.best.best().loss,
               end.best.best().step,
-              !config_.checkpoint.keep_best ? ""
-              : end.best_is_kept            ? ", whose checkpoint is kept"
-                                            : ", which has no checkpoint");
+              !end.best_is_kept   ? ""
+              : *end.best_is_kept ? ", whose checkpoint is kept"
+                                  : ", which has no checkpoint");
   }
   if (end.stop == Stop::none) {
     log::dated("done: step {} of {}", end.step, config_.train.steps);

@@ -44,7 +44,8 @@ struct RunEnd {
   std::vector<std::string> slow_nodes{};  ///< sentences (slow_nodes.hpp)
   std::vector<std::string> advice{};      ///< sentences (remedies.hpp)
   BestLoss best{};                        ///< best of all validations so far
-  bool best_is_kept{};                    ///< the best one's step has a checkpoint
+  /// Whether the best one's step has a checkpoint; none: that is not asked for, or not known.
+  std::optional<bool> best_is_kept{};
 };
 
 /// Reports a run: metrics.jsonl, events for TensorBoard, log lines when they are due, the end

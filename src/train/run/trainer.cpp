@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
@@ -49,14 +50,21 @@ std::vector<PathRecord> path_records(config::RunConfig const& config,
   return records;
 }
 
-/// Returns true if the step with the best validation has a complete checkpoint.
-bool keeps(config::RunConfig const& config, BestLoss const& best) {
-  return best.any() && std::ranges::any_of(
-                           checkpoint::step_directories(config.checkpoint.dir),
-                           [&](checkpoint::StepDirectory const& each) {
-                             return each.step == best.best().step &&
-                                    checkpoint::size_of(each.path + "/" + checkpoint::master_name);
-                           });
+/// Returns whether the step with the best validation has a complete checkpoint, if that is asked for
+/// and can be found out. All work is durable, so that an error is no reason to fail.
+std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best) try {
+  if (!config.checkpoint.keep_best || !best.any()) {
+    return std::nullopt;
+  }
+  return std::ranges::any_of(
+      checkpoint::step_directories(config.checkpoint.dir),
+      [&](checkpoint::StepDirectory const& each) {
+        return each.step == best.best().step &&
+               checkpoint::size_of(each.path + "/" + checkpoint::master_name);
+      });
+} catch (IoError const& error) {
+  log::warning("{}", error.what());
+  return std::nullopt;
 }
 
 /// Logs the keys that have changed since `checkpoint`, from which the run goes on.
@@ -375,7 +383,7 @@ void Training<T>::conclude() {
                                                          journal_.reached())
                                    : std::vector<std::string>{},
                      .best = best_,
-                     .best_is_kept = leads() && keeps(config_, best_)});
+                     .best_is_kept = leads() ? keeps(config_, best_) : std::nullopt});
 }
 
 template <class T>
