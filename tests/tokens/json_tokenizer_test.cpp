@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
@@ -126,6 +127,29 @@ TEST(JsonTokenizer, GivesTheSameTokensToManyThreads) {
   }
   EXPECT_THAT(found, testing::Each(expected));
   EXPECT_EQ(tokenizer->decode(expected), text);
+}
+
+// What the `tokenizers` package 0.23.3 gives.
+TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
+  auto content = read("gpt2");
+  content["added_tokens"] = json::array();
+  std::int32_t const first = 420;
+  for (auto const& [text, left, right] :
+       {std::tuple{"[R]", false, true}, {"\t", false, false}, {"\n", true, true}}) {
+    content["added_tokens"].push_back({{"id", first + content["added_tokens"].size()},
+                                       {"content", text},
+                                       {"lstrip", left},
+                                       {"rstrip", right},
+                                       {"normalized", false},
+                                       {"special", false}});
+  }
+  auto const tokenizer = Written{content}.open();
+  auto const a = *tokenizer->token("a");
+  auto const blank_a = *tokenizer->token("\u0120a");
+  EXPECT_THAT(tokenizer->encode("a[R]\t a"), ElementsAre(a, first, first + 1, blank_a))
+      << "the text goes on behind the token inside the blanks";
+  EXPECT_THAT(tokenizer->encode("a \n\n\n a"), ElementsAre(a, first + 2, a))
+      << "nothing is left of the second and the third";
 }
 
 TEST(JsonTokenizer, KnowsTokensByName) {
