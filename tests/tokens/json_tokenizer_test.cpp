@@ -1,5 +1,6 @@
 #include "tokens/json_tokenizer.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -150,6 +151,28 @@ TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
       << "the text goes on behind the token inside the blanks";
   EXPECT_THAT(tokenizer->encode("a \n\n\n a"), ElementsAre(a, first + 2, a))
       << "nothing is left of the second and the third";
+}
+
+// What the `tokenizers` package 0.23.3 gives.
+TEST(JsonTokenizer, SpellsTheMarksOfAWordsPartsInBytesToo) {
+  json vocabulary{{"a", 0}, {"##a", 1}, {"##a</w>", 2}};
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary[fmt::format("<0x{:02X}>", byte)] = 3 + byte;
+  }
+  auto const tokenizer = Written{{{"version", "1.0"},
+                                  {"model",
+                                   {{"type", "BPE"},
+                                    {"vocab", vocabulary},
+                                    {"merges", json::array()},
+                                    {"continuing_subword_prefix", "##"},
+                                    {"end_of_word_suffix", "</w>"},
+                                    {"byte_fallback", true}}}}}
+                             .open();
+  std::vector<std::int32_t> expected{0};
+  for (unsigned char const byte : std::string{"##b##c</w>"}) {
+    expected.push_back(3 + byte);
+  }
+  EXPECT_EQ(tokenizer->encode("abc"), expected);
 }
 
 TEST(JsonTokenizer, KnowsTokensByName) {
