@@ -164,14 +164,16 @@ void require_fits(Directory const& directory, std::int64_t vocab) {
   }
 }
 
+bool is_token(Json const& id, std::int64_t vocab) {
+  return id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < vocab;
+}
+
 /// One id, several in an array, or null.
 void check_ids(Directory const& directory, std::string const& file, Json const& ids,
                std::int64_t vocab) {
-  auto const is_token = [&](Json const& id) {
-    return id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < vocab;
-  };
-  bool const good = ids.is_null() || is_token(ids) ||
-                    (ids.is_array() && !ids.empty() && std::ranges::all_of(ids, is_token));
+  bool const good = ids.is_null() || is_token(ids, vocab) ||
+                    (ids.is_array() && !ids.empty() &&
+                     std::ranges::all_of(ids, [&](auto const& id) { return is_token(id, vocab); }));
   if (!good) {
     directory.fail(file, fmt::format("names the token {}, but the model has tokens 0 to {}",
                                      printable_name(ids.dump()), vocab - 1));
@@ -188,12 +190,15 @@ TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
                                             size.get<std::int64_t>(), vocab));
   }
   TokenIds ids;
-  for (auto const& [name, text] : {std::pair{"bos_token_id", &ids.bos},
-                                   {"eos_token_id", &ids.eos},
-                                   {"pad_token_id", &ids.pad}}) {
+  for (auto const& [name, text] :
+       {std::pair{"bos_token_id", &ids.bos}, {"eos_token_id", &ids.eos}}) {
     auto const value = config.value(name, Json{});
     check_ids(directory, config_name, value, vocab);
     *text = value.dump();
+  }
+  // Published files have -1 or a number behind the last token for no padding.
+  if (auto const pad = config.value("pad_token_id", Json{}); is_token(pad, vocab)) {
+    ids.pad = pad.dump();
   }
   return ids;
 }

@@ -31,7 +31,7 @@ struct TokenIds {
 
 /// config.json of this shape for transformers. model_type is gpt2, or of the LLaMA family the one
 /// that has what the shape has: qwen3 and olmo2 with norms of q and k, qwen2 with their biases, else
-/// mistral with a window, else llama.
+/// mistral with a window or with heads that do not divide the hidden size, else llama.
 [[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype,
                                       TokenIds const& ids = {});
 

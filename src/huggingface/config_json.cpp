@@ -61,8 +61,9 @@ Kind kind_of(state::ModelShape const& shape) {
   if (shape.qkv_bias) {
     return {"qwen2", "Qwen2ForCausalLM"};
   }
-  return shape.window > 0 ? Kind{"mistral", "MistralForCausalLM"}
-                          : Kind{"llama", "LlamaForCausalLM"};
+  // LlamaConfig of transformers refuses heads that do not divide the hidden size.
+  bool const is_llama = shape.window == 0 && shape.hidden % shape.heads == 0;
+  return is_llama ? Kind{"llama", "LlamaForCausalLM"} : Kind{"mistral", "MistralForCausalLM"};
 }
 
 /// Options that some types alone have.
@@ -77,6 +78,8 @@ void put_variant(nlohmann::ordered_json& config, std::string const& type,
   }
   if (window) {
     config["sliding_window"] = shape.window;
+  } else if (type == "mistral") {
+    config["sliding_window"] = nullptr;  // left out, it would be 4096
   }
   if (type == "llama" || type == "qwen3" || type == "olmo2") {
     config["attention_bias"] = false;
@@ -130,9 +133,7 @@ std::string config_json(state::ModelShape const& shape, DType dtype, TokenIds co
   // Null where nobody knows the tokenizer: the defaults of transformers would name tokens.
   config["bos_token_id"] = nlohmann::ordered_json::parse(ids.bos);
   config["eos_token_id"] = nlohmann::ordered_json::parse(ids.eos);
-  if (ids.pad != "null") {
-    config["pad_token_id"] = nlohmann::ordered_json::parse(ids.pad);
-  }
+  config["pad_token_id"] = nlohmann::ordered_json::parse(ids.pad);
   config["torch_dtype"] = torch_name_of(dtype);
   return config.dump(2) + "\n";
 }

@@ -116,27 +116,29 @@ void AddedTokens::split(
     std::function<void(std::string_view part, std::int32_t token)> const& sink) const {
   Finder const& finder = normalized ? normalized_ : raw_;
   std::size_t done = 0;
-  auto const hand = [&](std::size_t end, std::int32_t token) {
-    if (end > done || token >= 0) {
-      sink(text.substr(done, end - done), token);
+  auto const hand = [&](std::size_t begin, std::size_t end, std::int32_t token) {
+    if (begin < end) {
+      sink(text.substr(begin, end - begin), token);
     }
-    done = std::max(done, end);
   };
-  for (auto match = finder.any ? next(finder, text, 0) : Match{}; match.token >= 0;) {
+  for (auto match = finder.any ? next(finder, text, 0) : Match{}; match.token >= 0;
+       match = next(finder, text, match.end)) {
     Token const& token = tokens_.at(match.token);
-    auto const from = match.end;
     bool const inside_word =
         word_ends(text.substr(0, match.begin)) || word_begins(text.substr(match.end));
-    if (!token.single_word || !inside_word) {
-      match.begin =
-          std::max(done, token.takes_left ? before_spaces(text, match.begin) : match.begin);
-      match.end = token.takes_right ? behind_spaces(text, match.end) : match.end;
-      hand(match.begin, -1);
-      hand(std::max(match.end, done), match.token);
+    if (token.single_word && inside_word) {
+      continue;
     }
-    match = next(finder, text, from);
+    // A token inside the blanks that the one before took counts, too, and the text goes on behind
+    // it: so it is in the `tokenizers` package.
+    auto const begin =
+        token.takes_left ? std::max(done, before_spaces(text, match.begin)) : match.begin;
+    auto const end = token.takes_right ? behind_spaces(text, match.end) : match.end;
+    hand(done, begin, -1);
+    hand(begin, end, match.token);
+    done = end;
   }
-  hand(text.size(), -1);
+  hand(done, text.size(), -1);
 }
 
 }  // namespace offstage::tokens

@@ -181,20 +181,15 @@ class Bpe final : public Model {
     return character < characters_.size() ? characters_[character] : -1;
   }
 
-  /// A character's token, where it stands in its word.
-  [[nodiscard]] std::int32_t token_at(std::string_view piece, std::size_t begin,
-                                      std::size_t& end) const {
-    auto const character = next_character(piece, end);
-    if (settings_.plain()) {
-      return token_of_character(character);
-    }
+  /// A character's text, where it stands in its word.
+  [[nodiscard]] std::string marked(std::string_view piece, std::size_t begin,
+                                   std::size_t end) const {
     std::string text = begin == 0 ? std::string{} : settings_.prefix;
     text += piece.substr(begin, end - begin);
-    text += end == piece.size() ? settings_.suffix : std::string{};
-    return vocabulary_.find(text).value_or(-1);
+    return end == piece.size() ? text + settings_.suffix : text;
   }
 
-  /// Appends the tokens of a character's bytes; false if one is missing.
+  /// Appends the tokens of these bytes; false if one is missing.
   bool add_bytes(std::string_view bytes, std::vector<std::int32_t>& symbols) const {
     auto const before = symbols.size();
     for (char const byte : bytes) {
@@ -212,17 +207,22 @@ class Bpe final : public Model {
   /// after bytes that stand between: so it is in the `tokenizers` package.
   void add_symbols(std::string_view piece, std::vector<std::int32_t>& symbols) const {
     symbols.reserve(piece.size());
+    bool const plain = settings_.plain();
     bool pending = false;
     for (std::size_t at = 0; at < piece.size();) {
       std::size_t const begin = at;
-      auto const token = token_at(piece, begin, at);
+      auto const character = next_character(piece, at);
+      auto const with_marks = plain ? std::string{} : marked(piece, begin, at);
+      auto const text = plain ? piece.substr(begin, at - begin) : std::string_view{with_marks};
+      auto const token =
+          plain ? token_of_character(character) : vocabulary_.find(text).value_or(-1);
       if (token >= 0) {
         if (pending) {
           symbols.push_back(*settings_.unknown);
         }
         pending = false;
         symbols.push_back(token);
-      } else if (settings_.byte_fallback && add_bytes(piece.substr(begin, at - begin), symbols)) {
+      } else if (settings_.byte_fallback && add_bytes(text, symbols)) {
         continue;
       } else if (settings_.unknown) {
         if (pending && !settings_.fuse_unknown) {

@@ -21,6 +21,9 @@ constexpr std::string_view no_spaces =
     R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
     R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
 constexpr std::string_view words = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+/// Oniguruma's \w outside brackets, which has Latin-1's superscripts and fractions, too.
+constexpr std::string_view words_alone =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 /// Reads an expression from the left to the right.
 class Translator {
@@ -101,12 +104,12 @@ class Translator {
       case 'S':
         return in_brackets ? put(no_spaces, false) : put(spaces, true);
       case 'w':
-        return put(words, false);
+        return put(in_brackets ? words : words_alone, false);
       case 'W':
         if (in_brackets) {
           break;
         }
-        return put(words, true);
+        return put(words_alone, true);
       case 'v':
         return put(R"(\x0B)", false);
       case 'd':

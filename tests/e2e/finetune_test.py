@@ -113,6 +113,10 @@ class Like(OffstageTest):
         self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "out", "--like", self.base)
         made = json.loads((self.folder / "out" / "config.json").read_text())
         self.assertEqual((3, [4, 5], 6), (made["bos_token_id"], made["eos_token_id"], made["pad_token_id"]))
+        for number in -1, 64:  # published files have these for no padding
+            (self.base / "config.json").write_text(json.dumps({**config, "pad_token_id": number}))
+            self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / f"pad{number}", "--like", self.base)
+            self.assertIsNone(json.loads((self.folder / f"pad{number}" / "config.json").read_text())["pad_token_id"])
         (self.base / "config.json").unlink()  # a tokenizer alone
         self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "alone", "--like", self.base)
         self.assertEqual(1, json.loads((self.folder / "alone" / "config.json").read_text())["eos_token_id"])

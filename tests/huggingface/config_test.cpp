@@ -137,6 +137,17 @@ TEST(Config, IsWrittenWithoutTheDropoutThatGpt2HasByDefault) {
   }
 }
 
+TEST(Config, IsWrittenAsTransformersTakesIt) {
+  EXPECT_THAT(config_json(parse(olmo2), DType::fp32), HasSubstr(R"("pad_token_id": null)"))
+      << "left out, it would be 1";
+  state::ModelShape wide = parse(llama, R"("head_dim":16)");
+  EXPECT_THAT(config_json(wide, DType::fp32), HasSubstr(R"("model_type": "llama")"));
+  wide.hidden = 30;  // no multiple of the heads, which LlamaConfig refuses
+  EXPECT_THAT(config_json(wide, DType::fp32), AllOf(HasSubstr(R"("model_type": "mistral")"),
+                                                    HasSubstr(R"("sliding_window": null)")));
+  EXPECT_EQ(parse_config(config_json(wide, DType::fp32), "again"), wide);
+}
+
 TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
   state::ModelShape const shape =
       parse(gpt2, R"("n_inner":null,"resid_pdrop":0.1,"n_ctx":64,"summary_type":"cls_index")");

@@ -1,5 +1,6 @@
 #include "tokens/json_tokenizer.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
@@ -126,6 +128,51 @@ TEST(JsonTokenizer, GivesTheSameTokensToManyThreads) {
   }
   EXPECT_THAT(found, testing::Each(expected));
   EXPECT_EQ(tokenizer->decode(expected), text);
+}
+
+// What the `tokenizers` package 0.23.3 gives.
+TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
+  auto content = read("gpt2");
+  content["added_tokens"] = json::array();
+  std::int32_t const first = 420;
+  for (auto const& [text, left, right] :
+       {std::tuple{"[R]", false, true}, {"\t", false, false}, {"\n", true, true}}) {
+    content["added_tokens"].push_back({{"id", first + content["added_tokens"].size()},
+                                       {"content", text},
+                                       {"lstrip", left},
+                                       {"rstrip", right},
+                                       {"normalized", false},
+                                       {"special", false}});
+  }
+  auto const tokenizer = Written{content}.open();
+  auto const a = *tokenizer->token("a");
+  auto const blank_a = *tokenizer->token("\u0120a");
+  EXPECT_THAT(tokenizer->encode("a[R]\t a"), ElementsAre(a, first, first + 1, blank_a))
+      << "the text goes on behind the token inside the blanks";
+  EXPECT_THAT(tokenizer->encode("a \n\n\n a"), ElementsAre(a, first + 2, a))
+      << "nothing is left of the second and the third";
+}
+
+// What the `tokenizers` package 0.23.3 gives.
+TEST(JsonTokenizer, SpellsTheMarksOfAWordsPartsInBytesToo) {
+  json vocabulary{{"a", 0}, {"##a", 1}, {"##a</w>", 2}};
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary[fmt::format("<0x{:02X}>", byte)] = 3 + byte;
+  }
+  auto const tokenizer = Written{{{"version", "1.0"},
+                                  {"model",
+                                   {{"type", "BPE"},
+                                    {"vocab", vocabulary},
+                                    {"merges", json::array()},
+                                    {"continuing_subword_prefix", "##"},
+                                    {"end_of_word_suffix", "</w>"},
+                                    {"byte_fallback", true}}}}}
+                             .open();
+  std::vector<std::int32_t> expected{0};
+  for (unsigned char const byte : std::string{"##b##c</w>"}) {
+    expected.push_back(3 + byte);
+  }
+  EXPECT_EQ(tokenizer->encode("abc"), expected);
 }
 
 TEST(JsonTokenizer, KnowsTokensByName) {

@@ -51,6 +51,10 @@ TEST(Expression, MeansWhatItMeansInOniguruma) {
   EXPECT_THAT(matches("[^\\s]", "\u180E\u0085x"), ElementsAre("\u180E", "x"));
   EXPECT_THAT(matches("[\\S]+", "ab \u3000c"), ElementsAre("ab", "c"));
   EXPECT_THAT(matches("\\w+", "e\u0301_1 \u2460!\u0661"), ElementsAre("e\u0301_1", "\u0661"));
+  // Outside brackets alone: superscripts and fractions of Latin-1.
+  EXPECT_THAT(matches("\\w+", "1\u00B23 \u00BDa"), ElementsAre("1\u00B23", "\u00BDa"));
+  EXPECT_THAT(matches("[\\w]+", "1\u00B23 \u00BDa"), ElementsAre("1", "3", "a"));
+  EXPECT_THAT(matches("\\W", "\u00B9\u00BE\u00BF"), ElementsAre("\u00BF"));
   EXPECT_THAT(matches("\\u4E00+", "\u4E00\u4E00x"), ElementsAre("\u4E00\u4E00"));
   EXPECT_THAT(matches("\\p{Han}", "\u4E00\u3002"),
               ElementsAre("\u4E00"));  // the full stop is used by Han, too
