@@ -187,8 +187,13 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
 std::string why_no_checkpoint(std::string const& path, std::string const& directory) {
   constexpr std::size_t most_named = 4;
   std::vector<std::string> known;
-  for (std::string const& place : {path, path + "/checkpoints", directory}) {
-    std::error_code ignored;
+  std::error_code ignored;
+  std::vector<std::string> places{path, path + "/checkpoints"};
+  if (std::ranges::none_of(
+          places, [&](auto const& place) { return fs::equivalent(place, directory, ignored); })) {
+    places.push_back(directory);
+  }
+  for (std::string const& place : places) {
     if (!fs::is_directory(place, ignored)) {
       continue;
     }
@@ -198,7 +203,6 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
       }
     }
   }
-  std::error_code ignored;
   std::string const why = fs::exists(path, ignored)
                               ? fmt::format("no complete checkpoint, as it has no {}", master_name)
                               : "there is no such directory";
