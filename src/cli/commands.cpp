@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -134,8 +135,10 @@ bool asks_for_help(Arguments const& arguments) {
 }
 
 UsageError unknown_command(std::string const& word, std::span<std::string const> known) {
-  return UsageError{fmt::format("unknown command '{}'; the nearest is {}; see offstage --help",
-                                word, nearest(word, known))};
+  auto const near = near_word(word, known);
+  auto const advice = near.empty() ? fmt::format("known are {}", fmt::join(known, ", "))
+                                   : fmt::format("the nearest is {}", near);
+  return UsageError{fmt::format("unknown command '{}'; {}; see offstage --help", word, advice)};
 }
 
 }  // namespace offstage::cli
