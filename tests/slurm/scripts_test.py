@@ -457,6 +457,7 @@ class Scripts(unittest.TestCase):
         shutil.copy(ROOT / "tests/campaign.sh", self.folder / "tree/tests")
         for script, options, expected in (("jobs/quickstart.sh", ["--help"], "usage: jobs/quickstart.sh [DIRECTORY]"),
                                           ("jobs/finetune.sh", ["-h"], "usage: jobs/finetune.sh [DIRECTORY]"),
+                                          ("jobs/build.sh", [], "usage: jobs/build.sh PRESET"),
                                           ("jobs/carry-packages.sh", ["--help"], "usage: jobs/carry-packages.sh DIR"),
                                           ("tests/campaign.sh", ["format", "fromat"], "no stage 'fromat'; stages are format")):
             done = subprocess.run([self.folder / "tree" / script, *options], cwd=self.folder, timeout=60, check=False,
