@@ -3,6 +3,10 @@
 # Compiles through ccache where it is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if (($# == 0)) || [[ $1 == -* ]]; then
+  echo "build: usage: jobs/build.sh PRESET [TARGET...]; presets are release, debug, asan-ubsan, tsan and no-cuda" >&2
+  exit 64
+fi
 preset=$1
 shift
 jobs/fetch-headers.sh || true  # what needs them is left out

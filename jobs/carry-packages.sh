@@ -13,7 +13,7 @@ fail() {
   echo "carry-packages: $2" >&2
   exit "$1"
 }
-(($# == 1 || $# == 2)) || fail 64 "usage: jobs/carry-packages.sh DIR [BUILD]"
+{ (($# == 1 || $# == 2)) && [[ $1 != -* ]]; } || fail 64 "usage: jobs/carry-packages.sh DIR [BUILD]"
 build=$(realpath -m -- "${2:-$(dirname "$0")/../build/release}")
 target=$(realpath -m -- "$1")
 [[ ! -e $target || (-d $target && -z $(ls -A "$target")) ]] || fail 64 "$target is not empty; name a new directory"

@@ -10,6 +10,10 @@
 # Ends with 0 if the model answers rightly and stops by itself.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
+if (($# > 1)) || [[ ${1:-} == -* ]]; then
+  echo "finetune: usage: jobs/finetune.sh [DIRECTORY]" >&2
+  exit 64
+fi
 place=$(realpath -m -- "${1:-runs/finetune}")
 ranks=${RANKS:-2}
 settings=(--config "$here/configs/runs/finetune.cfg")

@@ -10,6 +10,10 @@
 # Ends with 0 if the validation loss is at least 0.5 nat below the entropy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if (($# > 1)) || [[ ${1:-} == -* ]]; then
+  echo "quickstart: usage: jobs/quickstart.sh [DIRECTORY]" >&2
+  exit 64
+fi
 place=$(realpath -m -- "${1:-runs/quickstart}")
 run=$place/run
 storage=${OFFSTAGE_SCRATCH:+$OFFSTAGE_SCRATCH/offstage-quickstart}

@@ -28,7 +28,7 @@ def main():
     offstage, directory = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="offstage-perf-", dir=directory) as folder:
         text = Path(folder) / "text"
-        text.write_bytes(bytes(range(256)) * 40)
+        text.write_bytes(bytes(range(1, 256)) * 40)
         run([offstage, "train", *(f"--{key}" for key in MODEL), f"--data.train={text}", f"--run.dir={folder}/run"])
         seconds = {}
         for tokens in [1, 32, 128, 256, 512] * ROUNDS:

@@ -172,17 +172,19 @@ run_package() {
   tests/package.sh
 }
 
-jobs/install-packages.sh build campaign || exit
 all=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers looks scale package)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
-report=()
-failed=0
 for stage in "${stages[@]}"; do
   if ! declare -F "run_$stage" > /dev/null; then
     echo "campaign: no stage '$stage'; stages are ${all[*]}" >&2
     exit 64
   fi
+done
+jobs/install-packages.sh build campaign || exit
+report=()
+failed=0
+for stage in "${stages[@]}"; do
   echo "== $stage"
   start=$SECONDS
   if "run_$stage"; then result=passed; else result=FAILED failed=1; fi

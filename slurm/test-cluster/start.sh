@@ -26,6 +26,7 @@ die() {
   echo "test-cluster: $*" >&2
   exit 1
 }
+[[ $nodes =~ ^[1-9][0-9]*$ ]] || die "usage: start.sh [--nodes-of-their-own] [NODES [OWNER]]"
 for program in munged slurmctld slurmd srun; do
   command -v "$program" > /dev/null || PATH=$PATH:/usr/sbin:/sbin
   command -v "$program" > /dev/null || die "$program is missing; jobs/install-packages.sh build installs it"

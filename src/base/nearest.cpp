@@ -45,4 +45,17 @@ std::string nearest_within(std::string_view word, std::span<std::string const> k
   return distance(word, found) <= most ? found : std::string{};
 }
 
+std::string near_word(std::string_view word, std::span<std::string const> known) {
+  auto const letters = [](std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of('-'), text.size()));
+  };
+  auto const begin = letters(word);
+  auto const found = std::ranges::find_if(known, [&](std::string const& candidate) {
+    return !begin.empty() && letters(candidate).starts_with(begin);
+  });
+  return found != known.end()
+             ? *found
+             : nearest_within(word, known, std::max<std::size_t>(1, begin.size() / 4));
+}
+
 }  // namespace offstage

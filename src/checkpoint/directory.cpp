@@ -192,8 +192,13 @@ std::vector<StepDirectory> step_directories(std::string const& directory) {
 std::string why_no_checkpoint(std::string const& path, std::string const& directory) {
   constexpr std::size_t most_named = 4;
   std::vector<std::string> known;
-  for (std::string const& place : {path, path + "/checkpoints", directory}) {
-    std::error_code ignored;
+  std::error_code ignored;
+  std::vector<std::string> places{path, path + "/checkpoints"};
+  if (std::ranges::none_of(
+          places, [&](auto const& place) { return fs::equivalent(place, directory, ignored); })) {
+    places.push_back(directory);
+  }
+  for (std::string const& place : places) {
     if (!fs::is_directory(place, ignored)) {
       continue;
     }
@@ -203,7 +208,6 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
       }
     }
   }
-  std::error_code ignored;
   auto const kind = fs::status(path, ignored).type();
   std::string const why = kind == fs::file_type::directory
                               ? fmt::format("no complete checkpoint, as it has no {}", master_name)

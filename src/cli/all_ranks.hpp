@@ -13,16 +13,12 @@
 
 namespace offstage::cli {
 
-/// Starts MPI, runs `work(comm)` on all ranks, and ends MPI. Rank 0 prints an error on which all
-/// ranks agree, once. An error of one rank alone ends the whole job.
+/// Runs `work()` of a rank and returns its exit code. Rank 0 prints an error on which all ranks
+/// agree, once. An error of one rank alone ends the whole job.
 template <class Work>
-ExitCode on_all_ranks(Work&& work) {
-  mpi::Session const session;
-  auto const comm = mpi::Communicator::world();
+ExitCode together(mpi::Communicator const& comm, Work&& work) {
   try {
-    require_team();
-    work(comm);
-    return ExitCode::done;
+    return work();
   } catch (mpi::AgreedError const& error) {
     if (comm.rank() == 0) {
       int const rank = error.failed_rank();
@@ -37,6 +33,18 @@ ExitCode on_all_ranks(Work&& work) {
     auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
     mpi::abort_job(static_cast<int>(code));
   }
+}
+
+/// Starts MPI, runs `work(comm)` on all ranks, and ends MPI. Errors: as together().
+template <class Work>
+ExitCode on_all_ranks(Work&& work) {
+  mpi::Session const session;
+  auto const comm = mpi::Communicator::world();
+  return together(comm, [&] {
+    require_team();
+    work(comm);
+    return ExitCode::done;
+  });
 }
 
 }  // namespace offstage::cli

@@ -18,16 +18,18 @@ namespace offstage::cli {
 namespace {
 
 constexpr char const* usage_text =
-    "Usage: offstage checkpoint ls PATH\n"
-    "       offstage checkpoint verify PATH\n"
-    "       offstage checkpoint diff A B\n"
-    "\n"
-    "PATH, A and B: a run's directory, a directory of checkpoints, or one checkpoint (step-...)\n"
-    "in it. Levels 1 and 3, node storage (checkpoint.local, checkpoint.partner), are part of\n"
-    "their run's directory where they are on this node. diff takes the newest complete one of a\n"
-    "directory. verify ends with 65 if anything is damaged or nothing is complete (a save that\n"
-    "did not finish is no damage, nor is a checkpoint that a run removes meanwhile), diff with 1\n"
-    "if any bits of the state differ.";
+    R"(Usage: offstage checkpoint ls PATH
+       offstage checkpoint verify PATH
+       offstage checkpoint diff A B
+
+PATH, A and B are a run's directory, a directory of checkpoints, or one checkpoint (step-...).
+A run's directory includes levels 1 and 3 (checkpoint.local, checkpoint.partner) as far as they
+are on this node.
+ls lists checkpoints. verify reads them whole and compares all checksums. diff compares the
+states of two checkpoints; of a directory it takes the newest complete one.
+verify ends with 65 if a checkpoint is damaged or none is complete. A save that did not finish
+is no damage, and neither is a checkpoint that a run removes meanwhile.
+diff ends with 1 if a bit of the state differs.)";
 
 using Row = std::array<std::string, 8>;
 

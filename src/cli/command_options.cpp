@@ -23,7 +23,8 @@ std::string unknown(std::string const& word, po::options_description const& know
     }
   }
   auto const name = word.substr(0, word.find('='));
-  return fmt::format("unknown option {}; the nearest is {}", name, nearest(name, names));
+  auto const near = near_word(name, names);
+  return fmt::format("unknown option {}{}{}", name, near.empty() ? "" : "; the nearest is ", near);
 }
 
 }  // namespace

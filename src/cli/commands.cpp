@@ -1,6 +1,7 @@
 #include "cli/commands.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -18,30 +19,26 @@ namespace offstage::cli {
 namespace {
 
 constexpr char const* usage_text =
-    "Usage: offstage COMMAND ...\n"
-    "\n"
-    "  train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the "
-    "ranks\n"
-    "  train --help                                   all keys with their defaults\n"
-    "  plan --config FILE [--ranks N] ...             does it fit, how long is a step, what helps; "
-    "no GPU "
-    "needed\n"
-    "  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train\n"
-    "  report RUN_DIR...                              draw what runs have done: one HTML file\n"
-    "  checkpoint ls PATH                             list the checkpoints of a directory\n"
-    "  checkpoint verify PATH                         read them whole and compare all checksums\n"
-    "  checkpoint diff A B                            compare two of them bit for bit\n"
-    "  import --from DIR --to DIR                     make a checkpoint of a Hugging Face model\n"
-    "  export --from PATH --to DIR                    make a Hugging Face model of a checkpoint\n"
-    "  generate --from PATH [--prompt TEXT] ...       continue a text; see generate --help\n"
-    "  evaluate --from PATH --data FILE ...           loss and perplexity of a model on data\n"
-    "  data inspect PATH                              what is in a file of tokens\n"
-    "  data pack --from TEXT --to PREFIX ...          make one from text; see data pack --help\n"
-    "  help COMMAND                                   as COMMAND --help\n"
-    "  --version                                      print version, commit, libraries, GPU "
-    "architectures\n"
-    "\n"
-    "Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.";
+    R"(Usage: offstage COMMAND ...
+
+  train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the ranks
+  train --help                                   all keys with their defaults
+  plan --config FILE [--ranks N] ...             does a run fit, how long is a step, what helps
+  probe [--output FILE] [--dir PATH]...          measure this machine for plan and train
+  report RUN_DIR...                              draw what runs have done, as one HTML file
+  checkpoint ls PATH                             list the checkpoints of a directory
+  checkpoint verify PATH                         read them whole and compare all checksums
+  checkpoint diff A B                            compare two of them bit for bit
+  import --from DIR --to DIR                     make a checkpoint from a Hugging Face model
+  export --from PATH --to DIR                    make a Hugging Face model from a checkpoint
+  generate --from PATH [--prompt TEXT] ...       continue a text with a model
+  evaluate --from PATH --data FILE ...           loss and perplexity of a model on data
+  data inspect PATH                              say what is in a file of tokens
+  data pack --from TEXT --to PREFIX ...          make a file of tokens from text
+  help COMMAND                                   explain a command, as COMMAND --help does
+  --version                                      version, commit, libraries, GPU architectures
+
+Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.)";
 
 ExitCode dispatch(Arguments const& arguments);
 
@@ -138,8 +135,10 @@ bool asks_for_help(Arguments const& arguments) {
 }
 
 UsageError unknown_command(std::string const& word, std::span<std::string const> known) {
-  return UsageError{fmt::format("unknown command '{}'; the nearest is {}; see offstage --help",
-                                word, nearest(word, known))};
+  auto const near = near_word(word, known);
+  auto const advice = near.empty() ? fmt::format("known are {}", fmt::join(known, ", "))
+                                   : fmt::format("the nearest is {}", near);
+  return UsageError{fmt::format("unknown command '{}'; {}; see offstage --help", word, advice)};
 }
 
 }  // namespace offstage::cli

@@ -28,23 +28,20 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* usage_text =
-    "Usage: offstage data inspect PATH[:WEIGHT][,PATH...] [--format=F] [--vocab=N] [--sequence=T]\n"
-    "                             [--separator=N]\n"
-    "       offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]\n"
-    "                             makes such a file from text; see offstage data pack --help\n"
-    "\n"
-    "inspect reads files of tokens through, as data.train names them, and says what is in them; a "
-    "mask "
-    "beside\n"
-    "one (PREFIX.mask) is verified, and of several files it says the shares of a run's samples.\n"
-    "  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt "
-    "[auto]\n"
-    "  --vocab      model.vocab: fails on the first token beyond it [16777216]\n"
-    "  --sequence   train.sequence: how many windows of so many tokens there are [1024]\n"
-    "  --separator  token that ends a document, for formats that do not store where they end\n"
-    "\n"
-    "  offstage data inspect books --vocab=32000 --sequence=2048\n"
-    "  offstage data inspect books.bin:0.7,wiki.bin:0.3";
+    R"(Usage: offstage data inspect PATH[:WEIGHT][,PATH...] [--format=F] [--vocab=N] [--sequence=T]
+                             [--separator=N]
+       offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
+                             makes such a file from text; see offstage data pack --help
+
+inspect reads files of tokens, named as in data.train, and says what is in them. A mask beside a
+file (PREFIX.mask) is verified. Of several files it says their shares of a run's samples.
+  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt [auto]
+  --vocab      model.vocab: fails on the first token beyond it [16777216]
+  --sequence   train.sequence: how many windows of so many tokens there are [1024]
+  --separator  token that ends a document, for formats that do not store where they end
+
+  offstage data inspect books --vocab=32000 --sequence=2048
+  offstage data inspect books.bin:0.7,wiki.bin:0.3)";
 
 /// Limit of a vocabulary, 2^24. Counts of all its tokens take 128 MiB.
 constexpr std::int64_t largest_vocab = 16'777'216;

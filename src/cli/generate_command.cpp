@@ -60,8 +60,8 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --stop TEXT           ends before TEXT, which is not printed; may be given several times
   --seed N              number that decides the random choices [0]
   --tokenizer NAME      bytes, a tokenizer.json, a SentencePiece FILE.model, a directory with a
-                        tokenizer.json or a tokenizer.model, or none to print numbers of tokens [that
-                        of a Hugging Face directory; bytes if the model's vocabulary is 256]
+                        tokenizer.json or a tokenizer.model, or none to print numbers of tokens
+                        [that of a Hugging Face directory; bytes if the model's vocabulary is 256]
   --dtype fp32|bf16     type of the model's computation [fp32]
 
   offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8)";

@@ -19,32 +19,32 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* import_usage =
-    "Usage: offstage import --from DIR --to DIR\n"
-    "\n"
-    "Makes the checkpoint step-000000000 in --to of the Hugging Face model in --from: config.json\n"
-    "(llama, qwen2, qwen3, mistral, olmo2 or gpt2) with model.safetensors, or with its shards and\n"
-    "their index; numbers of 32 or 16 bits. offstage train --checkpoint.dir=DIR goes on from it "
-    "and\n"
-    "knows its model.* keys.\n"
-    "Works alone and under mpirun or srun, in some 100 MB of memory per rank.";
+    R"(Usage: offstage import --from DIR --to DIR
+
+Makes the checkpoint step-000000000 in --to from the Hugging Face model in --from.
+The model is config.json (llama, qwen2, qwen3, mistral, olmo2 or gpt2) with model.safetensors,
+or with shards and their index. Its numbers have 32 or 16 bits.
+offstage train --checkpoint.dir=DIR goes on from that checkpoint and knows its model.* keys.
+Works alone and under mpirun or srun, in some 100 MB of memory per rank.)";
 
 constexpr char const* export_usage =
-    "Usage: offstage export --from PATH --to DIR [--dtype=fp32|bf16|fp16] [--shard-size=5GB]\n"
-    "                       [--like=DIR [--eos=TOKEN]]\n"
-    "\n"
-    "Makes a Hugging Face model in --to: config.json and safetensors files with at most "
-    "--shard-size\n"
-    "of tensors in each (1MiB or more). --from: a checkpoint (step-...); a directory of "
-    "checkpoints or a run\n"
-    "directory, whose newest complete checkpoint is taken; or another Hugging Face model. --dtype\n"
-    "fp32 (the default) keeps every bit, the others round to nearest even. --like: the model that\n"
-    "it was tuned from, or a directory with its tokenizer alone: tokenizer, chat template and\n"
-    "generation_config.json are copied, and config.json names its tokens for the beginning and "
-    "the\n"
-    "end, so that a tuned model stops by itself. --eos: the text of another token that ends an\n"
-    "answer, as the template has it, in place of its. Works alone and under mpirun or srun, in "
-    "some\n"
-    "100 MB of memory per rank; the files are the same.";
+    R"(Usage: offstage export --from PATH --to DIR [--dtype=fp32|bf16|fp16] [--shard-size=5GB]
+                       [--like=DIR [--eos=TOKEN]]
+
+Makes a Hugging Face model in --to: config.json and safetensors files.
+  --from        a checkpoint (step-...), a run or directory of checkpoints, whose newest complete
+                one is taken, or another Hugging Face model
+  --dtype       fp32 keeps every bit, the others round to nearest even [fp32]
+  --shard-size  most bytes of tensors in a file, 1MiB or more [5GB]
+  --like        the model that this one was tuned from, or a directory with its tokenizer alone.
+                Tokenizer, chat template and generation_config.json are copied, and config.json
+                names the tokens for the beginning and the end, so that a tuned model stops by
+                itself
+  --eos         text of the token that ends an answer, if it is another than in --like
+
+Works alone and under mpirun or srun, in some 100 MB of memory per rank, with the same files.
+
+  offstage export --from run --to tuned --like=models/Qwen2.5-0.5B --eos='<|im_end|>')";
 
 constexpr Bytes least_shard_bytes = MiB;
 

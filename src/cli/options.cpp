@@ -248,11 +248,11 @@ std::string train_help() {
   std::string text =
       "Usage: offstage train [--config FILE]... [--section.key=value]...\n"
       "\n"
-      "Trains a model. The command line wins over config files, a later file over an earlier one.\n"
-      "Config files have lines [section], key = value and # or ; comment. tiers.path may be "
-      "repeated; "
-      "the list of\n"
-      "one source replaces those of the others.\n";
+      "Trains a model. The same command goes on from the run's newest checkpoint.\n"
+      "The command line wins over config files, a later file over an earlier one.\n"
+      "Config files have lines [section], key = value and # or ; comment. Sizes are written 4GiB,\n"
+      "rates 5GB/s, times 30min or 1-00:00:00, counts 20k. tiers.path may be given several times;\n"
+      "the list of a later file, or of the command line, replaces earlier lists.\n";
   std::string_view section;
   for (config::Key const& key : config::key_table()) {
     if (section_of(key) != section) {

@@ -23,22 +23,25 @@ namespace offstage::cli {
 namespace {
 
 constexpr char const* usage_text =
-    "Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M]\n"
-    "                     [--max model|batch|sequence] [--section.key=value]...\n"
-    "\n"
-    "Predicts what a run would take on N ranks (1), M of them on each node (all): memory per rank\n"
-    "and tier, the share of the update that goes to the device, the split over storage paths, how\n"
-    "long a step is, what bounds it and what would help. Rows below do so for each file of\n"
-    "configs/policies that came after all that is given; offstage plans around what is given. "
-    "With\n"
-    "--max it says the most blocks, sequences of a micro-batch or tokens of a sequence that fit.\n"
-    "Takes the keys of train; data.train, run.dir and train.steps may be missing. No\n"
-    "GPU, no MPI, nothing is measured: rates come from platform.* and from read= and write= of\n"
-    "tiers.path, which offstage probe --output FILE writes, and from an emulated device. Each\n"
-    "rank is planned to have a GPU of its own unless device.kind=host or device.emulate says\n"
-    "otherwise.\n"
-    "\n"
-    "  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4";
+    R"(Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M]
+                     [--max model|batch|sequence] [--section.key=value]...
+
+Predicts a run: whether it fits, how long a step takes, what bounds it, and what would help.
+Tells memory per rank and tier, the share of the update that goes to the device, and the split
+over storage paths. Nothing is measured, and no GPU, MPI or data is needed.
+  --ranks N           ranks of the run [1]
+  --ranks-per-node M  ranks of each node [all]
+  --max model|batch|sequence  says the most blocks, sequences of a micro-batch or tokens of a
+                      sequence that fit
+
+Takes the keys of train; data.train, run.dir and train.steps may be missing. Rates come from
+platform.*, from read= and write= of tiers.path, and from device.emulate; offstage probe --output
+FILE writes them. A rank is planned to have a GPU of its own unless device.kind=host or
+device.emulate says otherwise.
+The rows below the first are what a run would do if a file of configs/policies had the last
+word. The row offstage keeps all keys that are given.
+
+  offstage plan --config configs/models/dos-20b.cfg --config node.cfg --ranks 4)";
 
 void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   print_line("model",

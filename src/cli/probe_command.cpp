@@ -40,27 +40,24 @@ namespace po = boost::program_options;
 using probe::Figure;
 
 constexpr char const* usage_text =
-    "Usage: offstage probe [--output FILE] [--dir PATH[,ATTRIBUTE...]]... [--quick]\n"
-    "                      [--device.kind=auto|cuda|host] [--device.emulate=...] [--key=value]...\n"
-    "\n"
-    "Measures what a plan needs to know of this machine: the link to the device, both directions "
-    "and\n"
-    "both at once; AdamW on cores and device; products and a block's forward and backward on the "
-    "device;\n"
-    "conversions, memory and sums of gradients of the cores; layers between ranks; and each\n"
-    "storage path. Under mpirun or srun each rank measures alone on its node, then all together:\n"
-    "start as many as a run will have. What was moved is compared. Ranks and nodes that are "
-    "slower\n"
-    "than 0.8 of the median are named.\n"
-    "  --output FILE  a config with the figures of all ranks together, for --config of train and\n"
-    "                 plan; without it the config is printed\n"
-    "  --dir PATH     a storage path as tiers.path has it; once for each\n"
-    "  --quick        a rough look in a moment\n"
-    "Keys, as train has them: device.kind, device.emulate, device.memory, device.share-gpu,\n"
-    "run.threads, numerics.dtype.\n"
-    "\n"
-    "  offstage probe --output node.cfg --dir /local/scratch/me --dir /pfs/me\n"
-    "  mpirun -n 4 offstage probe --output node.cfg";
+    R"(Usage: offstage probe [--output FILE] [--dir PATH[,ATTRIBUTE...]]... [--quick]
+                      [--device.kind=auto|cuda|host] [--device.emulate=...] [--key=value]...
+
+Measures what a plan needs to know of this machine: the link to the device, each direction alone
+and both at once; AdamW, products and a block's forward and backward on the device; AdamW,
+conversions, memory and sums of gradients on the cores; layers between ranks; storage paths.
+Under mpirun or srun each rank measures alone on its node, then all together: start as many as a
+run will have. What was moved is compared with what was sent. Ranks and nodes slower than 0.8 of
+the median are named.
+  --output FILE  a config with the figures of all ranks together, for --config of train and plan;
+                 without it the config is printed
+  --dir PATH     a storage path as tiers.path has it; once for each
+  --quick        a rough look in a moment
+Keys, as train has them: device.kind, device.emulate, device.memory, device.share-gpu,
+run.threads, numerics.dtype.
+
+  offstage probe --output node.cfg --dir /local/scratch/me --dir /pfs/me
+  mpirun -n 4 offstage probe --output node.cfg)";
 
 constexpr std::array keys_taken{"device.kind",      "device.emulate", "device.memory",
                                 "device.share-gpu", "run.threads",    "numerics.dtype"};

@@ -21,17 +21,15 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char const* usage_text =
-    "Usage: offstage report RUN_DIR... [--output FILE]\n"
-    "\n"
-    "Draws what runs have done, from metrics.jsonl, header.txt and effective.cfg of their "
-    "run.dir:\n"
-    "loss, phases of a step, predicted and achieved times, storage paths, memory, starts and\n"
-    "saves over time, and the keys in which runs differ. Runs may still be going on. The result "
-    "is\n"
-    "one HTML file without scripts that fetches nothing.\n"
-    "  --output     the file to write [report.html in the first RUN_DIR]\n"
-    "\n"
-    "  offstage report runs/lr-3e-4 runs/lr-1e-3 --output lr.html";
+    R"(Usage: offstage report RUN_DIR... [--output FILE]
+
+Draws what runs have done, also while they go on, from metrics.jsonl, header.txt and
+effective.cfg in each RUN_DIR: loss, phases of a step, predicted and achieved times, storage
+paths, memory, starts and saves over time, and the keys in which runs differ. The result is one
+HTML file that runs no script and fetches nothing.
+  --output     the file to write [report.html in the first RUN_DIR]
+
+  offstage report runs/lr-3e-4 runs/lr-1e-3 --output lr.html)";
 
 constexpr char const* position_name = "run-dir";
 

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "cli/all_ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
 #include "cli/same_options.hpp"
@@ -123,29 +123,20 @@ void look_for_launcher(mpi::Communicator const& comm) {
   }
 }
 
-/// Runs the training. Every rank has read the options. Rank 0 prints a mistake once, and all ranks
-/// end in good order.
+/// Runs the training. Every rank has read the options.
 ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
                       train::StopSignals& signals) {
-  try {
-    mpi::agree(comm, [&] {
-      if (read.error) {
-        std::rethrow_exception(read.error);
-      }
-    });
-    config::RunConfig& config = read.config;
-    require_same_options(config.settings, comm);
-    look_for_launcher(comm);
-    look_for_job(config, comm);
-    train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};
-    return train::run_training(config, comm, signals);
-  } catch (mpi::AgreedError const& error) {
-    if (comm.rank() == 0) {
-      int const rank = error.failed_rank();
-      log::error("{}{}", rank == 0 ? std::string{} : fmt::format("rank {}: ", rank), error.what());
+  mpi::agree(comm, [&] {
+    if (read.error) {
+      std::rethrow_exception(read.error);
     }
-    return error.code();
-  }
+  });
+  config::RunConfig& config = read.config;
+  require_same_options(config.settings, comm);
+  look_for_launcher(comm);
+  look_for_job(config, comm);
+  train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};
+  return train::run_training(config, comm, signals);
 }
 
 }  // namespace
@@ -166,16 +157,7 @@ ExitCode train_command(Arguments const& arguments) {
                                  end_stuck_job};
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
-  try {
-    return run_together(std::move(read), comm, signals);
-  } catch (...) {
-    if (comm.size() == 1) {
-      return report(std::current_exception());
-    }
-    // This rank alone knows of the error; the others would wait for it for ever.
-    auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
-    mpi::abort_job(static_cast<int>(code));
-  }
+  return together(comm, [&] { return run_together(std::move(read), comm, signals); });
 }
 
 }  // namespace offstage::cli

@@ -102,16 +102,18 @@ constexpr std::array keys{
               t, {{"none", QkNorm::none}, {"head", QkNorm::head}, {"all", QkNorm::all}});
         }},
     Key{"model.norms-after", "true|false", "false",
-        "norms are of the additions of attention and the MLP, as in OLMo 2, not of their inputs",
+        "attention and the MLP are followed by their norms, as in OLMo 2, instead of preceded by "
+        "them",
         [](RunConfig& c, Text t) { c.model.norms_after = truth(t); }},
     Key{"model.window", "N", "0",
-        "keys that a query sees, the last of which is its own, as in Mistral; 0: its own and all "
-        "before",
+        "sliding window, as in Mistral: keys that a query sees, its own included; 0: all up to its "
+        "own",
         [](RunConfig& c, Text t) { c.model.window = whole<std::int64_t>(t); }},
     Key{"model.rope-theta", "X", "10000", "base of the rotary embedding's wavelengths",
         [](RunConfig& c, Text t) { c.model.rope_theta = real(t); }},
     Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
-        "stretches wavelengths: all of them, long ones as in Llama 3.1, or as in YaRN",
+        "how wavelengths are stretched; linear: all alike; llama3: long ones, as in Llama 3.1; "
+        "yarn: as in YaRN",
         [](RunConfig& c, Text t) {
           using state::RopeScaling;
           c.model.rope_scaling = choice<RopeScaling>(t, {{"none", RopeScaling::none},
@@ -282,7 +284,9 @@ constexpr std::array keys{
     Key{"optimizer.decay-fraction", "X", "0.2",
         "part of the steps, at the end, in which the rate of wsd and cooldown falls",
         [](RunConfig& c, Text t) { c.optimizer.decay_fraction = real(t); }},
-    Key{"optimizer.decay-steps", "N", "0", "the same in steps; 0: by optimizer.decay-fraction",
+    Key{"optimizer.decay-steps", "N", "0",
+        "steps at the end in which the rate of wsd and cooldown falls; 0: by "
+        "optimizer.decay-fraction",
         [](RunConfig& c, Text t) { c.optimizer.decay_steps = whole<std::int64_t>(t); }},
 
     Key{"numerics.dtype", "bf16|fp16|fp32", "bf16",
@@ -363,7 +367,8 @@ constexpr std::array keys{
         set_parameter_sharding},
 
     Key{"tiers.path", "PATH[,ATTRIBUTE...]", "",
-        "directory for the optimizer state, once for each storage path; empty: host memory",
+        "directory on storage for the optimizer state that host memory has no room for; may be "
+        "given several times; empty: all state lives in host memory",
         add_path, nullptr, true},
     Key{"tiers.exclusive", "auto|true|false", "auto",
         "one process of a node at a time uses a storage path; auto: unless several move more, "
@@ -438,8 +443,8 @@ constexpr std::array keys{
         }},
 
     Key{"update.device-share", "auto|X", "auto",
-        "part of the elements that are not resident which the device updates: 0 to 1; auto: the "
-        "quickest",
+        "part of the updates that the device computes, 0 to 1, of the state that does not live "
+        "there (update.device-resident); auto: what takes the least time",
         set_device_share},
     Key{"update.device-resident", "X|auto", "0",
         "part of the state that lives on the device: 0 to 1; auto: decided by plan.choose=on",
@@ -461,9 +466,9 @@ constexpr std::array keys{
         }},
 
     Key{"plan.choose", "off|on", "off",
-        "on: those of parameters.home, -sharding, train.schedule, train.activations, tiers.cache "
-        "and update.overlap, -device-share and -device-resident that are auto are decided "
-        "together, for the quickest step by the rates of the machine",
+        "on: decides together, for the quickest step by the machine's rates, what is auto of "
+        "parameters.home, parameters.sharding, train.schedule, train.activations, tiers.cache, "
+        "update.overlap, update.device-share and update.device-resident",
         [](RunConfig& c, Text t) {
           c.plan.choose = choice<bool>(t, {{"off", false}, {"on", true}});
         }},
@@ -521,7 +526,8 @@ constexpr std::array keys{
         "the cost of a save and checkpoint.mtbf",
         set_checkpoint_every},
     Key{"checkpoint.mtbf", "TIME", "24h",
-        "auto: mean time until a node failure or preemption ends the whole job without a warning",
+        "for checkpoint.every=auto: mean time until a node failure or preemption ends the whole "
+        "job without a warning",
         [](RunConfig& c, Text t) { c.checkpoint.mtbf = parse_duration(t); }},
     Key{"checkpoint.local", "PATH", "",
         "directory on storage of each node for checkpoints of level 1; a restart on these nodes "
@@ -539,9 +545,9 @@ constexpr std::array keys{
           c.checkpoint.partner = choice<bool>(t, {{"off", false}, {"copy", true}});
         }},
     Key{"checkpoint.node-mtbf", "TIME", "4320h",
-        "auto, with checkpoint.local: mean time until one node is lost with its storage; "
-        "checkpoint.dir is then saved for such a loss, or with checkpoint.partner for the loss of "
-        "two nodes in one day",
+        "for checkpoint.every=auto with checkpoint.local: mean time until one node is lost with "
+        "its storage; checkpoint.dir is then saved for such a loss, or with checkpoint.partner for "
+        "the loss of two nodes in one day",
         [](RunConfig& c, Text t) { c.checkpoint.node_mtbf = parse_duration(t); }},
     Key{"checkpoint.keep", "N", "2", "complete checkpoints to keep, at least 2",
         [](RunConfig& c, Text t) { c.checkpoint.keep = whole<int>(t); }},
@@ -573,7 +579,8 @@ constexpr std::array keys{
         "takes slots for that state once more; 0: within one step",
         set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
-        "auto: the newest complete one, or a fresh start",
+        "checkpoint to go on from; auto: the newest complete one, or a fresh start if there is "
+        "none; none: a fresh start; PATH: this one",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
 };
 

@@ -1,5 +1,7 @@
 #include "data/lookalikes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -106,10 +108,15 @@ std::array<bool, 4> places_in_use(ByteSource const& file, Bytes begin) {
 
 }  // namespace
 
-std::optional<Lookalike> find_lookalike(ByteSource const& file) {
+std::optional<Lookalike> find_lookalike(ByteSource const& file, bool as_text) {
   std::string const first = first_bytes(file, lookalike_bytes);
-  if (auto const* const magic = find_magic(magics, first)) {
+  auto const* const mark = as_text ? find_magic(marks, first) : nullptr;
+  if (auto const* const magic = mark != nullptr ? mark : find_magic(magics, first)) {
     return Lookalike{.name = magic->name, .advice = magic->advice};
+  }
+  if (auto const zero = first.find('\0'); as_text && zero != std::string::npos) {
+    return Lookalike{.name = fmt::format("binary data (byte {} is 0)", zero),
+                     .advice = "give a text, or call a file of 16-bit tokens NAME.bin"};
   }
   auto const kind = json_in(first);
   if (kind == Lookalike::Kind::other) {

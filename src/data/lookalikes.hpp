@@ -17,15 +17,16 @@ struct Lookalike {
   std::string advice;  ///< how to make tokens of it, or text
 };
 
-/// The lookalike that the file's first bytes show: arrays, compressed files, tables, JSON. nullopt:
-/// none that is known.
-[[nodiscard]] std::optional<Lookalike> find_lookalike(ByteSource const& file);
+/// The lookalike that the file's first bytes show: arrays, compressed files, tables, JSON. With
+/// `as_text` also UTF-16, UTF-32 and all else that has a byte of 0, which no text has. nullopt: none
+/// that is known.
+[[nodiscard]] std::optional<Lookalike> find_lookalike(ByteSource const& file, bool as_text);
 
 /// The lookalike of a text, whose first bytes `first` are, unpacked: also UTF-16 and UTF-32. The
 /// advice is for who packs texts.
 [[nodiscard]] std::optional<Lookalike> find_text_lookalike(std::string_view first);
 
-/// First bytes that find_text_lookalike looks at.
+/// First bytes that these functions look at.
 constexpr std::size_t lookalike_bytes = 4096;
 
 /// The width of whole numbers that the file seems to hold where it is read as u16: 4 if every

@@ -214,13 +214,14 @@ Format detect(InputFile const& file, OpenTokens const& what) {
   if (llmc_type(magic)) {
     return Format::llmc;
   }
-  if (auto const found = find_lookalike(file)) {
+  bool const as_text = !file.path().ends_with(".bin");
+  if (auto const found = find_lookalike(file, as_text)) {
     file.fail(fmt::format(
         "looks like {}, whose bytes are no tokens; {} (data.format=text or nanogpt would take them "
         "as they are)",
         found->name, found->advice));
   }
-  if (!file.path().ends_with(".bin")) {
+  if (as_text) {
     return Format::text;
   }
   require_u16(file, what);

@@ -91,7 +91,9 @@ std::string text_field(std::string_view line, std::string const& field, std::str
   Reader reader{field};
   nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
   if (reader.problem.empty() && !reader.text()) {
-    reader.problem = fmt::format("has no field '{}'", printable_name(field));
+    reader.problem = fmt::format(
+        "has no field '{}'; --field names another one, and --template packs conversations",
+        printable_name(field));
   }
   if (!reader.problem.empty()) {
     throw DataError{fmt::format("{}: {}", place, reader.problem)};

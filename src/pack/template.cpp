@@ -120,8 +120,10 @@ std::optional<std::int32_t> given_token(std::vector<Given> const& lines, std::st
   }
   auto const token = tokenizer.token(line->text);
   if (!token) {
-    file.fail(fmt::format("line {}: {} = \"{}\" is no token of the tokenizer", line->number, name,
-                          printable_name(line->text)));
+    file.fail(fmt::format(
+        "line {}: {} = \"{}\" is no token of the tokenizer; take the tokenizer of a model that has "
+        "it, or another template",
+        line->number, name, printable_name(line->text)));
   }
   return token;
 }

@@ -35,6 +35,17 @@ TEST(Nearest, TakesTheFirstOfEquals) {
   EXPECT_EQ(nearest("", std::array<std::string, 2>{"ab", "cd"}), "ab");
 }
 
+TEST(Nearest, AWordThatMayBeMeantBeginsSoOrTakesFewChanges) {
+  EXPECT_EQ(near_word("pro", words), "probe");
+  EXPECT_EQ(near_word("trian", words), "train");
+  EXPECT_EQ(near_word("run", words), "");
+  EXPECT_EQ(near_word("", words), "");
+  std::array<std::string, 2> const options{"--vocab", "--from"};
+  EXPECT_EQ(near_word("-v", options), "--vocab");
+  EXPECT_EQ(near_word("--form", options), "--from");
+  EXPECT_EQ(near_word("--model", options), "");
+}
+
 TEST(Nearest, NeedsAWord) {
   EXPECT_THROW(static_cast<void>(nearest("a", {})), PreconditionError);
 }

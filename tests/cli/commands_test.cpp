@@ -82,6 +82,11 @@ TEST(Commands, UnknownCommandsNameTheNearest) {
             "offstage: error: unknown command 'trian'; the nearest is train; see offstage "
             "--help\n");
   EXPECT_THAT(outcome_of({"checkpoint", "verfy", "a"}).err, HasSubstr("the nearest is verify"));
+  EXPECT_THAT(outcome_of({"eval"}).err, HasSubstr("the nearest is evaluate"));
+  // No word is better than a wrong one.
+  EXPECT_THAT(outcome_of({"run"}).err, HasSubstr("unknown command 'run'; known are train, plan, "));
+  EXPECT_THAT(outcome_of({"generate", "--model=a"}).err,
+              HasSubstr("unknown option --model; see offstage generate --help"));
 }
 
 TEST(Commands, CheckpointCommandsCountTheirPaths) {

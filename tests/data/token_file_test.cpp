@@ -290,6 +290,21 @@ TEST(TokenFile, WhatIsNoTokensIsRefusedByNameUnlessAFormatIsGiven) {
   }
 }
 
+TEST(TokenFile, BinaryDataIsNoText) {
+  TemporaryDirectory const folder;
+  using namespace std::literals;
+  for (auto const& [bytes, name] : {std::pair{"\177ELF\2\1\1\0"s, "binary data (byte 7 is 0)"},
+                                    {"\xFF\xFEh\0i\0"s, "UTF-16"},
+                                    {"h\0i\0"s, "binary data"}}) {
+    auto const file = folder.write("a.txt", bytes);
+    EXPECT_THAT(
+        data_error([&] { (void)open(file, 256); }),
+        AllOf(HasSubstr("data.train=" + file), HasSubstr(name), HasSubstr("data.format=text")));
+    EXPECT_EQ(open(file, 256, Format::text)->format(), Format::text);
+    EXPECT_EQ(open(folder.write("a.bin", bytes), 65'536)->format(), Format::nanogpt);
+  }
+}
+
 TEST(TokenFile, TextsThatBeginAlmostLikeThatAreTexts) {
   TemporaryDirectory const folder;
   for (char const* const text :

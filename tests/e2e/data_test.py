@@ -232,7 +232,7 @@ class PackTokenizers(DataTest):
     def test_bad_input_is_named_and_leaves_nothing(self):
         tokenizer = TOKENIZERS / "gpt2.json"
         bad = {"no json": ["line 2", "no JSON"], '{"text": 1}': ["line 2", "a number", "'text'"], "[1]": ["line 2", "an array"],
-               '{"body": "x"}': ["line 2", "no field 'text'"], '{"text": "a", "text": "b"}': ["line 2", "twice"]}
+               '{"body": "x"}': ["line 2", "no field 'text'", "--template"], '{"text": "a", "text": "b"}': ["line 2", "twice"]}
         for line, words in bad.items():
             path = self.write("bad.jsonl", '{"text": "good"}\n' + line + "\n")
             self.refuse(self.pack("--from", path, "--end-token=none", tokenizer=tokenizer, expect=DATA), [f"--from={path}", *words])

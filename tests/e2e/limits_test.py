@@ -95,6 +95,18 @@ class Memory(OffstageTest):
         self.assertGreater(len([code for code in codes if code != 0]), 2, codes)
 
 
+    def test_a_limit_of_host_memory_that_is_too_small_is_told_before_the_model_takes_memory(self):
+        # The parameters alone are 290 MiB in 16 bits, and 1.7 GiB with their state.
+        command = self.command("run", "model.layers=12", "model.hidden=1024", "model.ffn-hidden=4096", "tiers.cache=",
+                               "tiers.host-memory=64MiB")
+        pid = os.posix_spawn(OFFSTAGE, [str(word) for word in command], os.environ,
+                             file_actions=[(os.POSIX_SPAWN_OPEN, 2, self.folder / "err", os.O_WRONLY | os.O_CREAT, 0o600)])
+        _, status, usage = os.wait4(pid, 0)
+        self.assertEqual(64, os.waitstatus_to_exitcode(status))
+        self.assertIn("tiers.host-memory=64.0 MiB is too small", (self.folder / "err").read_text())
+        self.assertLess(usage.ru_maxrss, 200 << 10, "KiB")
+
+
 class OpenFiles(OffstageTest):
     def test_that_may_be_too_few_are_said_at_the_start_and_a_low_soft_limit_is_raised(self):
         storage = self.folder / "storage"

@@ -72,7 +72,7 @@ TEST_F(Templates, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(refusal("begin = \"{content}\""), HasSubstr("but never is right"));
   EXPECT_THAT(refusal("a = \"{content}\""), HasSubstr("no role with {learn}"));
   EXPECT_THAT(refusal("eos = \"<end>\"\na = \"{learn}{content}\""),
-              HasSubstr("\"<end>\" is no token of the tokenizer"));
+              HasSubstr("\"<end>\" is no token of the tokenizer; take the tokenizer of a model"));
   auto const plain = data::open_tokenizer("bytes", "");
   auto const path = folder.write("b.txt", "a = \"{learn}{content}{eos}\"");
   EXPECT_THROW(static_cast<void>(read_template(path, "--template", *plain)), DataError);

@@ -443,6 +443,29 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(1, len(output.splitlines()), output)
                 self.assertIn("has no slurm/job.sh: set it to the tree of Offstage", output)
 
+    def test_a_script_that_is_started_without_slurm_says_how_to_start_a_run(self):
+        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+            output = self.run_script(script, expect=64, SLURM_JOB_ID="")
+            self.assertEqual(1, len(output.splitlines()), output)
+            self.assertIn("submit the script by sbatch, or start a run without Slurm by mpirun", output)
+        self.assertEqual([], self.read("calls"))
+
+    def test_an_option_is_no_directory_and_an_unknown_stage_installs_nothing(self):
+        shutil.copytree(ROOT / "jobs", self.folder / "tree/jobs")
+        self.write("tree/jobs/install-packages.sh", "touch installed\n").chmod(0o755)
+        (self.folder / "tree/tests").mkdir()
+        shutil.copy(ROOT / "tests/campaign.sh", self.folder / "tree/tests")
+        for script, options, expected in (("jobs/quickstart.sh", ["--help"], "usage: jobs/quickstart.sh [DIRECTORY]"),
+                                          ("jobs/finetune.sh", ["-h"], "usage: jobs/finetune.sh [DIRECTORY]"),
+                                          ("jobs/build.sh", [], "usage: jobs/build.sh PRESET"),
+                                          ("jobs/carry-packages.sh", ["--help"], "usage: jobs/carry-packages.sh DIR"),
+                                          ("tests/campaign.sh", ["format", "fromat"], "no stage 'fromat'; stages are format")):
+            done = subprocess.run([self.folder / "tree" / script, *options], cwd=self.folder, timeout=60, check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(64, done.returncode, done.stdout)
+            self.assertIn(expected, done.stdout)
+        self.assertEqual([], list(self.folder.rglob("installed")))
+
     def test_an_installed_script_takes_the_installed_program(self):
         home = self.home("prefix/share/offstage")
         program = self.write("prefix/bin/offstage", f"#!/usr/bin/env bash\necho installed >> {self.folder}/calls\n")

@@ -54,6 +54,16 @@ TEST(Continuation, ShowsWhatChangedByKey) {
                               Not(HasSubstr("run.dir"))));
 }
 
+TEST(Continuation, KeepsColumnsApartWhateverTheirValues) {
+  std::string const long_name(100, 'a');
+  auto const before = settings({{"data.train", long_name}, {"optimizer.lr", "0.1"}});
+  auto const now = settings({{"data.train", "b.txt"}, {"optimizer.lr", "0.2"}});
+  auto const lines = describe_changes(text_of(before, 0), now);
+  ASSERT_EQ(lines.size(), 3);
+  EXPECT_EQ(lines[1].find("b.txt"), lines[0].find("now"));
+  EXPECT_EQ(lines[2].find("0.2"), lines[0].find("now"));
+}
+
 TEST(Continuation, ShowsThatOtherTokensAreInTheFiles) {
   auto const data = [](std::string const& contents) {
     auto result = settings({{"data.train", "a.txt"}, {"data.valid", "b.txt"}});

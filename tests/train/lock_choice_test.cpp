@@ -27,7 +27,7 @@ TEST(LockChoice, IsDescribedWithBothFigures) {
   EXPECT_EQ(describe({.exclusive = true, .in_turn = 2.12e9, .at_once = 1.96e9}),
             "processes take turns (2.12 GB/s, 1.96 GB/s all at once)");
   EXPECT_EQ(describe({.exclusive = false, .in_turn = 43e6, .at_once = 2e9}),
-            "processes all at once (2 GB/s, 0.043 GB/s in turn)");
+            "processes all at once (2.00 GB/s, 43.0 MB/s in turn)");
   EXPECT_EQ(describe({.exclusive = true}), "");
   EXPECT_EQ(describe({.exclusive = true, .problem = "no space"}),
             "processes take turns (not tried: no space)");

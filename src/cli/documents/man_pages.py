@@ -32,8 +32,8 @@ def program_page(commands, exit_codes, version):
     page += ".SH SYNOPSIS\n.B offstage\n.I COMMAND\n\\&...\n"
     page += ".SH DESCRIPTION\n" + quoted(
         "Offstage trains transformer language models on machines whose GPU memory, and often host memory, is too small for the "
-        "optimizer state. mpirun or srun starts the ranks of train, probe, import and export. A signal or the wall time stops "
-        "a run, and the same command goes on from its newest checkpoint.") + "\n"
+        "optimizer state. mpirun or srun starts the ranks of train, probe, evaluate, import and export. A signal or the wall "
+        "time stops a run, and the same command goes on from its newest checkpoint.") + "\n"
     page += ".SH COMMANDS\n"
     for command in commands:
         for usage, what in command.rows:

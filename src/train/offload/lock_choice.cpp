@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/rate.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "platform/memory/huge_buffer.hpp"
@@ -323,11 +324,10 @@ std::string describe(LockChoice const& choice) {
   if (choice.in_turn <= 0.0) {
     return {};
   }
-  return choice.exclusive
-             ? fmt::format("processes take turns ({:.3g} GB/s, {:.3g} GB/s all at once)",
-                           choice.in_turn / 1e9, choice.at_once / 1e9)
-             : fmt::format("processes all at once ({:.3g} GB/s, {:.3g} GB/s in turn)",
-                           choice.at_once / 1e9, choice.in_turn / 1e9);
+  return choice.exclusive ? fmt::format("processes take turns ({}, {} all at once)",
+                                        format_rate(choice.in_turn), format_rate(choice.at_once))
+                          : fmt::format("processes all at once ({}, {} in turn)",
+                                        format_rate(choice.at_once), format_rate(choice.in_turn));
 }
 
 }  // namespace offstage::train

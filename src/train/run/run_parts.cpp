@@ -185,6 +185,14 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
     chosen_why_ = plan_choice.choose(*device, *map, room);
   }
   activations_why_ = settle_for_all<T>(config_, *map, comm_, room, *device);
+  // The plan that StepParts makes once it has memory for the model, which may be more than the
+  // machine's. The limit of host memory can only be lower then.
+  auto const node = comm_.split_by_node();
+  mpi::agree(comm_, [&] {
+    static_cast<void>(plan::plan_memory(memory_demand<T>(
+        config_, *map,
+        {.ranks_per_node = node.size(), .route = room.route, .host_memory = room.host_memory})));
+  });
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(config_, comm_, place_, needs); },

@@ -134,7 +134,7 @@ std::vector<std::string> describe_changes(std::string_view configuration,
       given.insert(setting.key);
     }
   }
-  std::vector<std::string> rows;
+  std::vector<std::array<std::string, 3>> rows{{"changed", "in the checkpoint", "now"}};
   std::vector<std::string> others;
   for (auto const& [key, value] : now) {
     auto const found = before.find(key);
@@ -144,17 +144,21 @@ std::vector<std::string> describe_changes(std::string_view configuration,
       continue;
     }
     if (is_learned(key)) {
-      rows.push_back(fmt::format("  {:<28} {:<32} {}", key,
-                                 printable_name(shown(found == before.end() ? "" : found->second)),
-                                 printable_name(shown(value))));
+      rows.push_back({key, printable_name(shown(found == before.end() ? "" : found->second)),
+                      printable_name(shown(value))});
     } else {
       others.push_back(key);
     }
   }
   std::vector<std::string> lines;
-  if (!rows.empty()) {
-    lines.push_back(fmt::format("  {:<28} {:<32} {}", "changed", "in the checkpoint", "now"));
-    lines.insert(lines.end(), rows.begin(), rows.end());
+  if (rows.size() > 1) {
+    std::size_t widest = 30;  // of the values in the checkpoint, which may be paths
+    for (auto const& row : rows) {
+      widest = std::max(widest, row[1].size());
+    }
+    for (auto const& [key, then, value] : rows) {
+      lines.push_back(fmt::format("  {:<28} {:<{}}  {}", key, then, widest, value));
+    }
   }
   if (!others.empty()) {
     lines.push_back(
