@@ -74,6 +74,16 @@ class Levels(OffstageTest):
                 self.assertEqual([], list(self.local.iterdir()), "level 2 has all of it")
                 self.assertEqual([], list(self.storage.iterdir()))
 
+    def test_a_start_that_has_no_patience_left_keeps_the_steps_of_level_1(self):
+        # A rate so high that no validation is as good as the first one.
+        options = [*self.options, f"data.valid={self.valid}", "train.valid-every=1", "train.valid-first=on", "optimizer.lr=10"]
+        self.killed(*options, steps=6)
+        newest = self.step_of(self.level_1()[-1])
+        result = self.train("run", *options, "train.patience=1", "train.steps=1000000", ranks=2)
+        self.assertIn("nothing to do: ", result.out)
+        self.assertEqual([newest], [self.step_of(path) for path in self.checkpoints("run")], result)
+        self.assertEqual([], list(self.local.iterdir()), "level 2 has all of it")
+
     def test_what_is_in_host_memory_is_written(self):
         self.killed(*self.memory, ranks=1)
         newest = self.level_1()[-1]

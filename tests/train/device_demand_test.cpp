@@ -294,6 +294,19 @@ TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
   expect_right(config, "as much as was asked for");
 }
 
+TEST(DeviceDemand, GradientsThatAreAskedForHaveRoomBeforeLayersThatAreAheadOfUse) {
+  auto config = of_gpt2();
+  config.parameter_home = parameters::Home::host;
+  config.share.device_gradients = 64 * KiB;
+  auto const roomy = both(config).planned;
+  ASSERT_GT(roomy.held, 64 * KiB);
+  config.device.memory = roomy.total() - 1;
+  auto const [planned, taken] = both(config);
+  EXPECT_LT(planned.working_copy, roomy.working_copy);
+  EXPECT_EQ(planned.held, roomy.held);
+  EXPECT_EQ(planned.total(), taken);
+}
+
 // Of one rank, and where ranks pass slices from device to device.
 TEST(DeviceDemand, GradientsThatTheCoresUpdateAreSummedThereToo) {
   auto config = small();

@@ -110,16 +110,19 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
     return Copy::least_slots;
   }
   std::int64_t const shard = map.shard_elements(rank);
-  auto const lane =
-      lane_settings(config, update_shape<T>(config, shard, std::min(shard, config.subgroup_size)));
+  bool const host_visible = route == state::Route::in_place;
+  auto shape = update_shape<T>(config, shard, std::min(shard, config.subgroup_size));
+  shape.sums_on_device = sums_on_device(map.ranks(), route);
   Tally tally;
   (void)lay_out<T>(config, map, tally);
-  Bytes const all =
-      tally.used() + link + Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
-      gradient_device_bytes<T>(config, map, rank, route) +
-      config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
-      (needs_lane(config, route == state::Route::in_place) ? update::DeviceLane::device_bytes(lane)
-                                                           : 0);
+  Bytes const all = tally.used() + link +
+                    Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
+                    gradient_device_bytes<T>(config, map, rank, route) +
+                    config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
+                    (needs_lane(config, host_visible)
+                         ? update::DeviceLane::device_bytes(lane_settings(config, shape))
+                         : 0) +
+                    given_gradients(config, shape, host_visible);
   Bytes const limit = config.device.memory;
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
@@ -138,18 +141,19 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
   Bytes const limit = config.device.memory;
   bool const updates = needs_lane(config, host_visible);
-  auto lane = lane_settings(config, update_shape<T>(config, shard, subgroup_elements));
+  auto shape = update_shape<T>(config, shard, subgroup_elements);
+  shape.sums_on_device = sums_on_device(map.ranks(), route);
+  auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
     demand.working_copy = state::WorkingCopy<T>::device_bytes(
         map, rank, gathering_layer_slots<T>(config, map, route, link));
   } else {
-    Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0);
+    Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
+                         given_gradients(config, shape, host_visible);
     int const slots =
         layer_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
     demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
   }
-  auto shape = update_shape<T>(config, shard, subgroup_elements);
-  shape.sums_on_device = sums_on_device(map.ranks(), route);
   if (updates) {
     if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
       lane.lent = workspace.idle_memory();

@@ -45,7 +45,10 @@ Bytes RunMemory<T>::free_host_memory() const {
 
 template <class T>
 int RunMemory<T>::count_layer_slots() const {
-  Bytes const free = device_.capacity() - device_.used() - device_bytes_beside();
+  auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  shape.sums_on_device = sums_on_device(map_.ranks(), route_);
+  Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
+                     given_gradients(config_, shape, device_.host_visible());
   return static_cast<int>(
       comm_.minimum(train::layer_slots<T>(config_, map_, device_.host_visible(), free)));
 }

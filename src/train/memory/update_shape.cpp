@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "update/gradients/held_gradients.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -63,6 +65,12 @@ Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape, b
     return 0;
   }
   return std::min(most_gradients(config, shape), config.share.device_gradients.value_or(free));
+}
+
+Bytes given_gradients(config::RunConfig const& config, UpdateShape const& shape,
+                      bool host_visible) {
+  Bytes const room = gradient_room(config, shape, host_visible, 0);
+  return room > 0 ? room + update::HeldGradients::norm_bytes(shape.elements) : 0;
 }
 
 }  // namespace offstage::train

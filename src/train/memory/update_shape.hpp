@@ -46,5 +46,9 @@ struct UpdateShape {
 /// those of the share and of resident subgroups.
 [[nodiscard]] Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape,
                                   bool host_visible, Bytes free);
+/// Returns the device memory that such gradients and their norms take in any case: that which is
+/// asked for.
+[[nodiscard]] Bytes given_gradients(config::RunConfig const& config, UpdateShape const& shape,
+                                    bool host_visible);
 
 }  // namespace offstage::train

@@ -266,7 +266,7 @@ void Training<T>::run_steps() {
     next.save = next.save || next_.has_value();
     due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
   }
-  if (stop_ == Stop::none && !saves().is_saved(at_.step())) {
+  if (!saves().is_saved(at_.step())) {
     due_saves_->save({.save = true}, false, is_best());  // only level 1 had the last step
   }
 }
