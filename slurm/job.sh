@@ -28,6 +28,12 @@ ending=0              # Slurm ends the job
 
 job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
 job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
+# True if another job takes this one's nodes and Slurm has not put it back into the queue (PreemptMode=CANCEL).
+is_cancelled_by_preemption() {
+  local since restarts
+  read -r since restarts < <(squeue --noheader --jobs="$job" --Format=PreemptTime,RestartCnt 2> /dev/null)
+  [[ ${since:-} == [0-9]* && ${restarts:-} == "${SLURM_RESTART_COUNT:-0}" ]]
+}
 
 # The ranks save after their step and end with 75. Both launchers pass on SIGUSR1; of a SIGTERM mpirun
 # makes the death of its ranks after one second, and srun at once.
@@ -44,7 +50,7 @@ tell_ranks() {
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, so the ranks know. If the job goes on, this shell
-# alone has got it. After the time limit there is
+# alone has got it. After the time limit, and where preemption cancels jobs, there is
 # only KillWait left, perhaps too little for the save: the requeue comes first.
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
@@ -52,12 +58,18 @@ on_term() {
     return
   fi
   ending=1
+  local why=
   if [[ $(job_reason) == TimeLimit ]]; then
-    [[ -z $launcher ]] || note_attempt 143
-    too_many_crashes || go_on "the time limit is over"
-  else
-    say "Slurm ends the job and has told the ranks"
+    why="the time limit is over"
+  elif is_cancelled_by_preemption; then
+    why="another job takes the nodes"
   fi
+  if [[ -z $why ]]; then
+    say "Slurm ends the job and has told the ranks"
+    return
+  fi
+  [[ -z $launcher ]] || note_attempt 143
+  too_many_crashes || go_on "$why"
 }
 
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
@@ -272,7 +284,9 @@ refused_for_good() { # refused_for_good ANSWER: all else, as from a controller t
 
 go_on_in_a_new_job() {
   local answer
-  if [[ $OFFSTAGE_RESUBMIT != 1 || -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    say "submit the same command again if no task of the array is left to go on"
+  elif [[ $OFFSTAGE_RESUBMIT != 1 ]]; then
     say "submit the same command again, or set OFFSTAGE_RESUBMIT=1"
   elif answer=$(resubmit 2>&1); then
     say "$answer goes on"
@@ -298,13 +312,30 @@ resubmit() {
     "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"
 }
 
-# The same for a link of a chain: the next goes on by itself, and where none could do more the rest is
+# Links at the same time would find the run's directory taken and end: the chain would be used up at once.
+offstage_require_chain() {
+  require_arguments "$@"
+  if [[ -z ${SLURM_ARRAY_TASK_ID:-} ]]; then
+    say "this is no task of an array: give the script to sbatch, with --array=1-8%1"
+    exit 64
+  fi
+  local shown
+  shown=$(scontrol show job "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" 2> /dev/null)
+  if ((SLURM_ARRAY_TASK_MAX > SLURM_ARRAY_TASK_MIN)) && [[ $shown == *ArrayTaskId=* && $shown != *"ArrayTaskThrottle=1 "* ]]; then
+    say "links of this chain run at the same time: submit it with %1, such as --array=$SLURM_ARRAY_TASK_MIN-$SLURM_ARRAY_TASK_MAX%1"
+    exit 64
+  fi
+}
+
+# The same as offstage_finish for a link of a chain: the next goes on by itself, and where none could do more the rest is
 # cancelled.
 offstage_finish_link() {
   local last=$((SLURM_ARRAY_TASK_ID == SLURM_ARRAY_TASK_MAX))
   if ((code == 0)) || cannot_go_on; then
     say "ended with $code; the rest of the chain is cancelled"
     scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
+  elif ((ending)); then
+    say "ended with $code; the job is left to Slurm"
   elif ((last)); then
     say "ended with $code, and the chain is at its end; submit it again"
   else

@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The stand-ins note how they are called. `program` ends with the first of `codes`, after what it is told to
 # do; scontrol gives the first of `answers`: an exit code and a text.
 STAND_INS = {
-    "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; *) echo ${REASON:-None} ;; esac\n',
+    "srun": 'echo "$*" >> sruns\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
+    "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; '
+              '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
-    "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+    "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
     # The test's folder may be in memory.
     "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',
@@ -29,6 +30,8 @@ LISTING = "STEP  STATE  SIZE\n5  complete  1.0 MiB\n"
 
 
 class Scripts(unittest.TestCase):
+    SCRIPT = "$(awk '/^PPid/ {print $2}' /proc/$PPID/status)"  # the program's parent is the script's child
+
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="offstage-scripts-")).resolve()
         self.addCleanup(shutil.rmtree, self.folder)
@@ -123,8 +126,8 @@ class Scripts(unittest.TestCase):
         self.assertIn("newest step-000000010", self.read("run/attempts")[1])
 
     def test_an_attempt_at_the_time_limit_is_noted_once_by_its_last_code(self):
-        # The program's parent is the script's child. The script notes the attempt before the program ends.
-        during = ("kill -TERM $(awk '/^PPid/ {print $2}' /proc/$PPID/status)\n"
+        # The script notes the attempt before the program ends.
+        during = (f"kill -TERM {self.SCRIPT}\n"
                   "until [[ $(tail -n 1 run/attempts 2> /dev/null) == *\"attempt $((SLURM_RESTART_COUNT + 1)) \"*\" exit 143 \"* ]]; "
                   "do sleep 0.1; done\n")
         at_the_limit = {"during": during, "STATE": "COMPLETING", "REASON": "TimeLimit"}
@@ -193,6 +196,36 @@ class Scripts(unittest.TestCase):
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
         self.attempt(1, 1, "--checkpoint.resume=none", OFFSTAGE_RESUBMIT="1")
         self.assertIn("jobs/train.sbatch", self.read("submitted")[-1])
+
+    def test_a_job_that_preemption_cancels_is_requeued_and_one_that_slurm_requeues_is_left_to_it(self):
+        during = f"kill -TERM {self.SCRIPT}\n"
+        self.attempt(2, 75, during=during, STATE="COMPLETING", PREEMPTED="2026-11-26T12:00:00  1")
+        self.assertIn("another job takes the nodes; asking for a requeue", self.output)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        for preempted in "2026-11-26T12:00:00  2", "N/A  1":  # the job's next attempt has its number already; scancel
+            self.attempt(2, 75, during=during, STATE="COMPLETING", PREEMPTED=preempted)
+            self.assertIn("Slurm ends the job and has told the ranks", self.output)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+
+    # Chains
+
+    def link(self, code, shown="ArrayTaskId=2 ArrayTaskThrottle=1 JobName=offstage", **environment):
+        task = {"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "2"}
+        self.attempt(1, code, script="array.sbatch", SHOWN=shown, **(task | environment))
+        return self.output
+
+    def test_links_that_would_run_at_the_same_time_are_refused(self):
+        self.write("calls", "none\n")
+        self.assertIn("submit it with %1, such as --array=1-2%1", self.link(64, "ArrayTaskId=2 JobName=offstage"))
+        self.assertIn("with %1", self.link(64, "ArrayTaskId=2 ArrayTaskThrottle=10 JobName=offstage"))
+        self.assertIn("no task of an array", self.run_script("array.sbatch", expect=64))
+        self.assertEqual(["none"], self.read("calls"))
+        self.assertIn("the chain is at its end", self.link(75, ""))  # a controller that does not answer
+        self.assertIn("the chain is at its end", self.link(75, "ArrayTaskId=1 J", SLURM_ARRAY_TASK_MIN="2"))
+
+    def test_the_last_link_that_slurm_requeues_is_not_the_end_of_the_chain(self):
+        self.assertIn("ended with 75; the job is left to Slurm",
+                      self.link(75, during=f"kill -TERM {self.SCRIPT}\n", STATE="COMPLETING"))
 
     # Where an attempt begins
 
