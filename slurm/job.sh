@@ -3,10 +3,12 @@
 # `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
 set -uo pipefail
 export OFFSTAGE_HOME
+early=  # SIGUSR1 came before there was anybody to tell
+trap early=1 USR1
 set +u  # modules, and what else a site sources, may read variables that are not set
 # shellcheck disable=SC1091
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
-set -u
+set +e -uo pipefail  # whatever the site has set
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 # shellcheck source=slurm/time_limit.sh
@@ -126,6 +128,10 @@ report_line() {
 }
 
 require_arguments() {
+  if [[ -z ${SLURM_JOB_ID:-} ]]; then
+    say "this is a job script: give it to sbatch or jobs/submit.sh; without Slurm: mpirun -n RANKS offstage train --config CONFIG"
+    exit 64
+  fi
   if (($# == 0)); then
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
     exit 64
@@ -170,13 +176,18 @@ offstage_run() {
   began=$SECONDS
   trap signal_came USR1
   trap on_term TERM
-  start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
-  # A trap runs while `read` waits, and `read` goes on after it.
-  report_line launcher
-  tell_ranks
-  report_line code
-  code=${code:-137}  # without a last line the one who writes it was killed
-  exec {report}<&-
+  if [[ -n $early ]]; then
+    signal_came
+    code=75
+  else
+    start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
+    # A trap runs while `read` waits, and `read` goes on after it.
+    report_line launcher
+    tell_ranks
+    report_line code
+    code=${code:-137}  # without a last line the one who writes it was killed
+    exec {report}<&-
+  fi
   launcher=
   trap : USR1  # nobody is left to tell
   note_attempt "$code"
@@ -306,7 +317,7 @@ resubmit() {
   env --unset=SLURM_RESTART_COUNT sbatch --export=ALL --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
-    ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
+    ${SLURM_NTASKS:+--ntasks="$SLURM_NTASKS"} ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
     ${gpus:+--gpus-per-node="$gpus"} ${memory:+"$memory"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
     "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"

@@ -182,12 +182,14 @@ class Scripts(unittest.TestCase):
     def test_instead_of_a_requeue_a_new_job_goes_on(self):
         self.checkpoint(10)
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
-        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4")
+        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4",
+                     SLURM_NTASKS="3", SLURM_NTASKS_PER_NODE="4")
         *environment, arguments = self.read("submitted")
         self.assertEqual(["OFFSTAGE_ATTEMPTS=2", "OFFSTAGE_FIRST_JOB=7"], environment[:2])
         self.assertIn("OFFSTAGE_RESUBMIT=1", environment)
         self.assertIn("--dependency=afterany:7 ", arguments)
         self.assertIn("--gpus-per-node=4 --mem-per-cpu=2000 ", arguments)
+        self.assertIn("--ntasks=3 --ntasks-per-node=4 ", arguments)  # 3 on 2 nodes are not 4 on each
         self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
         self.assertIn("Submitted batch job 99 goes on", self.output)
 
@@ -461,13 +463,44 @@ class Scripts(unittest.TestCase):
 
     def test_a_site_s_settings_may_read_variables_that_are_not_set_and_reach_the_ranks(self):
         home = self.home("share/offstage")
-        (home / "slurm/site").write_text('false\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
+        (home / "slurm/site").write_text('set -e\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
         self.write("during", 'echo "$LIBRARIES, ${SLURM_EXPORT_ENV:-}" >> site\n')
         self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_EXPORT_ENV="NONE")
         subprocess.run([home / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=True,
                        env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
                                          "OFFSTAGE_SCRATCH": "none"})
         self.assertEqual(["/opt/lib:, ALL", "/opt/lib:, "], self.read("site"))
+
+    def test_a_signal_while_a_site_loads_its_modules_is_no_end_of_the_job(self):
+        home = self.home("share/offstage")
+        (home / "slurm/site").write_text('kill -USR1 $$\n')
+        self.write("calls", "none\n")
+        for limit, requeues in ("5:00", []), ("4:00:00", ["requeue 7"]):
+            self.attempt(1, 75, OFFSTAGE_HOME=str(home), LIMIT=limit)
+            self.assertEqual(requeues, self.read("requeues"))
+        self.assertEqual(["exit 75"] * 2, [line[line.index("exit"):][:7] for line in self.read("run/attempts")])
+        self.assertEqual(["none"], self.read("calls"))
+
+    def test_outside_of_slurm_a_script_says_what_it_is(self):
+        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+            output = self.run_script(script, expect=64, SLURM_JOB_ID="")
+            self.assertIn("this is a job script: give it to sbatch", output)
+            self.assertEqual(1, len(output.splitlines()), output)
+
+    def test_a_program_that_is_missing_is_named_with_the_remedy(self):
+        self.write("calls", "none\n")
+        self.attempt(1, 74, OFFSTAGE="/nowhere/offstage")
+        self.assertIn("rank: there is no program /nowhere/offstage on ", self.output)
+        self.assertIn("set OFFSTAGE", self.output)
+
+    def test_an_interactive_run_takes_the_launcher_s_options_and_wait_unless_they_are_another_launcher_s(self):
+        for launcher, wanted in ("srun", "--mpi=pmix_v4 --nodes=1"), ("mpirun", "--disable-status --nodes=1"):
+            subprocess.run([ROOT / "jobs/interactive.sh", "--nodes=1", "--", self.config], cwd=self.folder, timeout=60, check=False,
+                           env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
+                                             "OFFSTAGE_LAUNCHER": launcher, "OFFSTAGE_LAUNCHER_OPTIONS": "--mpi=pmix_v4",
+                                             "SLURM_WAIT": "7", "OFFSTAGE_SCRATCH": "none"})
+            self.assertIn(wanted, self.read("sruns")[-1])
+            self.assertIn("--wait=7 ", self.read("sruns")[-1])
 
     def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":
@@ -485,7 +518,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(["installed"], self.read("calls"))
 
     def test_a_signal_at_once_before_a_short_limit_is_not_answered_by_a_requeue(self):
-        during = "trap '' USR1\nkill -USR1 $(awk '/^PPid/ {print $2}' /proc/$PPID/status)\n"  # the program's parent is the script's child
+        during = f"trap '' USR1\nkill -USR1 {self.SCRIPT}\n"
         self.attempt(1, 75, during=during, LIMIT="5:00")
         self.assertIn("no requeue: the time limit of 5:00 leaves no time before the signal, which comes 300 s", self.output)
         self.assertEqual([], self.read("requeues"))
