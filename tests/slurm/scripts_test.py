@@ -18,7 +18,7 @@ STAND_INS = {
               '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
-    "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+    "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
     # The test's folder may be in memory.
     "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',
@@ -71,7 +71,8 @@ class Scripts(unittest.TestCase):
             "OFFSTAGE_SCRATCH": str(self.folder / "scratch"), "OFFSTAGE_REQUEUE_PAUSE": "0",
             "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NAME": "offstage",
             "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_PARTITION": "low", "SLURM_CPUS_PER_TASK": "2"}
-        done = subprocess.run(["bash", ROOT / "jobs" / script, self.config, *map(str, options)], env=clean | environment,
+        copy = self.write("spool/slurm_script", (ROOT / "jobs" / script).read_text())  # as sbatch makes one
+        done = subprocess.run(["bash", copy, self.config, *map(str, options)], env=clean | environment,
                               cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=60, check=False)
         self.assertEqual(expect, done.returncode, done.stdout)
@@ -486,6 +487,18 @@ class Scripts(unittest.TestCase):
             output = self.run_script(script, expect=64, SLURM_JOB_ID="")
             self.assertIn("this is a job script: give it to sbatch", output)
             self.assertEqual(1, len(output.splitlines()), output)
+
+    def test_outside_of_sbatch_the_home_is_where_the_script_lies_and_no_other_job_s(self):
+        home, others = self.home("share/offstage"), self.home("others")
+        (others / "slurm/job.sh").write_text("echo another user\nexit 3\n")
+        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program", "OFFSTAGE_SCRATCH": "none",
+                       "COMMAND": f"{others}/jobs/train.sbatch x.cfg"}
+        for job, code, text in ({}, 64, "this is a job script"), \
+                ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "COMMAND": "salloc"}, 0, "offstage-job: done"):
+            done = subprocess.run(["bash", home / "jobs/train.sbatch", self.config], cwd=self.folder, env=environment | job, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(code, done.returncode, done.stdout)
+            self.assertIn(text, done.stdout)
 
     def test_a_program_that_is_missing_is_named_with_the_remedy(self):
         self.write("calls", "none\n")
