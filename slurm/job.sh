@@ -74,6 +74,18 @@ on_term() {
   too_many_crashes || go_on "$why"
 }
 
+# A node that died keeps the socket of Slurm's PMIx in its spool directory, and never again starts a step of that job and
+# number. All attempts would begin with step 0: those after bad ends, which nobody may have noted, leave numbers out.
+leave_out_steps() {
+  local good=0 left
+  if [[ -f $attempts_file && -r $attempts_file ]]; then
+    good=$(awk -v job="$job" '$4 == "job" && $5 == job && $11 == 75 { ++n } END { print n + 0 }' < "$attempts_file")
+  fi
+  for ((left = attempt - 1 - good; left > 0; --left)); do
+    timeout 60 srun --mpi=none --nodes=1 --ntasks=1 true &> /dev/null
+  done
+}
+
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
   # A job that was submitted with --export has its list here: srun, mpirun's too, would leave out what slurm/site sets.
   export SLURM_EXPORT_ENV=ALL
@@ -85,6 +97,7 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
       # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
       export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
+      leave_out_steps
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"

@@ -444,6 +444,14 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")
         self.assertEqual(["2"], self.read("cpus"))
 
+    def test_a_step_has_a_number_that_no_attempt_with_a_bad_end_has_had(self):
+        # 1 is killed with its node and cannot say so, 2 ends badly, 3 saves in good order.
+        for number, code, steps in (2, 1, 2), (3, 75, 3), (4, 1, 3):
+            self.write("sruns", "")
+            self.attempt(number, code, OFFSTAGE_CRASHES="9")
+            self.assertEqual(["--mpi=none --nodes=1 --ntasks=1 true"] * (steps - 1), self.read("sruns")[:-1])
+            self.assertIn("rank.sh program train", self.read("sruns")[-1])
+
     # From anywhere, and time limits
 
     def home(self, name):
