@@ -579,6 +579,14 @@ class Scripts(unittest.TestCase):
             self.submit(*options, "train.sbatch", self.config)
         self.assertEqual(4, len([line for line in self.read("submitted") if "train.sbatch" in line]))
 
+    def test_submit_refuses_a_chain_whose_links_would_run_at_the_same_time(self):
+        for options in ["--array=1-20"], ["-a1-20%2"], ["-a", "1-20"], ["--array", "1-20%10"]:
+            self.assertIn("write --array=1-20%1\n", self.submit(*options, "array.sbatch", self.config, expect=64))
+        self.assertEqual([], self.read("submitted"))
+        for options in ["--array=1-20%1"], ["-a", "3"], []:
+            self.submit(*options, "array.sbatch", self.config)
+        self.submit("--array=1-20", "train.sbatch", self.config)
+
     def test_submit_names_what_is_missing(self):
         self.assertIn("no job script trian.sbatch; in", self.submit("trian.sbatch", self.config, expect=64))
         self.assertIn("cannot read the configuration nowhere.cfg", self.submit("train.sbatch", "nowhere.cfg", expect=64))
