@@ -258,7 +258,7 @@ too_many_crashes() { # true and said if another attempt would be one too many
   local number
   number=$(crashes)
   ((number >= OFFSTAGE_CRASHES)) || return 1
-  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file"
+  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file, and submit the same command again when the cause is gone"
 }
 
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
