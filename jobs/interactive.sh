@@ -24,6 +24,8 @@ fi
 # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # slurm/README.md
-exec srun --mpi=pmix --kill-on-bad-exit=0 --wait=60 --disable-status \
-  "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$(default_program)}" \
+if [[ ${OFFSTAGE_LAUNCHER:-srun} != srun ]]; then OFFSTAGE_LAUNCHER_OPTIONS=; fi  # another launcher's
+# shellcheck disable=SC2086
+exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" --disable-status \
+  ${OFFSTAGE_LAUNCHER_OPTIONS:-} "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$(default_program)}" \
   train --config "$2" "${@:3}"

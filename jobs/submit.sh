@@ -3,7 +3,7 @@
 #   jobs/submit.sh [SBATCH OPTION...] train.sbatch my.cfg [--train.steps=2000 ...]
 #   PREFIX/share/offstage/jobs/submit.sh --nodes=4 --time=1-00:00:00 train.sbatch my.cfg
 # The script is one of this directory by its name, or any by its path. Ends with 64, and submits nothing, if there is no such
-# script or configuration, or if the time limit leaves no time before the signal to stop.
+# script or configuration, if the time limit leaves no time before the signal to stop, or if links of a chain would run at the same time.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(dirname "$here")}
@@ -30,12 +30,15 @@ takes_word() {
 }
 
 # What sbatch takes from the command line, else from the environment, else from the script.
-time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-}
+time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-} array=${SBATCH_ARRAY_INX:-}
 options=()
 while (($#)) && [[ $1 == -* ]]; do
   case $1 in
     --time=*) time_limit=${1#*=} ;;
     --signal=*) signal=${1#*=} ;;
+    --array=*) array=${1#*=} ;;
+    -a?*) array=${1#-a} ;;
+    -a | --array) array=${2:-} ;;
     -t?*) time_limit=${1#-t} ;;
     -t | --time) time_limit=${2:-} ;;
     --signal) signal=${2:-} ;;
@@ -58,5 +61,8 @@ script=$1
 if too_short "$time_limit" "$signal"; then
   refuse "--time=$time_limit is $seconds s, and --signal=$signal stops the run $lead s before its end: it would save and be requeued \
 over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes, or a signal that comes later, such as --signal=B:USR1@60"
+fi
+if grep -q '^offstage_require_chain' < "$script" && [[ $array == *[-,]* && $array != *%1 ]]; then
+  refuse "--array=$array starts links at the same time, but each goes on from where the last one ended: write --array=${array%%%*}%1"
 fi
 exec sbatch "${options[@]}" "$script" "${@:2}"

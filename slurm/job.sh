@@ -3,10 +3,12 @@
 # `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
 set -uo pipefail
 export OFFSTAGE_HOME
+early=  # SIGUSR1 came before there was anybody to tell
+trap early=1 USR1
 set +u  # modules, and what else a site sources, may read variables that are not set
 # shellcheck disable=SC1091
 if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
-set -u
+set +e -uo pipefail  # whatever the site has set
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 # shellcheck source=slurm/time_limit.sh
@@ -28,6 +30,12 @@ ending=0              # Slurm ends the job
 
 job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
 job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
+# True if another job takes this one's nodes and Slurm has not put it back into the queue (PreemptMode=CANCEL).
+is_cancelled_by_preemption() {
+  local since restarts
+  read -r since restarts < <(squeue --noheader --jobs="$job" --Format=PreemptTime,RestartCnt 2> /dev/null)
+  [[ ${since:-} == [0-9]* && ${restarts:-} == "${SLURM_RESTART_COUNT:-0}" ]]
+}
 
 # The ranks save after their step and end with 75. Both launchers pass on SIGUSR1; of a SIGTERM mpirun
 # makes the death of its ranks after one second, and srun at once.
@@ -44,7 +52,7 @@ tell_ranks() {
 }
 
 # Slurm ends a job by a SIGTERM to all its processes, so the ranks know. If the job goes on, this shell
-# alone has got it. After the time limit there is
+# alone has got it. After the time limit, and where preemption cancels jobs, there is
 # only KillWait left, perhaps too little for the save: the requeue comes first.
 on_term() {
   if [[ $(job_state) == RUNNING ]]; then
@@ -52,12 +60,30 @@ on_term() {
     return
   fi
   ending=1
+  local why=
   if [[ $(job_reason) == TimeLimit ]]; then
-    [[ -z $launcher ]] || note_attempt 143
-    too_many_crashes || go_on "the time limit is over"
-  else
-    say "Slurm ends the job and has told the ranks"
+    why="the time limit is over"
+  elif is_cancelled_by_preemption; then
+    why="another job takes the nodes"
   fi
+  if [[ -z $why ]]; then
+    say "Slurm ends the job and has told the ranks"
+    return
+  fi
+  [[ -z $launcher ]] || note_attempt 143
+  too_many_crashes || go_on "$why"
+}
+
+# A node that died keeps the socket of Slurm's PMIx in its spool directory, and never again starts a step of that job and
+# number. All attempts would begin with step 0: those after bad ends, which nobody may have noted, leave numbers out.
+leave_out_steps() {
+  local good=0 left
+  if [[ -f $attempts_file && -r $attempts_file ]]; then
+    good=$(awk -v job="$job" '$4 == "job" && $5 == job && $11 == 75 { ++n } END { print n + 0 }' < "$attempts_file")
+  fi
+  for ((left = attempt - 1 - good; left > 0; --left)); do
+    timeout 60 srun --mpi=none --nodes=1 --ntasks=1 true &> /dev/null
+  done
 }
 
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
@@ -71,6 +97,7 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
       # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
       export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
+      leave_out_steps
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
@@ -114,6 +141,10 @@ report_line() {
 }
 
 require_arguments() {
+  if [[ -z ${SLURM_JOB_ID:-} ]]; then
+    say "this is a job script: give it to sbatch or jobs/submit.sh; without Slurm: mpirun -n RANKS offstage train --config CONFIG"
+    exit 64
+  fi
   if (($# == 0)); then
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
     exit 64
@@ -162,13 +193,18 @@ offstage_run() {
   began=$SECONDS
   trap signal_came USR1
   trap on_term TERM
-  start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
-  # A trap runs while `read` waits, and `read` goes on after it.
-  report_line launcher
-  tell_ranks
-  report_line code
-  code=${code:-137}  # without a last line the one who writes it was killed
-  exec {report}<&-
+  if [[ -n $early ]]; then
+    signal_came
+    code=75
+  else
+    start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
+    # A trap runs while `read` waits, and `read` goes on after it.
+    report_line launcher
+    tell_ranks
+    report_line code
+    code=${code:-137}  # without a last line the one who writes it was killed
+    exec {report}<&-
+  fi
   launcher=
   trap : USR1  # nobody is left to tell
   note_attempt "$code"
@@ -226,7 +262,7 @@ too_many_crashes() { # true and said if another attempt would be one too many
   local number
   number=$(crashes)
   ((number >= OFFSTAGE_CRASHES)) || return 1
-  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file"
+  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file, and submit the same command again when the cause is gone"
 }
 
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
@@ -276,7 +312,9 @@ refused_for_good() { # refused_for_good ANSWER: all else, as from a controller t
 
 go_on_in_a_new_job() {
   local answer
-  if [[ $OFFSTAGE_RESUBMIT != 1 || -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    say "submit the same command again if no task of the array is left to go on"
+  elif [[ $OFFSTAGE_RESUBMIT != 1 ]]; then
     say "submit the same command again, or set OFFSTAGE_RESUBMIT=1"
   elif answer=$(resubmit 2>&1); then
     say "$answer goes on"
@@ -296,19 +334,36 @@ resubmit() {
   env --unset=SLURM_RESTART_COUNT sbatch --export=ALL --dependency="afterany:$SLURM_JOB_ID" --job-name="$SLURM_JOB_NAME" \
     --nodes="$SLURM_JOB_NUM_NODES" --time="$(squeue --noheader --jobs="$job" --format=%l)" \
     --partition="$SLURM_JOB_PARTITION" ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
-    ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
+    ${SLURM_NTASKS:+--ntasks="$SLURM_NTASKS"} ${SLURM_NTASKS_PER_NODE:+--ntasks-per-node="$SLURM_NTASKS_PER_NODE"} \
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
     ${gpus:+--gpus-per-node="$gpus"} ${memory:+"$memory"} ${SLURM_JOB_QOS:+--qos="$SLURM_JOB_QOS"} \
     "$OFFSTAGE_HOME/jobs/$script" "${arguments[@]}"
 }
 
-# The same for a link of a chain: the next goes on by itself, and where none could do more the rest is
+# Links at the same time would find the run's directory taken and end: the chain would be used up at once.
+offstage_require_chain() {
+  require_arguments "$@"
+  if [[ -z ${SLURM_ARRAY_TASK_ID:-} ]]; then
+    say "this is no task of an array: give the script to sbatch, with --array=1-8%1"
+    exit 64
+  fi
+  local shown
+  shown=$(scontrol show job "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" 2> /dev/null)
+  if ((SLURM_ARRAY_TASK_MAX > SLURM_ARRAY_TASK_MIN)) && [[ $shown == *ArrayTaskId=* && $shown != *"ArrayTaskThrottle=1 "* ]]; then
+    say "links of this chain run at the same time: submit it with %1, such as --array=$SLURM_ARRAY_TASK_MIN-$SLURM_ARRAY_TASK_MAX%1"
+    exit 64
+  fi
+}
+
+# The same as offstage_finish for a link of a chain: the next goes on by itself, and where none could do more the rest is
 # cancelled.
 offstage_finish_link() {
   local last=$((SLURM_ARRAY_TASK_ID == SLURM_ARRAY_TASK_MAX))
   if ((code == 0)) || cannot_go_on; then
     say "ended with $code; the rest of the chain is cancelled"
     scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
+  elif ((ending)); then
+    say "ended with $code; the job is left to Slurm"
   elif ((last)); then
     say "ended with $code, and the chain is at its end; submit it again"
   else

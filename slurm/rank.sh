@@ -26,4 +26,8 @@ if [[ ${OFFSTAGE_SCRATCH:-} != none ]] && ! has_path "${@:3}"; then
   scratch=$("$here/scratch.sh")
   set -- "$@" "--tiers.path=$scratch"
 fi
+if ! type -P "$1" > /dev/null; then
+  echo "rank: there is no program $1 on ${SLURMD_NODENAME:-$(hostname)}: build Offstage there, or set OFFSTAGE to its program" >&2
+  exit 74
+fi
 exec "$@"

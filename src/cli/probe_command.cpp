@@ -26,6 +26,7 @@
 #include "device/device.hpp"
 #include "launch/launcher.hpp"
 #include "platform/cpu/affinity.hpp"
+#include "platform/memory/process_memory.hpp"
 #include "probe/figures.hpp"
 #include "probe/measure.hpp"
 #include "tiers/spill_directory.hpp"
@@ -202,6 +203,7 @@ class Probing {
       hosts_.push_back(host_of_rank(rank, comm));
     }
     nodes_ = static_cast<int>(comm.sum(node_.rank() == 0 ? 1 : 0));
+    effort_ = probe::within(effort_, least_memory());
   }
 
   [[nodiscard]] probe::Measured measure();
@@ -210,6 +212,7 @@ class Probing {
 
  private:
   [[nodiscard]] std::unique_ptr<device::Device> make_device() const;
+  [[nodiscard]] Bytes least_memory() const;
   void measure_step(int step, probe::Figures& figures);
   [[nodiscard]] double measure_rank_link();
   static constexpr int steps = 7;
@@ -222,6 +225,7 @@ class Probing {
   std::unique_ptr<device::Device> device_;
   std::vector<std::string> hosts_;
   int nodes_{};
+  probe::Effort effort_ = order_.effort.memory;
 };
 
 std::unique_ptr<device::Device> Probing::make_device() const {
@@ -234,11 +238,18 @@ std::unique_ptr<device::Device> Probing::make_device() const {
                                 cuda_ ? place_.placement : launch::Placement{}, comm_);
 }
 
+/// Host memory of the rank that has least. Collective.
+Bytes Probing::least_memory() const {
+  Bytes mine{};
+  mpi::agree(comm_, [&] { mine = memory::available_bytes() / node_.size(); });
+  return comm_.minimum(mine);
+}
+
 void Probing::measure_step(int step, probe::Figures& figures) {
   auto const at = [&](Figure figure) -> double& {
     return figures.at(static_cast<std::size_t>(figure));
   };
-  auto const& effort = order_.effort.memory;
+  auto const& effort = effort_;
   DType const dtype = order_.config.numerics.dtype;
   switch (step) {
     case 0: {
@@ -308,7 +319,7 @@ probe::Measured Probing::measure() {
 double Probing::measure_rank_link() {
   auto const made = train::make_run_rank_link(config::CommBackend::automatic, comm_, *device_,
                                               cuda_ ? place_.placement.gpu : std::nullopt);
-  return probe::measure_rank_link(*device_, *made.link, order_.effort.memory);
+  return probe::measure_rank_link(*device_, *made.link, effort_);
 }
 
 std::vector<probe::ProbedPath> Probing::measure_paths() {

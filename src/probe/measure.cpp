@@ -141,6 +141,11 @@ kernels::OptimizerStep first_step() {
 
 }  // namespace
 
+Effort within(Effort effort, Bytes host_memory) {
+  effort.bytes = std::min(effort.bytes, std::max(MiB, host_memory / 8 / MiB * MiB));
+  return effort;
+}
+
 double measure_cpu_update(DType dtype, device::Emulation const& emulation, Effort const& effort) {
   return with_type(dtype, [&]<class T>(T) {
     std::int64_t const elements = elements_in<T>(effort.bytes);

@@ -16,6 +16,9 @@ struct Effort {
   int rounds = 5;
   Seconds least{0.1};  ///< a round does the same again and again until it takes so long
 };
+/// The same with at most as many bytes as fit `host_memory` of this rank: a link whose device is
+/// emulated takes four times Effort::bytes there, which is to be half of it.
+[[nodiscard]] Effort within(Effort effort, Bytes host_memory);
 
 /// Bytes per second of a link, each direction alone and both at once. Moved data is verified.
 struct LinkRates {

@@ -33,17 +33,28 @@ class Job(OffstageTest):
 
     def test_the_end_of_the_job_ends_the_run(self):
         end = int(time.time()) + 9
+        self.squeue("exit 1")
         os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(end))
         result = self.train("run", *ENDLESS, "train.time-margin=5s", ranks=2, expect=75)
         self.check_stopped_in_time(result, end)
 
-    def test_squeue_is_asked_once_for_the_end(self):
+    def test_squeue_is_asked_for_the_end_at_the_start_and_before_the_stop(self):
         end = int(time.time()) + 9
         self.squeue(f"echo 4711 {datetime.fromtimestamp(end, timezone.utc):%Y-%m-%dT%H:%M:%S}")
         os.environ.update(SLURM_JOB_ID="4711")
         result = self.train("run", *ENDLESS, "train.time-margin=5s", "train.max-time=1h", ranks=2, expect=75)
         self.check_stopped_in_time(result, end)
-        self.assertEqual("called\n", (self.folder / "calls").read_text())
+        self.assertEqual("called\n" * 2, (self.folder / "calls").read_text())
+
+    def test_a_job_whose_limit_was_raised_goes_on(self):
+        os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) + 600))
+        self.squeue("echo 4711 2099-01-02T03:04:05")
+        result = self.train("more", "train.steps=3", "train.time-margin=1h", ranks=2)
+        self.assertEqual(1, result.out.count("the job has more time now: it ends at 2099-01-0"), result)
+        for answer in "echo 4711 2001-01-02T03:04:05", "echo 4711 N/A", "exit 1":
+            self.squeue(answer)
+            result = self.train("run", "train.steps=9", "train.time-margin=1h", ranks=2, expect=75)
+            self.assertIn("because the end of the job is near", result.out)
 
     def test_a_max_time_before_the_end_of_the_job_wins(self):
         os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) + 3600))

@@ -34,6 +34,17 @@ TEST(MeasureLink, FindsTheEmulatedRates) {
   EXPECT_EQ(device->used(), 0) << "everything is given back";
 }
 
+TEST(MeasureLink, TakesHalfOfTheHostMemoryAtMost) {
+  auto const device = device::make_host_device(0);  // its memory is the host's
+  for (Bytes const host_memory : {GiB, 96 * MiB}) {
+    auto const effort = within({.bytes = 256 * MiB, .rounds = 1, .least = Seconds{}}, host_memory);
+    EXPECT_LE(4 * effort.bytes, host_memory / 2);
+  }
+  static_cast<void>(measure_link(*device, within(quick, 16 * MiB)));
+  EXPECT_EQ(device->peak(), 2 * 2 * MiB);
+  EXPECT_EQ(within({}, 64 * GiB).bytes, Effort{}.bytes);
+}
+
 TEST(MeasureLink, MakesDoWithLittleDeviceMemory) {
   auto const device = device::make_host_device(1 * MiB);
   EXPECT_GT(measure_link(*device, quick).to_device, 0.0);

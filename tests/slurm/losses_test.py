@@ -4,7 +4,7 @@ from slurm_harness import SlurmTest, main
 
 
 class Losses(SlurmTest):
-    NODES = 7  # enough for all tests at the same time
+    NODES = 9  # enough for all tests at the same time
 
     def check_preemption(self, nodes, partition, launcher):
         job = self.submit("train.sbatch", sbatch=[f"--partition={partition}", f"--nodelist={nodes}"],
@@ -23,8 +23,11 @@ class Losses(SlurmTest):
     def test_preemption_with_time_of_grace_and_mpirun(self):
         self.check_preemption("node[3-4]", "grace", "mpirun")
 
+    def test_preemption_that_cancels_the_job(self):
+        self.check_preemption("node[5-6]", "gone", "srun")
+
     def test_a_node_that_goes_down_is_replaced(self):
-        job = self.submit("train.sbatch", sbatch=["--exclude=node[1-4]"])
+        job = self.submit("train.sbatch", sbatch=["--exclude=node[1-6]"])
         self.wait_for_job_step(job, 12)
         lost = self.slurm("scontrol", "show", "hostnames", self.show(job)["NodeList"]).split()[-1]
         self.slurm("scontrol", "update", f"nodename={lost}", "state=down", "reason=test")

@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The stand-ins note how they are called. `program` ends with the first of `codes`, after what it is told to
 # do; scontrol gives the first of `answers`: an exit code and a text.
 STAND_INS = {
-    "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; *) echo ${REASON:-None} ;; esac\n',
+    "srun": 'echo "$*" >> sruns\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
+    "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; '
+              '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
-    "scontrol": 'if [[ $1 == show ]]; then echo "   Command=${COMMAND:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+    "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
     # The test's folder may be in memory.
     "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',
@@ -29,6 +30,8 @@ LISTING = "STEP  STATE  SIZE\n5  complete  1.0 MiB\n"
 
 
 class Scripts(unittest.TestCase):
+    SCRIPT = "$(awk '/^PPid/ {print $2}' /proc/$PPID/status)"  # the program's parent is the script's child
+
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="offstage-scripts-")).resolve()
         self.addCleanup(shutil.rmtree, self.folder)
@@ -68,7 +71,8 @@ class Scripts(unittest.TestCase):
             "OFFSTAGE_SCRATCH": str(self.folder / "scratch"), "OFFSTAGE_REQUEUE_PAUSE": "0",
             "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NAME": "offstage",
             "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_PARTITION": "low", "SLURM_CPUS_PER_TASK": "2"}
-        done = subprocess.run(["bash", ROOT / "jobs" / script, self.config, *map(str, options)], env=clean | environment,
+        copy = self.write("spool/slurm_script", (ROOT / "jobs" / script).read_text())  # as sbatch makes one
+        done = subprocess.run(["bash", copy, self.config, *map(str, options)], env=clean | environment,
                               cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=60, check=False)
         self.assertEqual(expect, done.returncode, done.stdout)
@@ -123,8 +127,8 @@ class Scripts(unittest.TestCase):
         self.assertIn("newest step-000000010", self.read("run/attempts")[1])
 
     def test_an_attempt_at_the_time_limit_is_noted_once_by_its_last_code(self):
-        # The program's parent is the script's child. The script notes the attempt before the program ends.
-        during = ("kill -TERM $(awk '/^PPid/ {print $2}' /proc/$PPID/status)\n"
+        # The script notes the attempt before the program ends.
+        during = (f"kill -TERM {self.SCRIPT}\n"
                   "until [[ $(tail -n 1 run/attempts 2> /dev/null) == *\"attempt $((SLURM_RESTART_COUNT + 1)) \"*\" exit 143 \"* ]]; "
                   "do sleep 0.1; done\n")
         at_the_limit = {"during": during, "STATE": "COMPLETING", "REASON": "TimeLimit"}
@@ -179,12 +183,14 @@ class Scripts(unittest.TestCase):
     def test_instead_of_a_requeue_a_new_job_goes_on(self):
         self.checkpoint(10)
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
-        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4")
+        self.attempt(2, 75, "--train.steps=9", OFFSTAGE_RESUBMIT="1", SLURM_MEM_PER_CPU="2000", SLURM_GPUS_ON_NODE="4",
+                     SLURM_NTASKS="3", SLURM_NTASKS_PER_NODE="4")
         *environment, arguments = self.read("submitted")
         self.assertEqual(["OFFSTAGE_ATTEMPTS=2", "OFFSTAGE_FIRST_JOB=7"], environment[:2])
         self.assertIn("OFFSTAGE_RESUBMIT=1", environment)
         self.assertIn("--dependency=afterany:7 ", arguments)
         self.assertIn("--gpus-per-node=4 --mem-per-cpu=2000 ", arguments)
+        self.assertIn("--ntasks=3 --ntasks-per-node=4 ", arguments)  # 3 on 2 nodes are not 4 on each
         self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
         self.assertIn("Submitted batch job 99 goes on", self.output)
 
@@ -193,6 +199,36 @@ class Scripts(unittest.TestCase):
         self.write("answers", "1 Requested operation is presently disabled for job 7\n")
         self.attempt(1, 1, "--checkpoint.resume=none", OFFSTAGE_RESUBMIT="1")
         self.assertIn("jobs/train.sbatch", self.read("submitted")[-1])
+
+    def test_a_job_that_preemption_cancels_is_requeued_and_one_that_slurm_requeues_is_left_to_it(self):
+        during = f"kill -TERM {self.SCRIPT}\n"
+        self.attempt(2, 75, during=during, STATE="COMPLETING", PREEMPTED="2026-11-26T12:00:00  1")
+        self.assertIn("another job takes the nodes; asking for a requeue", self.output)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        for preempted in "2026-11-26T12:00:00  2", "N/A  1":  # the job's next attempt has its number already; scancel
+            self.attempt(2, 75, during=during, STATE="COMPLETING", PREEMPTED=preempted)
+            self.assertIn("Slurm ends the job and has told the ranks", self.output)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+
+    # Chains
+
+    def link(self, code, shown="ArrayTaskId=2 ArrayTaskThrottle=1 JobName=offstage", **environment):
+        task = {"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "2"}
+        self.attempt(1, code, script="array.sbatch", SHOWN=shown, **(task | environment))
+        return self.output
+
+    def test_links_that_would_run_at_the_same_time_are_refused(self):
+        self.write("calls", "none\n")
+        self.assertIn("submit it with %1, such as --array=1-2%1", self.link(64, "ArrayTaskId=2 JobName=offstage"))
+        self.assertIn("with %1", self.link(64, "ArrayTaskId=2 ArrayTaskThrottle=10 JobName=offstage"))
+        self.assertIn("no task of an array", self.run_script("array.sbatch", expect=64))
+        self.assertEqual(["none"], self.read("calls"))
+        self.assertIn("the chain is at its end", self.link(75, ""))  # a controller that does not answer
+        self.assertIn("the chain is at its end", self.link(75, "ArrayTaskId=1 J", SLURM_ARRAY_TASK_MIN="2"))
+
+    def test_the_last_link_that_slurm_requeues_is_not_the_end_of_the_chain(self):
+        self.assertIn("ended with 75; the job is left to Slurm",
+                      self.link(75, during=f"kill -TERM {self.SCRIPT}\n", STATE="COMPLETING"))
 
     # Where an attempt begins
 
@@ -408,6 +444,14 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")
         self.assertEqual(["2"], self.read("cpus"))
 
+    def test_a_step_has_a_number_that_no_attempt_with_a_bad_end_has_had(self):
+        # 1 is killed with its node and cannot say so, 2 ends badly, 3 saves in good order.
+        for number, code, steps in (2, 1, 2), (3, 75, 3), (4, 1, 3):
+            self.write("sruns", "")
+            self.attempt(number, code, OFFSTAGE_CRASHES="9")
+            self.assertEqual(["--mpi=none --nodes=1 --ntasks=1 true"] * (steps - 1), self.read("sruns")[:-1])
+            self.assertIn("rank.sh program train", self.read("sruns")[-1])
+
     # From anywhere, and time limits
 
     def home(self, name):
@@ -428,13 +472,56 @@ class Scripts(unittest.TestCase):
 
     def test_a_site_s_settings_may_read_variables_that_are_not_set_and_reach_the_ranks(self):
         home = self.home("share/offstage")
-        (home / "slurm/site").write_text('false\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
+        (home / "slurm/site").write_text('set -e\nexport LIBRARIES=/opt/lib:$NOT_SET\n')
         self.write("during", 'echo "$LIBRARIES, ${SLURM_EXPORT_ENV:-}" >> site\n')
         self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_EXPORT_ENV="NONE")
         subprocess.run([home / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=True,
                        env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
                                          "OFFSTAGE_SCRATCH": "none"})
         self.assertEqual(["/opt/lib:, ALL", "/opt/lib:, "], self.read("site"))
+
+    def test_a_signal_while_a_site_loads_its_modules_is_no_end_of_the_job(self):
+        home = self.home("share/offstage")
+        (home / "slurm/site").write_text('kill -USR1 $$\n')
+        self.write("calls", "none\n")
+        for limit, requeues in ("5:00", []), ("4:00:00", ["requeue 7"]):
+            self.attempt(1, 75, OFFSTAGE_HOME=str(home), LIMIT=limit)
+            self.assertEqual(requeues, self.read("requeues"))
+        self.assertEqual(["exit 75"] * 2, [line[line.index("exit"):][:7] for line in self.read("run/attempts")])
+        self.assertEqual(["none"], self.read("calls"))
+
+    def test_outside_of_slurm_a_script_says_what_it_is(self):
+        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+            output = self.run_script(script, expect=64, SLURM_JOB_ID="")
+            self.assertIn("this is a job script: give it to sbatch", output)
+            self.assertEqual(1, len(output.splitlines()), output)
+
+    def test_outside_of_sbatch_the_home_is_where_the_script_lies_and_no_other_job_s(self):
+        home, others = self.home("share/offstage"), self.home("others")
+        (others / "slurm/job.sh").write_text("echo another user\nexit 3\n")
+        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program", "OFFSTAGE_SCRATCH": "none",
+                       "COMMAND": f"{others}/jobs/train.sbatch x.cfg"}
+        for job, code, text in ({}, 64, "this is a job script"), \
+                ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1", "COMMAND": "salloc"}, 0, "offstage-job: done"):
+            done = subprocess.run(["bash", home / "jobs/train.sbatch", self.config], cwd=self.folder, env=environment | job, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(code, done.returncode, done.stdout)
+            self.assertIn(text, done.stdout)
+
+    def test_a_program_that_is_missing_is_named_with_the_remedy(self):
+        self.write("calls", "none\n")
+        self.attempt(1, 74, OFFSTAGE="/nowhere/offstage")
+        self.assertIn("rank: there is no program /nowhere/offstage on ", self.output)
+        self.assertIn("set OFFSTAGE", self.output)
+
+    def test_an_interactive_run_takes_the_launcher_s_options_and_wait_unless_they_are_another_launcher_s(self):
+        for launcher, wanted in ("srun", "--mpi=pmix_v4 --nodes=1"), ("mpirun", "--disable-status --nodes=1"):
+            subprocess.run([ROOT / "jobs/interactive.sh", "--nodes=1", "--", self.config], cwd=self.folder, timeout=60, check=False,
+                           env=os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
+                                             "OFFSTAGE_LAUNCHER": launcher, "OFFSTAGE_LAUNCHER_OPTIONS": "--mpi=pmix_v4",
+                                             "SLURM_WAIT": "7", "OFFSTAGE_SCRATCH": "none"})
+            self.assertIn(wanted, self.read("sruns")[-1])
+            self.assertIn("--wait=7 ", self.read("sruns")[-1])
 
     def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":
@@ -475,7 +562,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(["installed"], self.read("calls"))
 
     def test_a_signal_at_once_before_a_short_limit_is_not_answered_by_a_requeue(self):
-        during = "trap '' USR1\nkill -USR1 $(awk '/^PPid/ {print $2}' /proc/$PPID/status)\n"  # the program's parent is the script's child
+        during = f"trap '' USR1\nkill -USR1 {self.SCRIPT}\n"
         self.attempt(1, 75, during=during, LIMIT="5:00")
         self.assertIn("no requeue: the time limit of 5:00 leaves no time before the signal, which comes 300 s", self.output)
         self.assertEqual([], self.read("requeues"))
@@ -514,6 +601,14 @@ class Scripts(unittest.TestCase):
         for options in ["--time=7"], ["--time=3", "--signal=B:USR1@60"], ["--time=UNLIMITED"], []:
             self.submit(*options, "train.sbatch", self.config)
         self.assertEqual(4, len([line for line in self.read("submitted") if "train.sbatch" in line]))
+
+    def test_submit_refuses_a_chain_whose_links_would_run_at_the_same_time(self):
+        for options in ["--array=1-20"], ["-a1-20%2"], ["-a", "1-20"], ["--array", "1-20%10"]:
+            self.assertIn("write --array=1-20%1\n", self.submit(*options, "array.sbatch", self.config, expect=64))
+        self.assertEqual([], self.read("submitted"))
+        for options in ["--array=1-20%1"], ["-a", "3"], []:
+            self.submit(*options, "array.sbatch", self.config)
+        self.submit("--array=1-20", "train.sbatch", self.config)
 
     def test_submit_names_what_is_missing(self):
         self.assertIn("no job script trian.sbatch; in", self.submit("trian.sbatch", self.config, expect=64))

@@ -26,12 +26,12 @@ class CadenceOfRanks : public ::testing::Test {
 };
 
 TEST_F(CadenceOfRanks, GoesOnWhereNothingAsksForAnEnd) {
-  Cadence const cadence{config, comm, signals};
+  Cadence cadence{config, comm, signals};
   EXPECT_EQ(cadence.after(1).stop, Stop::none);
 }
 
 TEST_F(CadenceOfRanks, StopsAllByRankZerosFileOnce) {
-  Cadence const cadence{config, comm, signals};
+  Cadence cadence{config, comm, signals};
   if (comm.rank() == 0) {
     directory.write("STOP", "");
   }
@@ -41,7 +41,7 @@ TEST_F(CadenceOfRanks, StopsAllByRankZerosFileOnce) {
 }
 
 TEST_F(CadenceOfRanks, LeavesAFileThatComesAfterTheLastStep) {
-  Cadence const cadence{config, comm, signals};
+  Cadence cadence{config, comm, signals};
   directory.write("STOP", "");
   EXPECT_EQ(cadence.after(10).stop, Stop::none);
   EXPECT_TRUE(take_stop_file(config));
@@ -49,7 +49,7 @@ TEST_F(CadenceOfRanks, LeavesAFileThatComesAfterTheLastStep) {
 }
 
 TEST_F(CadenceOfRanks, StopsAllByASignalThatOneOfThemGot) {
-  Cadence const cadence{config, comm, signals};
+  Cadence cadence{config, comm, signals};
   if (comm.rank() == comm.size() - 1) {
     std::raise(SIGUSR1);
   }

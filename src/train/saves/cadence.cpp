@@ -6,15 +6,20 @@
 #include <filesystem>
 
 #include "base/log.hpp"
+#include "platform/slurm/squeue.hpp"
 
 namespace offstage::train {
 namespace {
 
-std::optional<Seconds> time_left(config::RunConfig const& config) {
-  if (!config.job || !config.job->end) {
-    return std::nullopt;
-  }
-  return *config.job->end - slurm::TimePoint::clock::now();
+/// Taken from train.time-margin at worst.
+constexpr Seconds squeue_patience{5.0};
+
+std::optional<Seconds> time_left(std::optional<slurm::TimePoint> end) {
+  return end ? std::optional<Seconds>{*end - slurm::TimePoint::clock::now()} : std::nullopt;
+}
+
+std::tm local(slurm::TimePoint time) {
+  return fmt::localtime(slurm::TimePoint::clock::to_time_t(time));
 }
 
 }  // namespace
@@ -26,9 +31,13 @@ bool take_stop_file(config::RunConfig const& config) {
 
 Cadence::Cadence(config::RunConfig const& config, mpi::Communicator const& comm,
                  StopSignals const& signals)
-    : config_{config}, comm_{comm}, signals_{signals}, pace_{config, time_left(config)} {}
+    : config_{config},
+      comm_{comm},
+      signals_{signals},
+      job_end_{config.job ? config.job->end : std::nullopt},
+      pace_{config, time_left(job_end_)} {}
 
-Decision Cadence::after(std::int64_t step) const {
+Decision Cadence::after(std::int64_t step) {
   bool const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received())) != 0;
   Decision decision;
   if (comm_.rank() == 0) {
@@ -36,16 +45,29 @@ Decision Cadence::after(std::int64_t step) const {
                        : signalled                                           ? Stop::signal
                                                                              : Stop::none;
     decision = pace_.after(step, now(), asked);
+    if (decision.stop == Stop::job_end && has_more_time()) {
+      decision = pace_.after(step, now(), asked);
+    }
     say(step, decision.stop);
   }
   return comm_.broadcast_value(decision, 0);
 }
 
+bool Cadence::has_more_time() {
+  auto const answer = slurm::ask_end_time(config_.job->id, squeue_patience);
+  if (!answer.end || *answer.end <= *job_end_) {
+    return false;
+  }
+  job_end_ = answer.end;
+  pace_.job_ends(now() + *time_left(job_end_));
+  log::dated("the job has more time now: it ends at {:%F %T}", local(*job_end_));
+  return true;
+}
+
 void Cadence::say(std::int64_t step, Stop stop) const {
   if (stop == Stop::job_end) {
     log::dated("the job ends at {:%H:%M:%S}; {}, train.time-margin is {}: stopping after step {}",
-               fmt::localtime(slurm::TimePoint::clock::to_time_t(*config_.job->end)),
-               pace_.figures(), format_duration(config_.train.time_margin), step);
+               local(*job_end_), pace_.figures(), format_duration(config_.train.time_margin), step);
   } else if (stop == Stop::max_time) {
     log::dated("train.max-time={} is near; {}: stopping after step {}",
                format_duration(config_.train.max_time), pace_.figures(), step);

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "config/run_config.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "platform/slurm/job.hpp"
 #include "train/saves/pace.hpp"
 #include "train/saves/signals.hpp"
 
@@ -39,16 +40,20 @@ class Cadence {
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
   /// Returns the action that follows `step`, the same on all ranks. Logs the reason if time is up.
+  /// Before a stop for the job's end rank 0 asks squeue whether the job ends later by now.
   /// Collective.
-  [[nodiscard]] Decision after(std::int64_t step) const;
+  [[nodiscard]] Decision after(std::int64_t step);
 
  private:
+  /// Asks squeue. Returns true if the job ends later than was known.
+  bool has_more_time();
   void say(std::int64_t step, Stop stop) const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   StopSignals const& signals_;
   Stopwatch since_start_;
+  std::optional<slurm::TimePoint> job_end_;
   Pace pace_;
 };
 

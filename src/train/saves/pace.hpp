@@ -63,6 +63,8 @@ class Pace {
         has_local_{!config.checkpoint.local.empty()},
         has_copies_{config.checkpoint.partner} {}
 
+  /// Replaces the time at which the batch system ends the job.
+  void job_ends(Seconds end) { job_end_ = end; }
   void step_took(Seconds seconds);
   void validation_took(Seconds seconds);
   /// Says that a save has begun and goes on under steps, until save_took. The interval to the next
