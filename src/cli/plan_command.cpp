@@ -17,6 +17,7 @@
 #include "platform/memory/shared_file.hpp"
 #include "train/forecast/forecast.hpp"
 #include "train/forecast/remedies.hpp"
+#include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 
 namespace offstage::cli {
@@ -176,34 +177,6 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   }
 }
 
-/// What would make a device's memory suffice for this configuration, in words.
-std::string device_remedies(train::DeviceDemand const& device, config::RunConfig const& config) {
-  using Rule = activations::Policy::Rule;
-  std::string words = "raise it, lower train.sequence";
-  auto const add = [&words](bool helps, std::string const& text) { words += helps ? text : ""; };
-  add(config.train.micro_batch > 1, ", train.micro-batch");
-  add(device.resident > 0, ", update.device-resident");
-  add(device.chunk_buffers > 0, ", update.device-chunk");
-  add(device.held > 0, ", update.device-gradients");
-  add(device.rank_link > 0, fmt::format(", set comm.backend=mpi (NCCL's buffers are {} of that)",
-                                        format_bytes(device.rank_link)));
-  add(config.train.activations.rule != Rule::automatic, ", set train.activations=auto");
-  add(config.parameter_home == parameters::Home::device,
-      ", set parameters.home=host, or use more ranks");
-  return words;
-}
-
-void require_device_memory(train::Forecast const& forecast, PlanOptions const& options) {
-  Bytes const limit = options.config.device.memory;
-  Bytes const needed = forecast.device.total();
-  if (limit > 0 && needed > limit) {
-    throw UsageError{fmt::format("device.memory={} is too small: {} are needed, {} more; {}",
-                                 format_bytes(limit), format_bytes(needed),
-                                 format_bytes(needed - limit),
-                                 device_remedies(forecast.device, options.config))};
-  }
-}
-
 }  // namespace
 
 ExitCode plan_command(Arguments const& arguments) {
@@ -252,7 +225,7 @@ ExitCode plan_command(Arguments const& arguments) {
   if (!forecast.idle_ranks.empty()) {
     log::warning("{}", forecast.idle_ranks);
   }
-  require_device_memory(forecast, options);
+  train::require_room(forecast.device, options.config, options.config.device.memory);
   return ExitCode::done;
 }
 

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
@@ -81,14 +85,12 @@ class Division {
     plan_.gradients = plus(all_gradients_, demand_.exchange_bytes);
     plan_.state = whole_state();
     plan_.parameters = least_parameters();
-    if (plus(plus(plus(plan_.gradients, plan_.state), plan_.parameters), demand_.activation_bytes) >
-        per_rank()) {
-      throw UsageError{
-          fmt::format("tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
-                      "gradients {} "
-                      "on each node; raise it, or set tiers.path to a directory on local storage",
-                      format_bytes(demand_.host_memory), on_node(plan_.state),
-                      parameters_in_words(), activations_in_words(), on_node(plan_.gradients))};
+    if (whole() > per_rank()) {
+      throw UsageError{fmt::format(
+          "tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
+          "gradients {} on each node; {}",
+          format_bytes(demand_.host_memory), on_node(plan_.state), parameters_in_words(),
+          activations_in_words(), on_node(plan_.gradients), remedies())};
     }
     return finished();
   }
@@ -287,25 +289,69 @@ class Division {
   }
 
   [[nodiscard]] UsageError too_small() const {
-    std::string remedies = "raise it";
-    if (!demand_.subgroup_is_default) {
-      remedies += ", or lower update.subgroup-size";
-    }
-    if (demand_.flush_fp32) {
-      remedies += ", or set update.gradients=delayed, which lets gradients spill";
-    }
-    if (least_activations() > 0) {
-      remedies += ", or set train.activations=recompute";
-    }
-    if (demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage) {
-      remedies += ", or set parameters.home=storage";
-    }
     return UsageError{fmt::format(
         "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
         "parameters need {}{}{}, gradients {} at least and their exchange {}; {}",
         format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
         on_node(times(few(), extent())), parameters_in_words(), activations_in_words(),
-        on_node(least_gradients()), on_node(demand_.exchange_bytes), remedies)};
+        on_node(least_gradients()), on_node(demand_.exchange_bytes), remedies())};
+  }
+
+  /// Memory of a rank whose state stays in host memory.
+  [[nodiscard]] Bytes whole() const {
+    return plus(
+        plus(plus(plus(all_gradients_, demand_.exchange_bytes), whole_state()), least_parameters()),
+        demand_.activation_bytes);
+  }
+
+  /// Returns whether a demand fits into the least memory.
+  [[nodiscard]] static bool fits(MemoryDemand const& demand) {
+    Division division{demand};
+    if (demand.paths > 0 && demand.subgroup_is_default) {
+      division.set_subgroup(chunk_elements);
+    }
+    return (demand.paths == 0 ? division.whole() : division.least()) <= division.per_rank();
+  }
+
+  /// The keys that make the run fit, in words: each alone, or else all together, or else none.
+  [[nodiscard]] std::string remedies() const {
+    struct Remedy {
+      char const* words;
+      bool applies;
+      void (*apply)(MemoryDemand&);
+    };
+    std::array const all{
+        Remedy{"set tiers.path to a directory on local storage", demand_.paths == 0,
+               [](MemoryDemand& demand) { demand.paths = 1; }},
+        Remedy{"lower update.subgroup-size", !demand_.subgroup_is_default,
+               [](MemoryDemand& demand) { demand.subgroup_elements = chunk_elements; }},
+        Remedy{"set update.gradients=delayed, which lets gradients spill", demand_.flush_fp32,
+               [](MemoryDemand& demand) { demand.flush_fp32 = false; }},
+        Remedy{"set train.activations=recompute", least_activations() > 0,
+               [](MemoryDemand& demand) {
+                 demand.activation_bytes = demand.activation_extent = 0;
+                 demand.activation_extents = 0;
+               }},
+        Remedy{"set parameters.home=storage",
+               demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage,
+               [](MemoryDemand& demand) { demand.parameters_on_storage = true; }}};
+    std::string alone = "raise it";
+    std::string together = alone;
+    char const* joint = ", or ";
+    MemoryDemand with_all = demand_;
+    for (Remedy const& remedy : all) {
+      if (!remedy.applies) {
+        continue;
+      }
+      MemoryDemand with = demand_;
+      remedy.apply(with);
+      remedy.apply(with_all);
+      bool const is_legal = with.paths > 0 || !with.parameters_on_storage;
+      alone += is_legal && fits(with) ? fmt::format(", or {}", remedy.words) : "";
+      together += std::exchange(joint, " and ") + std::string{remedy.words};
+    }
+    bool const any_alone = alone.size() > std::string_view{"raise it"}.size();
+    return any_alone || !fits(with_all) ? alone : together;
   }
 
   MemoryDemand const& demand_;

@@ -41,6 +41,8 @@ class Least {
          over(to_device(), std::max(rates.host_to_device, rates.host_to_device_both)));
     take("the link from the device",
          over(to_host(), std::max(rates.device_to_host, rates.device_to_host_both)));
+    take("sums of gradients", over(summed(), machine_.host_sum));
+    take("the link between ranks", over(from_ranks(), machine_.rank_link));
     if (!rates.paths.empty() && schedule_.split.rule == SplitRule::automatic) {
       take("storage",
            bandwidth_bound(static_cast<Bytes>(read()), static_cast<Bytes>(written()), rates.paths)
@@ -71,10 +73,65 @@ class Least {
       all += static_cast<double>(layer.count);
       largest = std::max(largest, static_cast<double>(layer.count));
     }
-    int const kept = std::max(2, schedule_.layer_slots) +
-                     static_cast<int>(schedule_.large_layers.empty() ? 0 : 1) + 1;
     double const passes = 2.0 * (work_.vertical ? 1.0 : rounds());
-    return passes * rest(all, kept * largest);
+    return passes * rest(all, kept() * largest);
+  }
+  /// Number of layers that may be in a slot already when they are used.
+  [[nodiscard]] int kept() const {
+    return std::max(2, schedule_.layer_slots) + (schedule_.large_layers.empty() ? 0 : 1) + 1;
+  }
+  /// Bytes that come from other ranks: parameters of layers, and this rank's part of gradients.
+  [[nodiscard]] double from_ranks() const {
+    if (work_.ranks == 1) {
+      return 0.0;
+    }
+    double own = 0.0;
+    for (LayerWork const& layer : work_.layers) {
+      own += static_cast<double>(layer.count);
+    }
+    std::int64_t const others = work_.ranks - 1;
+    auto const gradients =
+        own * static_cast<double>((work_.exchanges() - 1) * others + std::min(last(), others));
+    return gathered() * static_cast<double>(work_.working_bytes) +
+           gradients * static_cast<double>(work_.exchanged_bytes());
+  }
+  /// Ranks that have a gradient in the last round.
+  [[nodiscard]] std::int64_t last() const {
+    std::int64_t const left = work_.micro_batches - (work_.rounds - 1) * work_.ranks;
+    return work_.row > 1 ? 1 : std::clamp<std::int64_t>(left, 1, work_.ranks);
+  }
+  /// Bytes that the cores read and write to add gradients.
+  [[nodiscard]] double summed() const {
+    auto const each = static_cast<double>(work_.exchanged_bytes() + 2 * work_.gradient_bytes) *
+                      static_cast<double>((work_.exchanges() - 1) * work_.ranks + last());
+    return each * rest(waiting_ + resident_, static_cast<double>(schedule_.held));
+  }
+  /// Elements of layers that come from other ranks.
+  [[nodiscard]] double gathered() const {
+    bool const on_node = schedule_.home == ParameterHome::node;
+    double all = 0.0, largest = 0.0;
+    auto const from_others = [&](LayerWork const& layer) {
+      return static_cast<double>(on_node ? layer.count * (work_.nodes - 1)
+                                         : layer.elements - layer.count);
+    };
+    for (LayerWork const& layer : work_.layers) {
+      all += from_others(layer);
+      largest = std::max(largest, from_others(layer));
+    }
+    double const times = work_.vertical ? 1.0 : rounds();
+    if (on_node || schedule_.gathers_once) {
+      return all;
+    }
+    if (schedule_.home != ParameterHome::device) {
+      return 2.0 * times * rest(all, kept() * largest);
+    }
+    double uses = 0.0;
+    for (auto const* const order : {&work_.forward, &work_.backward}) {
+      for (int const layer : *order) {
+        uses += from_others(work_.layers[static_cast<std::size_t>(layer)]);
+      }
+    }
+    return times * uses;
   }
   [[nodiscard]] double to_device() const {
     auto const parameter = static_cast<double>(work_.working_bytes);

@@ -115,7 +115,7 @@ class Gpu(OffstageTest):
         options = [*MODELS["llama"], *ONE_STEP, GPU, "device.share-gpu=true"]
         self.train("one", *options)
         result = self.train("two", *options, ranks=2, expect=64)
-        self.assertRegex(result.errors[0], r"out of device memory: .* of 512 KiB are free")
+        self.assertRegex(result.errors[0], r"the device's memory, 512 KiB, is too small: .* are needed")
 
     def test_auto_takes_the_gpus_where_there_is_one_for_each_rank(self):
         alone = self.train("auto", *MODELS["llama"], *ONE_STEP, AUTO)

@@ -169,7 +169,7 @@ class Parameters(OffstageTest):
                  "numerics.dtype=bf16", "device.memory=20MiB", "update.device-share=0"]
         self.assertNotIn("zero2)", self.train("tight", *model, *large, "train.steps=1", "optimizer.warmup-steps=0", ranks=2).out)
         result = self.train("small", *large, "parameters.sharding=zero2", ranks=2, expect=64)
-        self.assertIn("parameters.sharding=zero2", "\n".join(result.errors))
+        self.assertIn("set parameters.sharding=zero3", "\n".join(result.errors))
 
     def test_parameters_that_do_not_live_on_the_device_cannot_stay_whole_there(self):
         result = self.train("run", "parameters.home=host", "parameters.sharding=zero2", expect=64)

@@ -228,6 +228,19 @@ class Plan(PlatformTest):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")
         self.refuse(self.plan("--device.memory=1MiB", expect=USAGE), "device.memory=1.00 MiB is too small")
 
+    def test_what_plan_refuses_train_refuses_in_the_same_words(self):
+        link = "device.emulate=h2d=1GB/s,d2h=1GB/s"
+        for ranks, options, remedy in ((1, ["device.memory=64KiB"], "set parameters.home=host"),
+                                       (1, ["device.memory=64KiB", link, "train.activations=keep"], "set train.activations=auto"),
+                                       (2, ["device.memory=64KiB", "parameters.sharding=zero2"], "set parameters.sharding=zero3"),
+                                       (1, ["tiers.host-memory=64KiB", f"--tiers.path={self.folder}"], "raise it")):
+            with self.subTest(options=options):
+                keys = self.command("run", *options)[2:]
+                plan = self.offstage("plan", f"--ranks={ranks}", *keys, expect=USAGE)
+                self.refuse(plan, remedy)
+                self.assertEqual(plan.errors, self.train("run", *options, ranks=ranks, expect=USAGE).errors)
+                self.assertNotIn("parameters.home=host" if "zero2" in options[-1] else "zero3", plan.errors[0])
+
     def test_a_policy_says_the_same_as_its_own_row(self):
         machine = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s",
                    "--platform.device-to-host=55MB/s", "--tiers.path=/a,read=6MB/s,write=5MB/s",

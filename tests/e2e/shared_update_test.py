@@ -108,8 +108,7 @@ class SharedUpdate(OffstageTest):
     def test_device_memory_that_does_not_suffice_is_found_before_the_first_step(self):
         result = self.train("small", *MODEL, "device.memory=1000KiB", "update.device-resident=1", *LINKS["fast"],
                             expect=64)
-        self.assertRegex(result.err, r"out of device memory: the optimizer state .*\(update.device-resident\) needs .* are free; "
-                                     r"lower .*update.device-resident.* or raise device.memory")
+        self.assertRegex(result.err, r"device.memory=1000 KiB is too small: .* are needed, .* more; raise it, lower .*update.device-resident")
         self.assertNotIn("step ", result.out)
 
     def device_memory_of(self, name):

@@ -13,6 +13,7 @@ namespace offstage::plan {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -389,7 +390,7 @@ TEST(PlanMemory, ParametersThatANodeSharesCountOnceForAllOfItsRanks) {
   EXPECT_EQ(plan.node_total, 4 * (plan.state + plan.gradients) + 100 * MiB);
   wanted.host_memory = 100 * MiB;
   EXPECT_THAT(usage_error(wanted), AllOf(HasSubstr("the parameters 100 MiB (parameters.home=node)"),
-                                         HasSubstr("or set parameters.home=storage")));
+                                         HasSubstr("set parameters.home=storage")));
   wanted.shared_parameters = -1;
   EXPECT_THROW((void)plan_memory(wanted), PreconditionError);
 }
@@ -429,6 +430,32 @@ TEST(PlanMemory, WithoutPathsParametersInHostMemoryHaveToFitBesideTheState) {
   EXPECT_EQ(plan_memory(wanted).node_total, 320 * MiB);
   wanted.host_memory -= 1;
   EXPECT_THAT(usage_error(wanted), HasSubstr("the parameters 64.0 MiB (parameters.home=host)"));
+}
+
+// Parameters of 32 MiB in host memory, three buffers of state, three of gradients, and an exchange.
+TEST(PlanMemory, NamesKeysThatMakeTheRunFitAndNoOthers) {
+  auto wanted = demand();
+  wanted.parameter_bytes_per_element = 2;
+  wanted.exchange_bytes = 20 * MiB;
+  wanted.host_memory = 55 * MiB;  // less than 20 + 32 + 48 MiB
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it, or lower update.subgroup-size"));
+  wanted.host_memory = 80 * MiB;
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it, or lower update.subgroup-size, or set "
+                                            "parameters.home=storage"));
+  wanted.host_memory = 40 * MiB;
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it, or lower update.subgroup-size and set "
+                                            "parameters.home=storage"));
+  wanted.host_memory = 20 * MiB;
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it"));
+  wanted.paths = 0;
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it"));
+  wanted.host_memory = 100 * MiB;
+  EXPECT_THAT(usage_error(wanted), EndsWith("; raise it, or set tiers.path to a directory on "
+                                            "local storage"));
+  wanted.host_memory = 70 * MiB;
+  EXPECT_THAT(usage_error(wanted),
+              EndsWith("; raise it, or set tiers.path to a directory on local storage and lower "
+                       "update.subgroup-size and set parameters.home=storage"));
 }
 
 TEST(PlanMemory, NeverPlansMoreThanTheLimitNorLess) {

@@ -108,6 +108,47 @@ TEST(Simulation, NothingIsQuickerThanTheBoundOfItsBusiestResource) {
   EXPECT_GT(tightest, 0.95);
 }
 
+/// A step of several ranks, each of which has a part of every layer.
+Drawn draw_ranks(std::mt19937& random) {
+  auto drawn = draw(random);
+  auto& [machine, work, schedule] = drawn;
+  auto const number = [&](int low, int high) {
+    return std::uniform_int_distribution{low, high}(random);
+  };
+  machine.rank_link = number(1, 100) * 20;
+  work.ranks = number(2, 4);
+  work.nodes = number(1, work.ranks);
+  for (LayerWork& layer : work.layers) {
+    layer.elements = work.ranks * layer.count;
+  }
+  work.row = number(0, 3) == 0 ? 2 : 1;
+  work.micro_batches = work.row > 1 ? work.rounds * work.ranks
+                                    : (work.rounds - 1) * work.ranks + number(1, work.ranks);
+  schedule.direct = schedule.sums_on_device = number(0, 1) == 1;
+  if (schedule.home == ParameterHome::device) {
+    schedule.gathers_once = work.row > 1 || number(0, 1) == 1;
+    schedule.layer_slots = schedule.gathers_once ? static_cast<int>(work.layers.size()) : 2;
+  } else {
+    work.row = 1;
+  }
+  return drawn;
+}
+
+TEST(Simulation, NorAreStepsOfSeveralRanks) {
+  std::mt19937 random{43};
+  double tightest = 0.0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    auto const [machine, work, schedule] = draw_ranks(random);
+    auto const bound = least_time(machine, work, schedule);
+    double const found = simulate(machine, work, schedule, full_detail).step.count();
+    EXPECT_LE(bound.step.count(), found * (1 + 1e-9)) << trial << bound.resource;
+    if (bound.resource == "the link between ranks") {
+      tightest = std::max(tightest, bound.step.count() / found);
+    }
+  }
+  EXPECT_GT(tightest, 0.95);
+}
+
 /// A step of a large model: many equal layers, subgroups and rounds.
 Drawn draw_large(std::mt19937& random) {
   auto drawn = draw(random);

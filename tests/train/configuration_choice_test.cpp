@@ -65,6 +65,17 @@ Choice choose(config::RunConfig const& config) {
                                          .host_memory = config.host_memory});
 }
 
+TEST(ConfigurationChoice, SaysWhetherTheOthersAreBoundToTakeLonger) {
+  auto const config = open();
+  Choice choice = choose(config);
+  for (bool const cut_short : {false, true}) {
+    choice.cut_short = cut_short;
+    auto const lines = describe(choice, config, 512);
+    auto const* const words = cut_short ? "left out, as there are so many" : "bound to take longer";
+    EXPECT_THAT(lines, Contains(HasSubstr(words)));
+  }
+}
+
 /// Steps of all values of the keys that fit, each given.
 std::vector<double> all_steps(config::RunConfig const& config) {
   std::vector<double> steps;

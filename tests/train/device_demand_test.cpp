@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "device/wrapped_device.hpp"
 #include "kernels/attention/attention.hpp"
 #include "model/transformer.hpp"
@@ -276,6 +277,34 @@ TEST(DeviceDemand, SlotsThatTheDeviceHasNoRoomForAreLent) {
   EXPECT_LT(planned.chunk_buffers, roomy.chunk_buffers);
   EXPECT_EQ(planned.total(), taken);
   EXPECT_LE(taken, config.device.memory);
+}
+
+// Activations' memory is not idle under backward.
+TEST(DeviceDemand, AnUpdateThatHasToBeginUnderBackwardNeedsASlotOfItsOwn) {
+  auto config = small();
+  config.train.activations = activations::parse_policy("keep");
+  config.share.device_gradients = 0;
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  auto const demand = [&](Bytes limit) {
+    config.device.memory = limit;
+    return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size);
+  };
+  auto const roomy = demand(0);
+  Bytes const limit = roomy.total() - roomy.chunk_buffers;
+  auto const lent = demand(limit);
+  EXPECT_TRUE(lent.buffers_are_lent);
+  EXPECT_NO_THROW(require_room(lent, config, limit));
+  config.overlap = config::Overlap::on;
+  EXPECT_FALSE(demand(roomy.total()).buffers_are_lent);
+  auto const none = demand(limit);
+  EXPECT_FALSE(none.buffers_are_lent);
+  try {
+    require_room(none, config, limit);
+    ADD_FAILURE() << "it has no slot";
+  } catch (UsageError const& error) {
+    EXPECT_NE(std::string{error.what()}.find("set update.overlap=auto"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {

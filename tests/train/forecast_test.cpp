@@ -193,6 +193,16 @@ TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
   EXPECT_EQ(stored.paths[0].bytes, 14 * stored.shard_elements);
 }
 
+TEST(Forecast, AShardThatIsSmallerThanAChunkOfTheUpdateTakesNoMoreThanItself) {
+  auto config = tiny();
+  config.subgroup_size = 100'000'000;
+  config.share.device_chunk = 4 * 1024 * 1024;
+  auto const planned = forecast(config, one_rank);
+  EXPECT_LT(planned.memory.gradients, MiB) << "with three chunks of the cores' new parameters";
+  config.device.memory = planned.device.total();
+  EXPECT_EQ(forecast(config, one_rank).activations, "keep");
+}
+
 TEST(Forecast, OfALargeModelNeedsNoMemory) {
   auto config = tiny();
   config.model.layers = 96;

@@ -9,7 +9,9 @@ namespace offstage::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
@@ -60,9 +62,8 @@ TEST(Advice, NamesThePathThatBoundsTheStepAndWhatASecondOneWouldSave) {
   auto two = config;
   two.paths.push_back(config.paths[0]);
   two.paths[1].directory = "/nvme-more";
-  EXPECT_THAT(advice, ::testing::Contains(
-                          fmt::format("one more path like /nvme would save {:.3g} of {:.3g} s",
-                                      (step - step_of(two)).count(), step.count())));
+  EXPECT_THAT(advice, Contains(fmt::format("one more path like /nvme would save {:.3g} of {:.3g} s",
+                                           (step - step_of(two)).count(), step.count())));
 }
 
 TEST(Advice, IsNotGivenWhereStepsAreFarFromTheirSimulation) {
@@ -98,6 +99,42 @@ TEST(WhatHelps, IsSortedByWhatItGains) {
   }
 }
 
+/// The words of the changes that make a step shorter.
+std::vector<std::string> helping(config::RunConfig const& config, ForecastScope const& scope) {
+  std::vector<std::string> words;
+  for (Help const& help : what_helps(config, scope, forecast(config, scope).step.step)) {
+    words.push_back(help.words);
+  }
+  return words;
+}
+
+/// The same model with its state in host memory, on a machine that takes no time.
+config::RunConfig quick() {
+  auto config = stored();
+  config.paths.clear();
+  config.train.global_batch = 8;
+  return config;
+}
+
+TEST(WhatHelps, DoublesEveryRateOfWhatItNames) {
+  auto config = quick();
+  config.platform_passes.block_forward = config.platform_passes.block_backward = 1e6;
+  EXPECT_THAT(helping(config, one_rank), Contains("a device of twice the products"))
+      << "a block's own rates, as probe measures them";
+  config = quick();
+  config.share.device_share = 0.0;
+  config.share.device_gradients = 0;
+  config.platform_passes.host_sum = 1e3;
+  EXPECT_THAT(helping(config, one_rank), Contains("twice the cores")) << "they add gradients";
+}
+
+TEST(WhatHelps, NamesTheLinkBetweenRanks) {
+  auto config = quick();
+  config.platform_passes.rank_link = 1e3;
+  EXPECT_THAT(helping(config, {.ranks = 2, .ranks_per_node = 2, .host_memory = GiB}),
+              Contains("a link between ranks of twice the rate"));
+}
+
 std::vector<std::string> ways_to_fit(config::RunConfig const& config, Bytes host = GiB) {
   std::vector<std::string> words;
   for (Help const& help : what_helps(config, {.host_memory = host}, std::nullopt)) {
@@ -117,12 +154,19 @@ TEST(WhatHelps, NamesKeysWithWhichARunFits) {
   config = stored();
   config.model.layers = 64;
   config.device.memory = forecast(config, one_rank).device.total() / 2;
-  EXPECT_THAT(ways_to_fit(config), ::testing::Contains("parameters.home=host"));
+  EXPECT_THAT(ways_to_fit(config), Contains("parameters.home=host"));
+  config = stored();
+  config.comm_backend = config::CommBackend::mpi;
+  config.sharding = parameters::Sharding::zero2;
+  constexpr ForecastScope two_ranks{.ranks = 2, .ranks_per_node = 2, .host_memory = GiB};
+  config.device.memory = forecast(config, two_ranks).device.total() - 1;
+  EXPECT_THAT(what_helps(config, two_ranks, std::nullopt),
+              Contains(Field(&Help::words, "parameters.sharding=zero3")));
   config = stored();
   config.paths.clear();
   config.subgroup_is_default = true;
   Bytes const needed = forecast(config, one_rank).memory.node_total;
-  EXPECT_THAT(ways_to_fit(config, needed - 64 * KiB), ::testing::Contains("a tiers.path"));
+  EXPECT_THAT(ways_to_fit(config, needed - 64 * KiB), Contains("a tiers.path"));
 }
 
 }  // namespace

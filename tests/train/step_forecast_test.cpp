@@ -230,6 +230,9 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   EXPECT_EQ(step(config::Overlap::automatic, 0.0), step(config::Overlap::on, 0.0));
   EXPECT_EQ(step(config::Overlap::automatic, 1.0),
             std::min(step(config::Overlap::on, 1.0), step(config::Overlap::off, 1.0)));
+  scene.device.buffers_are_lent = true;
+  EXPECT_EQ(step(config::Overlap::automatic, 0.0), step(config::Overlap::off, 0.0))
+      << "backward needs the memory of the device's update";
 }
 
 }  // namespace

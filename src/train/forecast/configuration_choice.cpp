@@ -421,9 +421,11 @@ Choice Search<T>::run() {
   }
   std::ranges::stable_sort(order, {}, [](Trial const* trial) { return trial->bound.step; });
   std::optional<Seconds> least;
+  bool cut_short = false;
   for (Trial* const trial : order) {
     bool const late = least && trial->bound.step >= (1.0 - equal) * *least;
-    if (late || simulated_ >= most_simulated) {
+    cut_short = !late && simulated_ >= most_simulated;
+    if (late || cut_short) {
       break;
     }
     simulate(*trial, coarse);
@@ -453,7 +455,8 @@ Choice Search<T>::run() {
                 .others = {},
                 .tried = tried_,
                 .fitting = static_cast<int>(trials_.size()),
-                .simulated = simulated_};
+                .simulated = simulated_,
+                .cut_short = cut_short};
   add_other(choice, "parameters.home=", &Chosen::home);
   add_other(choice, "parameters.sharding=", &Chosen::sharding);
   add_other(choice, "train.schedule=", &Chosen::schedule);
@@ -478,9 +481,9 @@ std::vector<std::string> describe(Choice const& choice, config::RunConfig const&
       fmt::format("plan.choose=on: {}", describe(choice.chosen, config)),
       fmt::format("  a step of {:.3g} s, {:.3g} tokens/s; busy: {}", seconds,
                   static_cast<double>(tokens) / seconds, fmt::join(busy, ", ")),
-      fmt::format("  of {} configurations {} fit; {} were simulated, the others are bound to take "
-                  "longer",
-                  choice.tried, choice.fitting, choice.simulated)};
+      fmt::format("  of {} configurations {} fit; {} were simulated, the others are {}",
+                  choice.tried, choice.fitting, choice.simulated,
+                  choice.cut_short ? "left out, as there are so many" : "bound to take longer")};
   for (Alternative const& other : choice.others) {
     lines.push_back(fmt::format("  with {} {}{:.3g} s", other.what,
                                 other.at_least ? "at least " : "", other.step.count()));

@@ -26,6 +26,7 @@ struct Choice {
   /// The best configuration with another value of a key, for each such key.
   std::vector<Alternative> others;
   int tried = 0, fitting = 0, simulated = 0;
+  bool cut_short = false;  ///< some of the others may be quicker: so many are not simulated
 };
 
 /// The choice and its reasons, in at most ten lines for the header. `tokens` is a step's.

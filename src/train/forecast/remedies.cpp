@@ -69,14 +69,25 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
     }
   });
   add("a device of twice the products", [](Remedy& remedy) {
-    remedy.config.platform_products *= 2.0;
-    remedy.config.device.emulation.compute *= 2.0;
+    auto& changed = remedy.config;
+    for (double* rate :
+         {&changed.platform_products, &changed.platform_passes.block_forward,
+          &changed.platform_passes.block_backward, &changed.device.emulation.compute}) {
+      *rate *= 2.0;
+    }
   });
   add("twice the cores", [](Remedy& remedy) {
-    remedy.config.platform.cpu_update *= 2.0;
-    remedy.config.device.emulation.host_update *= 2.0;
-    remedy.config.device.emulation.host_sum *= 2.0;
+    auto& changed = remedy.config;
+    for (double* rate :
+         {&changed.platform.cpu_update, &changed.platform_passes.host_sum,
+          &changed.device.emulation.host_update, &changed.device.emulation.host_sum}) {
+      *rate *= 2.0;
+    }
   });
+  if (scope.ranks > 1) {
+    add("a link between ranks of twice the rate",
+        [](Remedy& remedy) { remedy.config.platform_passes.rank_link *= 2.0; });
+  }
   auto const& train = config.train;
   // Fewer micro-batches than ranks would leave some without forward and backward.
   if (train.global_batch % (2 * train.micro_batch) == 0 &&
@@ -106,6 +117,10 @@ std::vector<Remedy> ways_to_fit(config::RunConfig const& config, ForecastScope c
       !parameters::stay_whole(config.sharding)) {
     add("parameters.home=host",
         [](config::RunConfig& changed) { changed.parameter_home = Home::host; });
+  }
+  if (parameters::stay_whole(config.sharding)) {
+    add("parameters.sharding=zero3",
+        [](config::RunConfig& changed) { changed.sharding = parameters::Sharding::zero3; });
   }
   using Rule = activations::Policy::Rule;
   if (config.train.activations.rule != Rule::automatic) {
@@ -207,7 +222,7 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
   }
   if (sentences.size() == 1) {
     sentences.emplace_back(
-        "nothing of twice the paths, memory, link, products or cores would save much of it");
+        "nothing of twice the paths, memory, links, products or cores would save much of it");
   }
   return sentences;
 }

@@ -241,7 +241,8 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.share = facts.share;
   schedule.transfers = config.share.transfers;
   schedule.order = config.storage.order;
-  schedule.goes_on = lane && config.share.transfers == plan::Transfers::overlap;
+  schedule.goes_on =
+      lane && config.share.transfers == plan::Transfers::overlap && !facts.device.buffers_are_lent;
   schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
   schedule.chunk = chunks.chunk;
   schedule.chunk_buffers = chunks.buffers;
@@ -292,7 +293,8 @@ plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& 
       *by.events = plan::simulate_events(machine, work, schedule, most_events);
     }
   };
-  bool const gains = schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0);
+  bool const gains = !facts.device.buffers_are_lent &&
+                     (schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0));
   if (config.overlap == config::Overlap::off ||
       (config.overlap == config::Overlap::automatic && !gains)) {
     tell();

@@ -1,5 +1,7 @@
 #include "train/memory/device_demand.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -111,7 +113,7 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   }
   std::int64_t const shard = map.shard_elements(rank);
   bool const host_visible = route == state::Route::in_place;
-  auto shape = update_shape<T>(config, shard, std::min(shard, config.subgroup_size));
+  auto shape = update_shape<T>(config, shard, config.subgroup_size);
   shape.sums_on_device = sums_on_device(map.ranks(), route);
   Tally tally;
   (void)lay_out<T>(config, map, tally);
@@ -155,10 +157,15 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
     demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
   }
   if (updates) {
-    if (limit > 0 && update::DeviceLane::device_bytes(lane) > limit - demand.total()) {
-      lane.lent = workspace.idle_memory();
-    }
     demand.chunk_buffers = update::DeviceLane::device_bytes(lane);
+    if (limit > 0 && demand.total() > limit) {
+      lane.lent = workspace.idle_memory();
+      Bytes const beside = update::DeviceLane::device_bytes(lane);
+      demand.buffers_are_lent = beside == 0 && config.overlap != config::Overlap::on;
+      if (beside > 0 || demand.buffers_are_lent) {
+        demand.chunk_buffers = beside;
+      }
+    }
   }
   // The rest of a GPU's memory is unknown if its size is.
   bool const unknown = limit == 0 && config.device.kind == config::DeviceKind::cuda;
@@ -169,6 +176,35 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
                                                : most_bytes);
   demand.held = room > 0 ? room + norms : 0;
   return demand;
+}
+
+void require_room(DeviceDemand const& demand, config::RunConfig const& config, Bytes limit) {
+  using Rule = activations::Policy::Rule;
+  Bytes const needed = demand.total();
+  if (limit == 0 || needed <= limit) {
+    return;
+  }
+  bool const is_given = config.device.memory > 0;
+  bool const whole = parameters::stay_whole(config.sharding);
+  std::string words = is_given ? "raise it, lower train.sequence" : "lower train.sequence";
+  auto const add = [&words](bool helps, std::string const& text) { words += helps ? text : ""; };
+  add(config.train.micro_batch > 1, ", train.micro-batch");
+  add(demand.resident > 0, ", update.device-resident");
+  add(demand.chunk_buffers > 0, ", update.device-chunk");
+  add(demand.held > 0, ", update.device-gradients");
+  add(demand.chunk_buffers > 0 && config.overlap == config::Overlap::on,
+      ", set update.overlap=auto");
+  add(demand.rank_link > 0, fmt::format(", set comm.backend=mpi (NCCL's buffers are {} of that)",
+                                        format_bytes(demand.rank_link)));
+  add(config.train.activations.rule != Rule::automatic, ", set train.activations=auto");
+  add(whole, ", set parameters.sharding=zero3");
+  add(config.parameter_home == parameters::Home::device && !whole, ", set parameters.home=host");
+  add(config.parameter_home == parameters::Home::device, ", or use more ranks");
+  throw UsageError{fmt::format("{} is too small: {} are needed, {} more; {}",
+                               is_given
+                                   ? fmt::format("device.memory={}", format_bytes(limit))
+                                   : fmt::format("the device's memory, {},", format_bytes(limit)),
+                               format_bytes(needed), format_bytes(needed - limit), words)};
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_layer_slots)

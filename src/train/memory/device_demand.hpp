@@ -22,6 +22,9 @@ struct DeviceDemand {
   /// Gradients that are summed or wait on the device (update.device-gradients), and their norms.
   Bytes held{};
   Bytes rank_link{};  ///< memory that NCCL takes for itself, if it passes layers between ranks
+  /// All buffers of the update are in memory lent by activations, so that no update can begin under
+  /// backward.
+  bool buffers_are_lent{};
   [[nodiscard]] Bytes total() const {
     return working_copy + model + gradient + chunk_buffers + resident + held + rank_link;
   }
@@ -36,7 +39,8 @@ template <class T>
                                         state::Route route, Bytes link);
 
 /// The device memory of a rank, from the configuration alone. If device.memory is given and has no
-/// room for all chunk buffers of the update, some are in lent memory. Gradients take the memory
+/// room for all chunk buffers of the update, some are in lent memory, but with update.overlap=on not
+/// all. Gradients take the memory
 /// that is left, or all that they can use if device.memory is not given. T is numerics.dtype.
 /// `route` is that of layers between ranks (in_place: the device is host_visible; with one rank it
 /// is never direct). `subgroup_elements` is as planned, and `link` is RankLink::device_bytes.
@@ -44,5 +48,9 @@ template <class T>
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, state::Route route,
                                          std::int64_t subgroup_elements, Bytes link = 0);
+
+/// Checks that the device has room.
+/// Errors: UsageError naming the limit, the need and keys that lower it.
+void require_room(DeviceDemand const& demand, config::RunConfig const& config, Bytes limit);
 
 }  // namespace offstage::train

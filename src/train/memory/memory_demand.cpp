@@ -60,11 +60,12 @@ bool sums_on_device(int ranks, state::Route route) {
 template <class T>
 UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
                          std::int64_t subgroup_elements) {
-  return {.elements = shard_elements,
-          .subgroup_elements = subgroup_elements,
-          .gradient_bytes = gradient_bytes<T>(config),
-          .sum_planes = planes_of_sums(config),
-          .parameter_bytes = static_cast<Bytes>(sizeof(T))};
+  return {
+      .elements = shard_elements,
+      .subgroup_elements = std::min(subgroup_elements, std::max(shard_elements, chunk_elements)),
+      .gradient_bytes = gradient_bytes<T>(config),
+      .sum_planes = planes_of_sums(config),
+      .parameter_bytes = static_cast<Bytes>(sizeof(T))};
 }
 
 template <class T>

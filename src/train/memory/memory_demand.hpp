@@ -68,8 +68,8 @@ template <class T>
 /// 2 bytes.
 [[nodiscard]] bool sums_on_device(int ranks, state::Route route);
 
-/// The shape of a run's updates. `subgroup_elements` is the largest subgroup's. `workers` and
-/// `sums_on_device` are not set.
+/// The shape of a run's updates. A subgroup has `subgroup_elements`, or the whole shard if that has
+/// fewer. `workers` and `sums_on_device` are not set.
 template <class T>
 [[nodiscard]] UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
                                        std::int64_t subgroup_elements);

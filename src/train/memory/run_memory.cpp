@@ -93,7 +93,7 @@ Bytes RunMemory<T>::device_bytes_beside() const {
   bytes += gradient_device_bytes<T>(config_, map_, 0, route_);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(0);
-    auto const shape = update_shape<T>(config_, shard, std::min(shard, config_.subgroup_size));
+    auto const shape = update_shape<T>(config_, shard, config_.subgroup_size);
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
   }
   return bytes;

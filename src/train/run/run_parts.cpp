@@ -12,6 +12,7 @@
 #include "parameters/node_memory.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "train/forecast/chosen.hpp"
+#include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
 #include "train/report/data_lines.hpp"
@@ -82,6 +83,24 @@ ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const&
           .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()})),
           .shared_memory =
               leaves_home(config) ? parameters::NodeMemory::room(comm, node, sizeof(T)) : 0};
+}
+
+/// Checks the memory of a settled run before any is taken, in the words of `offstage plan`. `given`
+/// is the configuration before it was settled.
+/// Errors: UsageError.
+template <class T>
+void require_memory(config::RunConfig const& settled, config::RunConfig const& given,
+                    state::ShardMap const& map, ActivationRoom const& room) {
+  auto limited = settled;
+  limited.device.memory = room.memory;
+  auto const plan = plan::plan_memory(memory_demand<T>(limited, map,
+                                                       {.ranks_per_node = room.ranks_per_node,
+                                                        .route = room.route,
+                                                        .host_memory = room.host_memory}));
+  constexpr int fullest_rank = 0;
+  require_room(device_demand<T>(limited, map, fullest_rank, room.route, plan.subgroup_elements,
+                                room.rank_link),
+               given, room.memory);
 }
 
 /// Settles checkpoint.rate and checkpoint.files, and finds the storage path on which checkpoint.dir
@@ -181,18 +200,12 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
   auto const room = room_of<T>(config_, comm_, *device, *link.link);
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  auto const given = config_;
   if (config_.plan.choose) {
     chosen_why_ = plan_choice.choose(*device, *map, room);
   }
   activations_why_ = settle_for_all<T>(config_, *map, comm_, room, *device);
-  // The plan that StepParts makes once it has memory for the model, which may be more than the
-  // machine's. The limit of host memory can only be lower then.
-  auto const node = comm_.split_by_node();
-  mpi::agree(comm_, [&] {
-    static_cast<void>(plan::plan_memory(memory_demand<T>(
-        config_, *map,
-        {.ranks_per_node = node.size(), .route = room.route, .host_memory = room.host_memory})));
-  });
+  mpi::agree(comm_, [&] { require_memory<T>(config_, given, *map, room); });
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(config_, comm_, place_, needs); },

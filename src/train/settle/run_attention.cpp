@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -126,13 +125,13 @@ bool has_attention_room(config::RunConfig config, state::ShardMap const& map, in
                         ActivationRoom const& room, Bytes workspace) {
   config.device.attention_workspace = workspace;
   config.device.memory = room.memory;
-  std::int64_t const subgroup = std::min(config.subgroup_size, map.shard_elements(rank));
   try {
     settle_schedule<T>(config, map, rank, room);
     config.train.activations =
         settle_activations<T>(config, map, rank, room, given_rates(config, room.ranks_per_node))
             .policy;
-    auto const demand = device_demand<T>(config, map, rank, room.route, subgroup, room.rank_link);
+    auto const demand =
+        device_demand<T>(config, map, rank, room.route, config.subgroup_size, room.rank_link);
     return demand.total() - demand.held <= room.memory;
   } catch (UsageError const&) {
     return false;
