@@ -19,8 +19,14 @@ class SpillFile : public aio::File {
   SpillFile(aio::File file, std::string directory) noexcept
       : File{std::move(file)}, directory_{std::move(directory)} {}
   ~SpillFile();
-  SpillFile(SpillFile&&) noexcept = default;
-  SpillFile& operator=(SpillFile&&) noexcept = default;
+  SpillFile(SpillFile&& other) noexcept
+      : File{std::move(other)}, directory_{std::exchange(other.directory_, {})} {}
+  SpillFile& operator=(SpillFile&& other) noexcept {
+    SpillFile taken{std::move(other)};
+    std::swap(static_cast<File&>(*this), static_cast<File&>(taken));
+    directory_.swap(taken.directory_);
+    return *this;
+  }
 
  private:
   std::string directory_;

@@ -91,7 +91,8 @@ class BadInput(Refusals):
         self.refuse(USAGE, ["checkpoint.keep=1", "2"], "checkpoint.keep=1")
 
     def test_memory_that_does_not_suffice(self):
-        self.refuse(USAGE, ["tiers.host-memory", "tiers.path"], "tiers.host-memory=64KiB", ranks=2)
+        self.refuse(USAGE, ["tiers.host-memory", "tiers.path"], "tiers.host-memory=512KiB", ranks=2)
+        self.refuse(USAGE, ["tiers.host-memory", "raise it"], "tiers.host-memory=64KiB", ranks=2)  # no key helps
         self.refuse(USAGE, ["device.memory", "KiB"], "device.memory=16KiB")
 
     def test_a_byte_beyond_the_vocabulary(self):
