@@ -265,7 +265,8 @@ std::string train_help() {
   return text +
          "\n"
          "Attributes of tiers.path: read=RATE, write=RATE (such as 6.9GB/s; else measured),\n"
-         "duplex=half|full, queue-depth=N, request-size=SIZE, processes=N, threads=N, persistent;\n"
+         "duplex=half|full, queue-depth=N, request-size=SIZE, processes=N, threads=N, persistent,\n"
+         "endurance=SIZE (what its drives are rated to take);\n"
          "to slow it down: emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME,\n"
          "emulate-duplex=half|full, emulate-stream=RATE, emulate-sharing=X.\n";
 }

@@ -19,6 +19,7 @@
 #include "train/forecast/remedies.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/report/wear.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -110,6 +111,9 @@ void print_paths(train::Forecast const& forecast) {
                fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
                            100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
                            rate_text(path.rate.write)));
+    if (path.written > 0 && forecast.compute_known) {
+      print_line("", train::wear_in_words(path.written, forecast.step.step, path.endurance));
+    }
   }
 }
 

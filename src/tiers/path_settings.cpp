@@ -16,6 +16,7 @@ namespace {
 constexpr double least_rate = 1e3;
 constexpr double most_rate = 1e15;
 constexpr Bytes most_request_bytes = 64 * MiB;
+constexpr Bytes least_endurance = 1'000'000'000;
 constexpr int most_depth = 1024;
 constexpr int most_processes = 1024;
 constexpr int most_threads = 1024;
@@ -23,11 +24,10 @@ constexpr double least_sharing = 0.01;
 constexpr Seconds most_latency{10.0};
 
 std::vector<std::string> const& attributes() {
-  static std::vector<std::string> const names{"read",           "write",           "duplex",
-                                              "queue-depth",    "request-size",    "processes",
-                                              "threads",        "persistent",      "emulate-read",
-                                              "emulate-write",  "emulate-latency", "emulate-duplex",
-                                              "emulate-stream", "emulate-sharing"};
+  static std::vector<std::string> const names{
+      "read",          "write",           "duplex",         "queue-depth",    "request-size",
+      "processes",     "threads",         "persistent",     "endurance",      "emulate-read",
+      "emulate-write", "emulate-latency", "emulate-duplex", "emulate-stream", "emulate-sharing"};
   return names;
 }
 
@@ -97,6 +97,19 @@ Bytes request_size_of(Attribute const& attribute) {
   return size;
 }
 
+Bytes endurance_of(Attribute const& attribute) {
+  Bytes size{};
+  try {
+    size = parse_bytes(attribute.value);
+  } catch (UsageError const&) {
+    attribute.refuse("a size is wanted; write for example endurance=600TB");
+  }
+  if (size < least_endurance) {
+    attribute.refuse("write the bytes that the drives are rated to take, 1GB or more");
+  }
+  return size;
+}
+
 Duplex duplex_of(Attribute const& attribute) {
   if (attribute.value != "half" && attribute.value != "full") {
     attribute.refuse("write half (reads and writes share the bandwidth) or full");
@@ -158,6 +171,8 @@ void Draft::take(Attribute const& attribute) {
     path.threads = count_of(attribute, most_threads);
   } else if (name == "persistent") {
     path.persistent = true;
+  } else if (name == "endurance") {
+    path.endurance = endurance_of(attribute);
   } else {
     take_emulation(attribute);
   }

@@ -31,6 +31,7 @@ struct PathSettings {
   Duplex duplex = Duplex::half;  ///< duplex of the emulation if there is one
   int processes = 1;             ///< processes that have it at a time, where they take turns
   int threads = 1;    ///< transfers of such a process at a time, each way if duplex is full
+  Bytes endurance{};  ///< bytes that its drives are rated to take in their life; 0: not given
   bool persistent{};  ///< it outlives the job: its extents may become part of a checkpoint
   bool nearby{};      ///< checkpoint.local can have links to its files: a run finds that out
   aio::EngineSettings engine;
@@ -48,15 +49,15 @@ struct PathSettings {
 };
 
 /// Reads `DIR[,read=RATE,write=RATE,duplex=half|full,queue-depth=N,request-size=SIZE,processes=N,
-/// threads=N,persistent,emulate-read=RATE,emulate-write=RATE,emulate-latency=TIME,
+/// threads=N,persistent,endurance=SIZE,emulate-read=RATE,emulate-write=RATE,emulate-latency=TIME,
 /// emulate-duplex=half|full,emulate-stream=RATE,emulate-sharing=X]`.
 /// A rate is a size with or without `/s`: `6.9GB/s`. With an emulation the emulated rates are the
 /// path's, unless read= or write= say otherwise.
 /// Errors: UsageError, without the key's name: what was read, the attribute and what would be
 ///         right: an attribute that is unknown (names the nearest) or comes twice, an empty
 ///         directory, a rate or size out of range (request-size: a multiple of 4096 up to 64 MiB;
-///         queue-depth 1 to 1024; processes and threads 1 to 1024; latency up to 10 s; sharing 0.01
-///         to 1).
+///         queue-depth 1 to 1024; processes and threads 1 to 1024; endurance 1 GB or more; latency
+///         up to 10 s; sharing 0.01 to 1).
 [[nodiscard]] PathSettings parse_path(std::string const& text);
 
 }  // namespace offstage::tiers

@@ -31,7 +31,7 @@ TEST(ParsePath, TakesADirectoryAlone) {
 TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
   PathSettings const path = parse_path(
       "/nvme,persistent,write=5.3GB/s,read=6900MB,queue-depth=16,duplex=full,request-size=4MiB,"
-      "processes=2,threads=3");
+      "processes=2,threads=3,endurance=600TB");
   EXPECT_EQ(path.directory, "/nvme");
   EXPECT_EQ(path.read_rate, 6.9e9);
   EXPECT_EQ(path.write_rate, 5.3e9);
@@ -43,6 +43,7 @@ TEST(ParsePath, TakesEveryAttributeInAnyOrder) {
   EXPECT_EQ(path.transfers(), 6);
   EXPECT_EQ(path.transfers_at_once(), 12) << "each way";
   EXPECT_TRUE(path.persistent);
+  EXPECT_EQ(path.endurance, 600'000'000'000'000);
   EXPECT_FALSE(path.emulation);
 }
 
@@ -163,6 +164,8 @@ std::vector<Refusal> const refusals{
     {"/a,request-size=6000", "request-size=6000", "multiple of 4096"},
     {"/a,request-size=65MiB", "request-size=65MiB", "up to 64MiB"},
     {"/a,request-size=big", "request-size=big", "request-size=8MiB"},
+    {"/a,endurance=long", "endurance=long", "endurance=600TB"},
+    {"/a,endurance=600", "endurance=600", "1GB or more"},
     {"/a,emulate-latency=11s", "emulate-latency=11s", "up to 10s"},
     {"/a,emulate-latency=soon", "emulate-latency=soon", "0.5ms"},
     {"/a,emulate-latency=-1s", "emulate-latency=-1s", "0.5ms"},

@@ -319,6 +319,23 @@ TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
   EXPECT_EQ(first.paths[1].bytes, 0);
 }
 
+TEST(Forecast, AStepWritesTheStateOfANodesRanksToItsPaths) {
+  auto config = tiny();
+  config.paths = {
+      {.directory = "/a", .read_rate = 4e6, .write_rate = 4e6, .engine = {}, .emulation = {}}};
+  config.paths[0].endurance = GiB;
+  config.storage.most_cache = 0;
+  config.overlap = config::Overlap::off;
+  auto const one = forecast(config, one_rank);
+  // Without a cache every subgroup is written once.
+  EXPECT_EQ(one.paths[0].written, 12 * one.shard_elements);
+  EXPECT_EQ(one.paths[0].endurance, GiB);
+  config.train.global_batch = 4;
+  auto const two = forecast(config, {.ranks = 2, .ranks_per_node = 2, .host_memory = GiB});
+  EXPECT_NEAR(static_cast<double>(two.paths[0].written),
+              2.0 * 12.0 * static_cast<double>(two.shard_elements), 2.0);
+}
+
 TEST(Forecast, AbsurdBatchesAreRefused) {
   auto config = tiny();
   config.train.micro_batch = config.train.global_batch = 1'000'000'000'000;

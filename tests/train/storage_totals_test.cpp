@@ -32,6 +32,21 @@ TEST(StorageTotals, HaveARowPerPathAndMarkWhatIsEmulated) {
   EXPECT_THAT(lines[6], HasSubstr("6 read, 4 found in host memory"));
 }
 
+TEST(StorageTotals, SayHowLongAnEnduranceThatIsGivenLasts) {
+  auto step = one_step();
+  step.nodes = 2;
+  step.paths[0].endurance = 500 * 86'400;
+  StorageTotals totals;
+  totals.add(step);
+  totals.add(step);
+  auto const lines = totals.lines();
+  ASSERT_EQ(lines.size(), 9U);
+  // 500 bytes in 4 s on two nodes.
+  EXPECT_THAT(lines[3],
+              HasSubstr("on each node 250 B written a step, 5.15 MiB a day, which uses up "
+                        "endurance in 8.0 days"));
+}
+
 TEST(StorageTotals, PassOverASkippedStepWhichHasNoUpdate) {
   StorageTotals totals;
   totals.add(one_step());

@@ -180,7 +180,11 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
   Bytes const on_storage = static_cast<Bytes>(std::llround(state)) + stored_parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
-    paths.push_back({config_.paths[i].directory, all[i], weights[i], static_cast<Bytes>(bytes)});
+    paths.push_back({.directory = config_.paths[i].directory,
+                     .rate = all[i],
+                     .weight = weights[i],
+                     .bytes = static_cast<Bytes>(bytes),
+                     .endurance = config_.paths[i].endurance});
   }
   return paths;
 }
@@ -377,6 +381,9 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   result.compute_known = known_compute(config) > 0.0;
   if (result.update.problem.empty() && !scope.memory_alone) {
     result.step = here.step(result);
+    for (std::size_t i = 0; i < std::min(result.paths.size(), result.step.paths.size()); ++i) {
+      result.paths[i].written = result.step.paths[i].written * scope.ranks_per_node;
+    }
     if (!result.compute_known) {
       missing.insert("platform.products");
     }

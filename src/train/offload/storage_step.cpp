@@ -95,6 +95,7 @@ StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after
     tiers::PathSettings const& settings = facts.paths[i];
     step.paths.push_back({.directory = settings.directory,
                           .emulated = settings.emulation.has_value(),
+                          .endurance = settings.endurance,
                           .transfers_at_once = settings.transfers_at_once(),
                           .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
                                       .write = since(before.paths[i].write, after.paths[i].write)},

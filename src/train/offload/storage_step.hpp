@@ -20,6 +20,7 @@ namespace offstage::train {
 struct PathStep {
   std::string directory;
   bool emulated{};
+  Bytes endurance{};          ///< as PathSettings'
   int transfers_at_once = 1;  ///< transfers that the path takes at a time, both directions
   /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
   tiers::PathTraffic traffic{};

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/rate.hpp"
+#include "train/report/wear.hpp"
 
 namespace offstage::train {
 namespace {
@@ -32,6 +33,7 @@ void StorageTotals::add(StorageStep const& step) {
   if (step.paths.empty()) {
     return;  // a run without paths
   }
+  ++steps_;
   if (sum_.paths.empty()) {
     sum_ = step;
   } else {
@@ -80,6 +82,11 @@ std::vector<std::string> StorageTotals::lines() const {
                   "state at the end")};
   for (PathStep const& path : sum_.paths) {
     lines.push_back(line_of(path, state, width));
+    if (path.endurance > 0 && sum_.seconds.count() > 0.0) {
+      auto const times = static_cast<Bytes>(steps_) * sum_.nodes;
+      lines.push_back("    on each node " + wear_in_words(path.traffic.write.bytes / times,
+                                                          sum_.seconds / steps_, path.endurance));
+    }
     if (path.emulated) {
       lines.emplace_back("    emulated: figures of a throttled directory, not of a device");
     }
