@@ -149,10 +149,6 @@ require_arguments() {
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
     exit 64
   fi
-  if [[ -z ${SLURM_JOB_ID:-} ]]; then
-    say "this is no job of Slurm: submit the script by sbatch, or start a run without Slurm by mpirun -n RANKS offstage train"
-    exit 64
-  fi
   local option
   for option in "${@:2}"; do  # what the scripts read themselves must stand in one word and one file
     if [[ $option != --*=* || $option == --config=* ]]; then

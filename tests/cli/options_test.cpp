@@ -193,12 +193,12 @@ TEST_F(Options, HelpNamesAllAttributesOfAPath) {
   for (char const* const name :
        {"read", "write", "duplex", "queue-depth", "request-size", "processes", "threads",
         "emulate-read", "emulate-write", "emulate-latency", "emulate-duplex", "emulate-stream",
-        "emulate-sharing"}) {
+        "emulate-sharing", "endurance"}) {
     EXPECT_THAT(train_help(), HasSubstr(std::string{name} + "=")) << name;
     EXPECT_THAT(error({std::string{"--tiers.path=/a,"} + name + "="}),
                 Not(HasSubstr("unknown attribute")));
   }
-  EXPECT_THAT(train_help(), HasSubstr(" persistent;"));
+  EXPECT_THAT(train_help(), HasSubstr(" persistent,"));
 }
 
 TEST_F(Options, OneDirectoryTwiceIsAnError) {

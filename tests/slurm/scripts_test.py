@@ -493,7 +493,7 @@ class Scripts(unittest.TestCase):
     def test_outside_of_slurm_a_script_says_what_it_is(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":
             output = self.run_script(script, expect=64, SLURM_JOB_ID="")
-            self.assertIn("this is a job script: give it to sbatch", output)
+            self.assertIn("this is a job script: give it to sbatch or jobs/submit.sh; without Slurm: mpirun -n RANKS", output)
             self.assertEqual(1, len(output.splitlines()), output)
 
     def test_outside_of_sbatch_the_home_is_where_the_script_lies_and_no_other_job_s(self):
@@ -529,13 +529,6 @@ class Scripts(unittest.TestCase):
                 output = self.run_script(script, expect=64, SLURM_SUBMIT_DIR=str(self.folder), **options)
                 self.assertEqual(1, len(output.splitlines()), output)
                 self.assertIn("has no slurm/job.sh: set it to the tree of Offstage", output)
-
-    def test_a_script_that_is_started_without_slurm_says_how_to_start_a_run(self):
-        for script in "train.sbatch", "restart.sbatch", "array.sbatch":
-            output = self.run_script(script, expect=64, SLURM_JOB_ID="")
-            self.assertEqual(1, len(output.splitlines()), output)
-            self.assertIn("submit the script by sbatch, or start a run without Slurm by mpirun", output)
-        self.assertEqual([], self.read("calls"))
 
     def test_an_option_is_no_directory_and_an_unknown_stage_installs_nothing(self):
         shutil.copytree(ROOT / "jobs", self.folder / "tree/jobs")
