@@ -26,8 +26,10 @@ class SumBlock(OffstageTest):
             with self.subTest(block=block):
                 self.train(f"block-{block}", *MODEL, f"numerics.sum-block={block}", ranks=2 if block > 1 else 1)
                 self.assert_same_state("plain", f"block-{block}")
-        result = self.train("blocks", *BLOCKS)
-        self.assertTrue(self.differ("plain", "blocks"))
+        # Sums of few gradients in 16 bits may be exact in any order.
+        self.train("plain-fp32", *MODEL, "numerics.dtype=fp32")
+        result = self.train("blocks", *BLOCKS, "numerics.dtype=fp32")
+        self.assertTrue(self.differ("plain-fp32", "blocks"))
         self.assertIn("gradients: summed in 4 blocks of 3 micro-batches (numerics.sum-block=3)", result.out)
 
     def test_ranks_places_and_schedules_leave_the_bits_of_blocks_as_they_are(self):
