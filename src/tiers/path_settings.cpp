@@ -83,13 +83,17 @@ int count_of(Attribute const& attribute, int most) {
   return count;
 }
 
-Bytes request_size_of(Attribute const& attribute) {
-  Bytes size{};
+Bytes size_of(Attribute const& attribute, char const* example) {
   try {
-    size = parse_bytes(attribute.value);
+    return parse_bytes(attribute.value);
   } catch (UsageError const&) {
-    attribute.refuse("a size is wanted; write for example request-size=8MiB");
+    attribute.refuse(
+        fmt::format("a size is wanted; write for example {}={}", attribute.name, example));
   }
+}
+
+Bytes request_size_of(Attribute const& attribute) {
+  Bytes const size = size_of(attribute, "8MiB");
   if (size < aio::direct_alignment || size > most_request_bytes ||
       size % aio::direct_alignment != 0) {
     attribute.refuse("write a multiple of 4096 up to 64MiB");
@@ -98,12 +102,7 @@ Bytes request_size_of(Attribute const& attribute) {
 }
 
 Bytes endurance_of(Attribute const& attribute) {
-  Bytes size{};
-  try {
-    size = parse_bytes(attribute.value);
-  } catch (UsageError const&) {
-    attribute.refuse("a size is wanted; write for example endurance=600TB");
-  }
+  Bytes const size = size_of(attribute, "600TB");
   if (size < least_endurance) {
     attribute.refuse("write the bytes that the drives are rated to take, 1GB or more");
   }

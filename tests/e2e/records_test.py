@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import struct
+from pathlib import Path
 from unittest import mock
 
 from harness import MPI, OFFSTAGE, OffstageTest, main
@@ -76,8 +77,9 @@ class Records(OffstageTest):
                             f"tiers.path={storage}", "tiers.host-memory=160MiB", "tiers.cache=auto")
         peak, unit = re.search(r"per node: peak ([0-9.]+) (\w+), limit 160 MiB", result.out).groups()
         self.assertEqual("MiB", unit)
-        # Libraries take 12 MiB beside the plan on some CPUs, and 21 on others.
-        self.assertLessEqual(float(peak), 160.0 + 16.0, result)
+        # On a CPU that does not multiply bf16 libraries took 21 MiB beside the plan, and the plan has 12.5.
+        beside = 0.0 if "avx512_bf16" in Path("/proc/cpuinfo").read_text() else 16.0
+        self.assertLessEqual(float(peak), 160.0 + beside, result)
 
     def test_header_log_lines_and_end_table(self):
         config = self.write("a.cfg", "[train]\nmicro-batch = 4\n")

@@ -130,7 +130,7 @@ TEST(JsonTokenizer, GivesTheSameTokensToManyThreads) {
   EXPECT_EQ(tokenizer->decode(expected), text);
 }
 
-// What the `tokenizers` package 0.23.3 gives.
+// Expected tokens are those of the `tokenizers` package 0.23.3.
 TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
   auto content = read("gpt2");
   content["added_tokens"] = json::array();
@@ -153,7 +153,7 @@ TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
       << "nothing is left of the second and the third";
 }
 
-// What the `tokenizers` package 0.23.3 gives.
+// Expected tokens are those of the `tokenizers` package 0.23.3.
 TEST(JsonTokenizer, SpellsTheMarksOfAWordsPartsInBytesToo) {
   json vocabulary{{"a", 0}, {"##a", 1}, {"##a</w>", 2}};
   for (int byte = 0; byte < 256; ++byte) {
