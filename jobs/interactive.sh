@@ -5,9 +5,8 @@
 # Ctrl-C saves and ends with 75; the same command goes on. A second Ctrl-C within a second kills.
 set -euo pipefail
 OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(cd "$(dirname "$0")/.." && pwd)}
-set +eu  # modules, and what else a site sources, may fail and read variables that are not set
-# shellcheck disable=SC1091
-if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+# shellcheck source=slurm/read_site.sh
+source "$OFFSTAGE_HOME/slurm/read_site.sh"
 set -eu
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"

@@ -3,11 +3,12 @@
 # `offstage_finish_link`. OFFSTAGE_HOME is the tree; slurm/site.example says what else can be set.
 set -uo pipefail
 export OFFSTAGE_HOME
-early=  # SIGUSR1 came before there was anybody to tell
-trap early=1 USR1
-set +u  # modules, and what else a site sources, may read variables that are not set
-# shellcheck disable=SC1091
-if [[ -r $OFFSTAGE_HOME/slurm/site ]]; then source "$OFFSTAGE_HOME/slurm/site"; fi
+early=  # the signal that came before there was anybody to tell
+trap early=USR1 USR1
+trap early=USR2 USR2
+trap early=INT INT
+# shellcheck source=slurm/read_site.sh
+source "$OFFSTAGE_HOME/slurm/read_site.sh"
 set +e -uo pipefail  # whatever the site has set
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
@@ -123,10 +124,10 @@ start_launcher() {
   local output
   exec {output}>&1
   exec {report}< <(
-    trap : USR1 TERM  # Slurm's SIGTERM goes to this process too, which must outlive the launcher
+    trap : USR1 USR2 INT TERM  # Slurm's SIGTERM goes to this process too, which must outlive the launcher
     (
       echo "$BASHPID"
-      trap - USR1 TERM
+      trap - USR1 USR2 INT TERM
       exec >&"$output" {output}>&- < /dev/null
       launch "$@"
     )
@@ -159,9 +160,9 @@ require_arguments() {
 }
 
 # A signal that comes at once, as the time limit is no longer than its lead, would come so after each requeue.
-signal_came() {
+signal_came() { # signal_came NAME
   local limit worked=$((SECONDS - began))
-  stop_ranks "SIGUSR1, the end of the time limit is near"
+  stop_ranks "SIG$1, the end of the time limit is near"
   ((worked < least_work)) || return
   limit=$(timeout 10 squeue --noheader --jobs="$job" --format=%l 2> /dev/null)
   if too_short "$limit" "${SBATCH_SIGNAL:-$(sbatch_line signal "$0")}"; then
@@ -187,10 +188,12 @@ offstage_run() {
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
   began=$SECONDS
-  trap signal_came USR1
+  trap 'signal_came USR1' USR1
+  trap 'signal_came USR2' USR2
+  trap 'signal_came INT' INT
   trap on_term TERM
   if [[ -n $early ]]; then
-    signal_came
+    signal_came "$early"
     code=75
   else
     start_launcher "$OFFSTAGE" train --config "$1" "${options[@]}"
@@ -202,7 +205,7 @@ offstage_run() {
     exec {report}<&-
   fi
   launcher=
-  trap : USR1  # nobody is left to tell
+  trap : USR1 USR2 INT  # nobody is left to tell
   note_attempt "$code"
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
@@ -26,6 +27,10 @@ IoError no_regular_file(std::string const& action, std::string const& path) {
 
 /// Looks after the refusal, so what it finds explains it but decides nothing.
 IoError refusal(std::string const& action, std::string const& path, int error_number) {
+  if (error_number == ENOENT) {
+    auto const directory = std::filesystem::path{path}.parent_path().string();
+    return IoError{action + ' ' + path + ": there is no directory " + directory + "; make it first"};
+  }
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
     return {action, path, error_number};

@@ -44,6 +44,16 @@ std::int64_t pieces_of(Bytes bytes) {
   return std::max<std::int64_t>(1, ceil_div(bytes, piece_bytes));
 }
 
+/// Whole pages of a transfer that moved so many bytes: a direct transfer can go on behind them alone.
+/// Errors: IoError: not a page moved.
+Bytes whole_pages(aio::File const& file, Bytes moved) {
+  Bytes const pages = moved / aio::direct_alignment * aio::direct_alignment;
+  if (pages == 0) {
+    throw IoError{fmt::format("{}: only {} bytes moved", file.path(), moved)};
+  }
+  return pages;
+}
+
 /// Reads whole pages as far as the file goes.
 void read_at(aio::File const& file, std::span<std::byte> pages, Bytes offset, Bytes bytes) {
   for (Bytes done = 0; done < bytes;) {
@@ -55,7 +65,10 @@ void read_at(aio::File const& file, std::span<std::byte> pages, Bytes offset, By
     if (count == 0) {
       throw IoError{file.path() + ": ends too early"};
     }
-    done += std::max<ssize_t>(0, count);
+    if (done + count >= bytes) {
+      return;
+    }
+    done += count < 0 ? 0 : whole_pages(file, count);
   }
 }
 
@@ -66,8 +79,9 @@ void write_at(aio::File const& file, std::span<std::byte const> pages, Bytes off
     if (count < 0 && errno != EINTR) {
       throw IoError{"cannot write", file.path(), errno};
     }
-    pages = pages.subspan(static_cast<std::size_t>(std::max<ssize_t>(0, count)));
-    offset += std::max<ssize_t>(0, count);
+    Bytes const done = count < 0 ? 0 : whole_pages(file, count);
+    pages = pages.subspan(static_cast<std::size_t>(done));
+    offset += done;
   }
 }
 

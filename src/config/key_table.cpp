@@ -150,8 +150,8 @@ constexpr std::array keys{
         "files of tokens to validate on, or patterns of files, one after the other; empty: no "
         "validation",
         set_validation_files},
-    Key{"data.format", "NAME", "auto",
-        "text (every byte is a token), megatron, llmc, nanogpt, or auto: by name and first bytes",
+    Key{"data.format", "auto|text|megatron|llmc|nanogpt", "auto",
+        "text: every byte is a token; auto: by name and first bytes",
         [](RunConfig& c, Text t) {
           using data::Format;
           c.data.format = choice<Format>(t, {{"auto", Format::automatic},
@@ -241,8 +241,8 @@ constexpr std::array keys{
 
     Key{"optimizer.lr", "X", "3e-4", "highest learning rate",
         [](RunConfig& c, Text t) { c.optimizer.lr = real(t); }},
-    Key{"optimizer.kind", "NAME", "adamw",
-        "adamw, adam (L2), adagrad, rmsprop, sgd or lion; another one needs a fresh start",
+    Key{"optimizer.kind", "adamw|adam|adagrad|rmsprop|sgd|lion", "adamw",
+        "adam has weight decay in the gradient (L2); another kind needs a fresh start",
         set_optimizer_kind},
     Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
         "type of momentum and variance; smaller types are rounded stochastically",
@@ -267,7 +267,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.optimizer.weight_decay = real(t); }},
     Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: no limit",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
-    Key{"optimizer.schedule", "NAME", "cosine",
+    Key{"optimizer.schedule", "cosine|linear|constant|wsd|cooldown", "cosine",
         "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
         "made longer, wsd (constant, a linear fall at the end) or cooldown (the same by 1 - sqrt)",
         [](RunConfig& c, Text t) {

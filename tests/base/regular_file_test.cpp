@@ -53,6 +53,12 @@ TEST_F(RegularFile, IsMadeOrOpenedOrMissing) {
   EXPECT_EQ(contents(path_), "");
 }
 
+TEST_F(RegularFile, NamesTheDirectoryThatIsMissing) {
+  path_ = (directory_.path() / "none/file").string();
+  EXPECT_EQ(refusal(O_RDWR | O_CREAT), "run.dir: cannot open " + path_ + ": there is no directory " +
+                                           (directory_.path() / "none").string() + "; make it first");
+}
+
 TEST_F(RegularFile, IsNeverReachedThroughASymbolicLink) {
   auto const target = directory_.write("target", "another's");
   fs::create_symlink(target, path_);

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from unittest import mock
 
 from harness import OffstageTest, main
 
@@ -25,15 +24,9 @@ class Faults(OffstageTest):
         for path in self.paths:
             path.mkdir(parents=True)
         self.both = [*(f"--tiers.path={path}" for path in self.paths), "tiers.split=1:1"]
-        self.log = self.folder / "calls"
 
-    def faulty(self, calls, path, error, after=0, **more):
-        """An environment in which calls of a kind on files below a path fail, in every process."""
-        self.log.unlink(missing_ok=True)
-        variables = {"LD_PRELOAD": os.environ["FAULTY_FILES"], "FAULT_CALLS": calls, "FAULT_PATH": str(path),
-                     "FAULT_AFTER": str(after), "FAULT_ERROR": str(error), "FAULT_LOG": str(self.log)}
-        variables.update({f"FAULT_{key.upper()}": str(value) for key, value in more.items()})
-        return mock.patch.dict(os.environ, variables)
+    def failing(self, calls, path, error, **more):
+        return self.faulty(path, calls=calls, error=error, **more)
 
     def calls(self):
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -51,7 +44,7 @@ class Faults(OffstageTest):
         self.straight()
         for error, options in ((errno.EIO, []),
                                (errno.ENOSPC, ["update.gradients=flush-fp32"])):
-            with self.subTest(error=error, options=options), self.faulty("aio-write", self.paths[1], error, after=15):
+            with self.subTest(error=error, options=options), self.failing("aio-write", self.paths[1], error, after=15):
                 name = errno.errorcode[error]
                 result = self.train(name, *COMMON, *self.both, *options, ranks=2)
                 said = [line for line in result.warnings if "is left out" in line]
@@ -62,9 +55,22 @@ class Faults(OffstageTest):
                 self.assertTrue(any("failed" in call for call in self.calls()))
                 self.assert_same_state("straight", name)
 
+    def test_reads_and_writes_that_move_a_part_are_gone_on_with(self):
+        self.straight(steps=4)
+        short = "read,write,aio-read-end,aio-write-end"
+        options = [*COMMON, *self.both, f"checkpoint.local={self.folder / 'local'}", "checkpoint.local-every=1", "parameters.home=storage",
+                   "train.activations=storage"]
+        for steps in 3, 4:
+            with self.failing(short, self.folder, "SHORT"):
+                result = self.train("run", *options, f"train.steps={steps}", ranks=2)
+            for kind in short.split(","):
+                self.assertTrue(any(call.startswith(kind + " ") for call in self.calls()), kind)
+        self.assertIn("continuing after step 3", result.out)
+        self.assert_same_state("straight", "run")
+
     def test_where_the_trial_of_locks_fails_processes_take_turns(self):
         self.straight()
-        with self.faulty("aio-write", self.paths[0], errno.EIO):
+        with self.failing("aio-write", self.paths[0], errno.EIO):
             result = self.train("run", *COMMON[:-1], *self.both, ranks=2)
         self.assertRegex(result.out, r"path .*/a  .*processes take turns \(not tried: .*cannot write .*" + os.strerror(errno.EIO))
         self.assertEqual(1, len([line for line in result.warnings if "is left out" in line]), result)
@@ -74,7 +80,7 @@ class Faults(OffstageTest):
         self.straight()
         old = self.folder / "run/checkpoints/step-000000001"
         options = [*COMMON[:1], "checkpoint.every=1", "checkpoint.overlap=off"]
-        with self.faulty("unlink", self.folder / "run", "DELAY", file=old / "rank-0000.h5", seconds=3):
+        with self.failing("unlink", self.folder / "run", "DELAY", file=old / "rank-0000.h5", seconds=3):
             process = self.start("run", *options)
             self.wait_for_step("run", 4, process)
             self.assertTrue((old / "rank-0000.h5").exists(), "a step was done beside the removal")
@@ -90,13 +96,13 @@ class Faults(OffstageTest):
     def test_a_run_that_has_saved_all_ends_well_whatever_its_report_cannot_look_at(self):
         options = ["checkpoint.every=0", "train.steps=2", f"data.valid={self.valid}", "checkpoint.keep-best=on"]
         checkpoints = self.folder / "run/checkpoints"
-        with self.faulty("opendir", self.folder / "run", errno.EIO, after=10 ** 6, file=checkpoints):
+        with self.failing("opendir", self.folder / "run", errno.EIO, after=10 ** 6, file=checkpoints):
             result = self.train("run", *options)
         self.assertIn("best validation: loss ", result.out)
         self.assertIn(", whose checkpoint is kept", result.out)
         last = len(self.calls()) - 1
         shutil.rmtree(self.folder / "run")
-        with self.faulty("opendir", self.folder / "run", errno.EIO, after=last, file=checkpoints, times=1):
+        with self.failing("opendir", self.folder / "run", errno.EIO, after=last, file=checkpoints, times=1):
             result = self.train("run", *options)
         self.assertIn(f"cannot read the directory {checkpoints}: ", "\n".join(result.warnings))
         self.assertIn("done: step 2 of 2", result.out)
@@ -104,7 +110,7 @@ class Faults(OffstageTest):
     def test_without_a_path_left_the_run_ends_and_the_next_goes_on(self):
         self.straight()
         # Two ranks of five subgroups or so: the first versions take 5 writes of each, a step as many.
-        with self.faulty("aio-write", self.storage, errno.EIO, after=22):
+        with self.failing("aio-write", self.storage, errno.EIO, after=22):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), r"state extent \d+ was not written, no tiers.path is left that takes "
                                                    r"it; .* at offset \d+ of .*Input/output error")
@@ -115,13 +121,13 @@ class Faults(OffstageTest):
         self.straight()
         host = re.sub("[^A-Za-z0-9._]", "_", socket.gethostname())
         spill = self.paths[0] / f"offstage-nojob-run-{host}-PID-0/extents"
-        with self.faulty("statfs", self.paths[0], errno.ESTALE, file=spill):  # so on GlusterFS
+        with self.failing("statfs", self.paths[0], errno.ESTALE, file=spill):  # so on GlusterFS
             self.train("run", *COMMON, *self.both)
         self.assertIn(f"statfs {spill} failed", self.calls())
         self.assert_same_state("straight", "run")
 
     def test_a_path_without_quota_for_the_files_is_refused_before_the_first_step(self):
-        with self.faulty("allocate", self.paths[1], errno.EDQUOT):
+        with self.failing("allocate", self.paths[1], errno.EDQUOT):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), rf"tiers.path = {self.paths[1]}: cannot allocate .*quota exceeded")
         self.assertEqual([], [path for path in self.paths if any(path.iterdir())])
@@ -129,7 +135,7 @@ class Faults(OffstageTest):
 
     def test_an_extent_that_cannot_be_read_ends_the_run_and_the_next_goes_on(self):
         self.straight()
-        with self.faulty("aio-read", self.paths[0], errno.EIO, after=12):
+        with self.failing("aio-read", self.paths[0], errno.EIO, after=12):
             result = self.train("run", *COMMON, *self.both, ranks=2, expect=74)
         self.assertRegex("\n".join(result.errors), r"state extent \d+, version \d+, at offset \d+ of "
                                                    rf"{self.paths[0]}/\S+ is lost: cannot read .*Input/output error; "
@@ -144,7 +150,7 @@ class Faults(OffstageTest):
             name = f"run-{ranks}-{after}"
             # What cannot be read any more cannot be saved either: the save must be over by then.
             options = [*self.both, "parameters.home=storage", "checkpoint.overlap=off"]
-            with self.subTest(name), self.faulty("aio-read", self.paths[0], errno.EIO, after=after):
+            with self.subTest(name), self.failing("aio-read", self.paths[0], errno.EIO, after=after):
                 result = self.train(name, *COMMON, *options, ranks=ranks, expect=74)
                 found = re.search(r"(state|parameter) extent \d+, version \d+, at offset \d+ of \S+ is lost", result.err)
                 self.assertTrue(found, result)
@@ -156,10 +162,10 @@ class Faults(OffstageTest):
         self.straight()
         # The state lives in host memory; all reads are of parameters, and fail in the third step's forward or backward.
         options = [f"--tiers.path={self.paths[0]}", "parameters.home=storage", "tiers.cache=auto"]
-        with self.faulty("aio-read", self.paths[0], errno.EIO, after=1000000):
+        with self.failing("aio-read", self.paths[0], errno.EIO, after=1000000):
             self.train("whole", *COMMON, *options, "train.steps=2")
         reads = len(self.calls())
-        with self.faulty("aio-read", self.paths[0], errno.EIO, after=reads + 2):
+        with self.failing("aio-read", self.paths[0], errno.EIO, after=reads + 2):
             result = self.train("run", *COMMON, *options, expect=74)
         self.assertRegex("\n".join(result.errors), r"parameter extent \d+, .* is lost")
         self.assertTrue(any("once the save of step 2 is written" in line for line in result.warnings), result)
@@ -167,7 +173,7 @@ class Faults(OffstageTest):
 
     def test_a_read_that_fails_twice_changes_nothing(self):
         self.straight()
-        with self.faulty("aio-read", self.paths[0], errno.EIO, after=20, times=2):
+        with self.failing("aio-read", self.paths[0], errno.EIO, after=20, times=2):
             result = self.train("run", *COMMON, *self.both)
         self.assertEqual([], result.warnings, result)
         self.assert_same_state("straight", "run")
@@ -218,14 +224,14 @@ class Faults(OffstageTest):
 
     def test_a_failed_sync_of_a_save_is_never_tried_again(self):
         self.straight(4)
-        with self.faulty("sync", self.folder / "whole", errno.EIO, after=1000000):
+        with self.failing("sync", self.folder / "whole", errno.EIO, after=1000000):
             self.train("whole", *COMMON, *self.both, "train.steps=4")
         syncs = len(self.calls())
         self.assertGreater(syncs, 8)
         for position in syncs // 2 + 1, syncs * 3 // 4, syncs - 1:  # of the second save
             name = f"sync-{position}"
             with self.subTest(position=position):
-                with self.faulty("sync", self.folder / name, errno.EIO, after=position, times=1):
+                with self.failing("sync", self.folder / name, errno.EIO, after=position, times=1):
                     result = self.train(name, *COMMON, *self.both, "train.steps=4", expect=74)
                 self.assertRegex("\n".join(result.errors), r"cannot sync .*Input/output error")
                 calls = self.calls()

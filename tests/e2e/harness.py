@@ -15,6 +15,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 OFFSTAGE = os.environ["OFFSTAGE"]
 # Files that CMake names to tests. A build of some targets may lack them.
@@ -120,6 +121,14 @@ class OffstageTest(unittest.TestCase):
         result = self.call(*launcher, OFFSTAGE, *arguments)
         self.assertEqual(expect, result.code, result)
         return result
+
+    def faulty(self, path, **more):
+        """An environment in which calls on files below a path fail, in every process: tests/sweep/faulty_files.cpp says
+        what `more` may have. The calls stand in the file `log`."""
+        self.log = self.folder / "calls"
+        self.log.unlink(missing_ok=True)
+        variables = {"LD_PRELOAD": os.environ["FAULTY_FILES"], "FAULT_PATH": str(path), "FAULT_LOG": str(self.log)}
+        return mock.patch.dict(os.environ, {**variables, **{f"FAULT_{key.upper()}": str(value) for key, value in more.items()}})
 
     def export(self, name, target, *options):
         """The newest checkpoint of a run as a Hugging Face directory."""

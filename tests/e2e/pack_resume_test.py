@@ -13,7 +13,6 @@ import signal
 import struct
 import sys
 from pathlib import Path
-from unittest import mock
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -64,7 +63,6 @@ class PackResume(OffstageTest):
                      "--format=megatron"],
             "chats": ["--from", self.chats, self.chats, "--tokenizer", TOKENIZER, "--template", self.template, "--format=megatron"],
         }
-        self.log = self.folder / "calls"
 
     def pack(self, name, *options, expect=0):
         result = self.call(OFFSTAGE, "data", "pack", *self.commands[name], "--to=work/out", "--progress=0",
@@ -75,19 +73,14 @@ class PackResume(OffstageTest):
     def contents(self, folder=None):
         return {path.name: path.read_bytes() for path in (folder or self.work).iterdir()}
 
-    def faulty(self, **more):
-        self.log.unlink(missing_ok=True)
-        variables = {"LD_PRELOAD": os.environ["FAULTY_FILES"], "FAULT_PATH": str(self.work), "FAULT_LOG": str(self.log)}
-        return mock.patch.dict(os.environ, {**variables, **{f"FAULT_{key.upper()}": str(value) for key, value in more.items()}})
-
     def killed(self, number, name):
         """A pack that is killed at its call of this number that changes something; true if it was."""
-        with self.faulty(calls=",".join(CHANGING), after=number, error="KILL"):
+        with self.faulty(self.work, calls=",".join(CHANGING), after=number, error="KILL"):
             return self.pack(name, expect=(0, -signal.SIGKILL)).code != 0
 
     def straight(self, name):
         """The files of a pack that nothing disturbs, and how many calls change something."""
-        with self.faulty(calls=",".join(CHANGING), times=0):
+        with self.faulty(self.work, calls=",".join(CHANGING), times=0):
             self.pack(name)
         files = self.contents()
         self.assertFalse([name for name in files if name.endswith(".part")])
@@ -135,7 +128,7 @@ class PackResume(OffstageTest):
     def test_a_loss_of_power_at_any_moment_loses_nothing_that_was_saved(self):
         whole, _ = self.straight("rows")
         disk = Disk(self.work)
-        with self.faulty(times=0, record=self.folder / "recording"):
+        with self.faulty(self.work, times=0, record=self.folder / "recording"):
             self.pack("rows")
         seen = set()
         for number, event in enumerate(read_events(self.folder / "recording", self.work)):
@@ -160,7 +153,7 @@ class PackResume(OffstageTest):
             for calls, error in ("write", errno.ENOSPC), ("sync", errno.EIO), ("truncate", errno.EIO):
                 for after in 0, 1, 2, 4, 8, 16, 30:
                     with self.subTest(f"{name}, {calls} {after}"):
-                        with self.faulty(calls=calls, after=after, error=error):
+                        with self.faulty(self.work, calls=calls, after=after, error=error):
                             result = self.pack(name, expect=(0, IO))
                         if result.code != 0:
                             self.assertIn(os.strerror(error), result.errors[0])
@@ -174,7 +167,7 @@ class PackResume(OffstageTest):
 
     def kill_midway(self, name, places=2):
         """Kills a pack when it has saved so many places."""
-        with self.faulty(calls="sync", file=self.work / "out.pack.part", after=places, error="KILL"):
+        with self.faulty(self.work, calls="sync", file=self.work / "out.pack.part", after=places, error="KILL"):
             self.pack(name, expect=-signal.SIGKILL)
         self.assertEqual(places, (self.work / "out.pack.part").read_text().count('"documents-written"'))
         return self.contents()

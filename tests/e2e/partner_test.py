@@ -83,6 +83,15 @@ class Partner(OnNodes):
         for node in "n1", "n3", "n4":
             self.assertEqual([], list((self.nodes / node).rglob("*")), "level 2 has all of it")
 
+    def test_files_come_whole_where_reads_and_writes_move_a_part(self):
+        with self.faulty(self.local, calls="read,write,aio-read-end,aio-write-end", error="SHORT"):
+            self.killed("n1:1,n2:1", *self.options)
+            shutil.rmtree(self.nodes / "n2")
+            begin = max(set(self.levels("n1", 1)) & set(self.levels("n1", 3)))
+            result = self.train_on("n1:1,n2:1", "run", *self.options, f"train.steps={begin + 1}")
+        self.assertIn(f"continuing after step {begin}\n", result.out)
+        self.assert_same_state(self.straight(begin + 1), self.folder / "run/checkpoints")
+
     def test_other_nodes_and_ranks_take_what_is_left_of_it(self):
         self.killed("n1:2,n2:1", *self.options)
         shutil.rmtree(self.nodes / "n1")

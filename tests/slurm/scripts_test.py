@@ -480,11 +480,26 @@ class Scripts(unittest.TestCase):
                                          "OFFSTAGE_SCRATCH": "none"})
         self.assertEqual(["/opt/lib:, ALL", "/opt/lib:, "], self.read("site"))
 
+    def test_a_site_that_bash_cannot_read_to_its_end_ends_the_script_before_it_has_set_anything(self):
+        home = self.home("share/offstage")
+        site = home / "slurm/site"
+        site.write_text(f'touch {self.folder}/sourced\nif [[ -n $X ]; then\n')
+        self.write("calls", "none\n")
+        output = self.run_script("train.sbatch", expect=64, OFFSTAGE_HOME=str(home))
+        done = subprocess.run([home / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=False,
+                              stderr=subprocess.PIPE, text=True)
+        self.assertEqual(64, done.returncode)
+        for text in output, done.stderr:
+            self.assertIn(f"{site}: line 2: ", text)
+            self.assertIn(f"; mend {site}, or move it away", text)
+        self.assertFalse((self.folder / "sourced").exists())
+        self.assertEqual(["none"], self.read("calls"))
+
     def test_a_signal_while_a_site_loads_its_modules_is_no_end_of_the_job(self):
         home = self.home("share/offstage")
-        (home / "slurm/site").write_text('kill -USR1 $$\n')
         self.write("calls", "none\n")
-        for limit, requeues in ("5:00", []), ("4:00:00", ["requeue 7"]):
+        for signal, limit, requeues in ("USR1", "5:00", []), ("USR2", "4:00:00", ["requeue 7"]):
+            (home / "slurm/site").write_text(f'kill -{signal} $$\n')
             self.attempt(1, 75, OFFSTAGE_HOME=str(home), LIMIT=limit)
             self.assertEqual(requeues, self.read("requeues"))
         self.assertEqual(["exit 75"] * 2, [line[line.index("exit"):][:7] for line in self.read("run/attempts")])

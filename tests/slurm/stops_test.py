@@ -43,8 +43,9 @@ class Stops(SlurmTest):
         self.assertIn("SIGUSR1, the end of the time limit is near", output)
         self.assertNotIn("exit 1", (self.folder / "run/attempts").read_text())
 
-    def test_the_signal_before_the_time_limit_with_mpirun(self):
-        self.check_requeue_after("mpirun", "scancel", "--batch", "--signal=USR1")
+    def test_another_signal_before_the_time_limit_with_mpirun(self):
+        output = self.check_requeue_after("mpirun", "scancel", "--batch", "--signal=INT")
+        self.assertIn("SIGINT, the end of the time limit is near", output)
 
     def test_sigterm_to_the_script_alone_with_srun(self):
         self.check_requeue_after("srun", "scancel", "--batch", "--signal=TERM")

@@ -50,7 +50,9 @@ struct Plan {
   bool const kills = text_of("FAULT_ERROR") == "KILL";
   bool const delays = text_of("FAULT_ERROR") == "DELAY";
   long const seconds = number_of("FAULT_SECONDS", 1);
-  int const error = static_cast<int>(number_of("FAULT_ERROR", EIO));
+  int const error = text_of("FAULT_ERROR") == "SHORT"
+                        ? short_transfer
+                        : static_cast<int>(number_of("FAULT_ERROR", EIO));
   /// As mpirun or srun gives it.
   long const rank = number_of("OMPI_COMM_WORLD_RANK", number_of("PMIX_RANK", 0));
   bool const active = !below.empty() && rank == number_of("FAULT_RANK", rank);

@@ -26,7 +26,10 @@ struct Place {
 /// since, without the mark of a deleted one. Empty if there is none.
 std::string path_of(Place const& place);
 
-/// The errno that a call of this kind on this path shall meet, or 0. Counts and notes the call.
+/// In place of an errno: the call moves a part of its bytes (FAULT_ERROR=SHORT).
+constexpr int short_transfer = 1 << 20;
+
+/// The errno that a call of this kind on this path shall meet, or 0, or short_transfer. Counts and notes the call.
 int fault_of(char const* kind, std::string const& path);
 
 /// True if this process has a fault to come or a log to write: without, paths need not be looked up.

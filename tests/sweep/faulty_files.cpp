@@ -6,7 +6,8 @@
 //   FAULT_TIMES=N        so many then (all unless told)
 //   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
 //   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there; or DELAY: the call
-//                        takes FAULT_SECONDS (1 unless told) longer
+//                        takes FAULT_SECONDS (1 unless told) longer; or SHORT: it moves half of its bytes (of kinds read,
+//                        write, aio-read-end and aio-write-end; no fewer than two pages of a direct file, nor a single byte)
 //   FAULT_RANK=N         in this rank of a job alone (all unless told)
 //   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
 //   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes: power_loss.py reads it
@@ -14,7 +15,8 @@
 // sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, and of libaio
 // aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
 // one's path. In a path this process's number between dashes is written PID. close closes and then fails; a completion
-// that fails has moved its bytes; all other calls that fail do nothing.
+// that fails has moved its bytes; all other calls that fail do nothing. After a short read the rest of the memory has
+// other bytes than the file.
 // This file has the calls on open files and those that open them; faulty_names.cpp those on names.
 #include <libaio.h>
 #include <sys/file.h>
@@ -22,8 +24,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -88,6 +92,61 @@ ssize_t written(int file, void const* memory, off_t offset, Call const& call) {
   });
 }
 
+constexpr std::size_t page = 4096;
+
+bool is_direct(int file) {
+  return (real<int(int, int, ...)>("fcntl")(file, F_GETFL) & O_DIRECT) != 0;
+}
+
+/// The bytes of a short transfer. They end within a page where the file is direct.
+ssize_t shortened(int file, ssize_t size) {
+  if (is_direct(file)) {
+    return size > static_cast<ssize_t>(2 * page) ? size / 2 + 1 : size;
+  }
+  return size > 1 ? size / 2 : size;
+}
+
+/// What the call read into `memory`, or a part of it, or a failure. `moves`: the file's position goes on with the bytes.
+template <class Call>
+ssize_t read_or_fail(int file, void* memory, bool moves, Call const& call) {
+  int const error = fault_of("read", file);
+  if (error != 0 && error != faulty::short_transfer) {
+    errno = error;
+    return -1;
+  }
+  ssize_t const size = call();
+  if (error == 0 || size <= 0) {
+    return size;
+  }
+  ssize_t const part = shortened(file, size);
+  std::memset(static_cast<char*>(memory) + part, 0x5a, static_cast<std::size_t>(size - part));
+  if (moves && lseek(file, part - size, SEEK_CUR) < 0) {
+    return size;  // a pipe or a terminal
+  }
+  return part;
+}
+
+/// The same for a write of `size` bytes at `offset`, as `written` takes it; `call` writes as many as it is told.
+template <class Call>
+ssize_t write_or_fail(int file, void const* memory, std::size_t size, off_t offset,
+                      Call const& call) {
+  int const error = fault_of("write", file);
+  if (error != 0 && error != faulty::short_transfer) {
+    errno = error;
+    return -1;
+  }
+  if (error == 0) {
+    return written(file, memory, offset, [&] { return call(size); });
+  }
+  ssize_t const part = shortened(file, static_cast<ssize_t>(size));
+  auto const whole = static_cast<std::size_t>(part);
+  bool const ends_within_a_page = is_direct(file) && whole < size;
+  ssize_t const done = written(file, memory, offset, [&] {
+    return call(ends_within_a_page ? whole / page * page : whole);
+  });
+  return done < 0 ? done : std::max(done, part);
+}
+
 template <class Call>
 int synced(int file, Call const& call) {
   return recorded(path_of(file), call, [&](int) {
@@ -133,6 +192,20 @@ void note_ended(Request const& request) {
   if (faulty::records(request.path) && std::string_view{request.kind} == "aio-write-end") {
     Recording{}.add({.kind = "end", .request = request.number});
   }
+}
+
+/// Of a read whose end is short the rest of the memory has other bytes than the file; a write is on the file whole.
+void shorten(io_event& event) {
+  auto const size = static_cast<ssize_t>(event.res);
+  iocb const& block = *event.obj;
+  if (size <= 0) {
+    return;
+  }
+  ssize_t const part = shortened(static_cast<int>(block.aio_fildes), size);
+  if (block.aio_lio_opcode == IO_CMD_PREAD) {
+    std::memset(static_cast<char*>(block.u.c.buf) + part, 0x5a, static_cast<std::size_t>(size - part));
+  }
+  event.res = static_cast<unsigned long>(part);
 }
 
 }  // namespace
@@ -232,39 +305,39 @@ std::FILE* fopen64(char const* path, char const* mode) {
 }
 
 ssize_t read(int file, void* memory, std::size_t size) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, true, [&] {
     return real<ssize_t(int, void*, std::size_t)>("read")(file, memory, size);
   });
 }
 
 ssize_t __read_chk(int file, void* memory, std::size_t size, std::size_t room) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, true, [&] {
     return real<ssize_t(int, void*, std::size_t, std::size_t)>("__read_chk")(file, memory, size,
                                                                              room);
   });
 }
 
 ssize_t pread(int file, void* memory, std::size_t size, off_t offset) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, false, [&] {
     return real<ssize_t(int, void*, std::size_t, off_t)>("pread")(file, memory, size, offset);
   });
 }
 
 ssize_t __pread_chk(int file, void* memory, std::size_t size, off_t offset, std::size_t room) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, false, [&] {
     return real<ssize_t(int, void*, std::size_t, off_t, std::size_t)>("__pread_chk")(
         file, memory, size, offset, room);
   });
 }
 
 ssize_t pread64(int file, void* memory, std::size_t size, off_t offset) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, false, [&] {
     return real<ssize_t(int, void*, std::size_t, off_t)>("pread64")(file, memory, size, offset);
   });
 }
 
 ssize_t __pread64_chk(int file, void* memory, std::size_t size, off_t offset, std::size_t room) {
-  return fail_or("read", file, [&] {
+  return read_or_fail(file, memory, false, [&] {
     return real<ssize_t(int, void*, std::size_t, off_t, std::size_t)>("__pread64_chk")(
         file, memory, size, offset, room);
   });
@@ -277,28 +350,20 @@ ssize_t readv(int file, iovec const* parts, int count) {
 }
 
 ssize_t write(int file, void const* memory, std::size_t size) {
-  return fail_or("write", file, [&] {
-    return written(file, memory, -1, [&] {
-      return real<ssize_t(int, void const*, std::size_t)>("write")(file, memory, size);
-    });
+  return write_or_fail(file, memory, size, -1, [&](std::size_t part) {
+    return real<ssize_t(int, void const*, std::size_t)>("write")(file, memory, part);
   });
 }
 
 ssize_t pwrite(int file, void const* memory, std::size_t size, off_t offset) {
-  return fail_or("write", file, [&] {
-    return written(file, memory, offset, [&] {
-      return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, size,
-                                                                           offset);
-    });
+  return write_or_fail(file, memory, size, offset, [&](std::size_t part) {
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, part, offset);
   });
 }
 
 ssize_t pwrite64(int file, void const* memory, std::size_t size, off_t offset) {
-  return fail_or("write", file, [&] {
-    return written(file, memory, offset, [&] {
-      return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, size,
-                                                                             offset);
-    });
+  return write_or_fail(file, memory, size, offset, [&](std::size_t part) {
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, part, offset);
   });
 }
 
@@ -468,7 +533,10 @@ int io_getevents(io_context_t context, long least, long most, io_event* events, 
       continue;
     }
     note_ended(request.mapped());
-    if (int const error = fault_of(request.mapped().kind, request.mapped().path); error != 0) {
+    int const error = fault_of(request.mapped().kind, request.mapped().path);
+    if (error == faulty::short_transfer) {
+      shorten(events[i]);
+    } else if (error != 0) {
       events[i].res = static_cast<unsigned long>(-static_cast<long>(error));
     }
   }
