@@ -97,6 +97,11 @@ namespace host {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);
 
+/// Memory of the tiles in which operands of 16 bits are widened; 0 where the CPU multiplies them. Each thread that multiplies
+/// keeps those of its largest product. No address is read.
+template <class T, class Out>
+[[nodiscard]] Bytes widened_bytes(Matmul<T, Out> const& product);
+
 /// Memory that oneDNN takes for FP32 sums of all of C while it computes such a product of 16 bits; 0 if it takes none. It does
 /// for sizes that its newer kernels leave out, such as a C of 50257 rows. No address is read.
 template <class T, class Out>

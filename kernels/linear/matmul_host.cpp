@@ -45,7 +45,7 @@ constexpr Bytes code_bytes = 64 * MiB;
 class Scratch {
  public:
   explicit Scratch(std::size_t bytes) : data_{bytes > 0 ? ::operator new(bytes, page) : nullptr} {}
-  [[nodiscard]] void* data() const { return data_.get(); }
+  [[nodiscard]] void* data() const { return data_; }
 
  private:
   static constexpr std::align_val_t page{4096};
@@ -105,8 +105,6 @@ bool multiply(Matmul<T, Out> const& product, Sum sum) {
   return true;
 }
 
-using Floats = std::unique_ptr<float[]>;
-
 /// Rows of a matrix in memory.
 struct Rows {
   std::int64_t count, length;
@@ -132,21 +130,48 @@ void narrow(float const* from, Rows rows, Out* to, std::int64_t stride) {
   }
 }
 
+constexpr std::int64_t tile_m = 512, tile_n = 1024, tile_k = 1024;
+
+/// Floats of the tiles of A, B and C.
+struct TileSizes {
+  std::int64_t a, b, c;
+  [[nodiscard]] std::int64_t all() const { return a + b + c; }
+};
+
+template <class T, class Out>
+TileSizes tile_sizes(Matmul<T, Out> const& product) {
+  auto const [m, n, k] = std::array{std::min(product.m, tile_m), std::min(product.n, tile_n),
+                                    std::min(product.k, tile_k)};
+  return {.a = m * k, .b = k * n, .c = std::is_same_v<Out, float> ? 0 : m * n};
+}
+
+/// Memory for tiles, which each thread that multiplies keeps: malloc kept twice as much of what products gave back.
+float* tile_memory(std::int64_t count) {
+  struct Kept {
+    std::unique_ptr<float[]> floats;
+    std::int64_t count = 0;
+  };
+  thread_local Kept kept;
+  if (kept.count < count) {
+    kept = {};
+    kept = {std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count)), count};
+  }
+  return kept.floats.get();
+}
+
 /// A product of 16-bit matrices through FP32 copies of tiles, at most 8 MiB of them whatever the
 /// shape: a copy of a whole embedding would be no less than its state.
 template <class T, class Out>
 class WidenedProduct {
  public:
-  explicit WidenedProduct(Matmul<T, Out> const& product)
-      : product_{product},
-        a_{buffer(std::min(product.m, tile_m) * std::min(product.k, tile_k))},
-        b_{buffer(std::min(product.k, tile_k) * std::min(product.n, tile_n))},
-        c_{std::is_same_v<Out, float>
-               ? nullptr
-               : buffer(std::min(product.m, tile_m) * std::min(product.n, tile_n))} {}
+  explicit WidenedProduct(Matmul<T, Out> const& product) : product_{product} {}
 
   bool run() {
     memory::require_room(code_bytes, "oneDNN");  // OpenMP ends the process where it gets none
+    TileSizes const sizes = tile_sizes(product_);
+    a_ = tile_memory(sizes.all());
+    b_ = a_ + sizes.a;
+    c_ = b_ + sizes.b;
     for (std::int64_t i = 0; i < product_.m; i += tile_m) {
       for (std::int64_t j = 0; j < product_.n; j += tile_n) {
         if (!run_tile(i, std::min(tile_m, product_.m - i), j, std::min(tile_n, product_.n - j))) {
@@ -158,46 +183,40 @@ class WidenedProduct {
   }
 
  private:
-  static constexpr std::int64_t tile_m = 512, tile_n = 1024, tile_k = 1024;
-
-  static Floats buffer(std::int64_t count) {
-    return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
-  }
-
   bool run_tile(std::int64_t i, std::int64_t m, std::int64_t j, std::int64_t n) {
     auto const& p = product_;
-    Matmul<float> tile{a_.get(), b_.get(), nullptr, m, n, 0, p.transpose_a, p.transpose_b};
+    Matmul<float> tile{a_, b_, nullptr, m, n, 0, p.transpose_a, p.transpose_b};
     Out* const c = p.c + i * p.c_stride() + j;
     if constexpr (std::is_same_v<Out, float>) {
       tile.c = c;
       tile.c_pitch = p.c_stride();
     } else {
-      tile.c = c_.get();
+      tile.c = c_;
     }
     for (std::int64_t q = 0; q < p.k; q += tile_k) {
       tile.k = std::min(tile_k, p.k - q);
       if (p.transpose_a == Transpose::no) {
-        widen(p.a + i * p.a_stride() + q, p.a_stride(), {m, tile.k}, a_.get());
+        widen(p.a + i * p.a_stride() + q, p.a_stride(), {m, tile.k}, a_);
       } else {
-        widen(p.a + q * p.a_stride() + i, p.a_stride(), {tile.k, m}, a_.get());
+        widen(p.a + q * p.a_stride() + i, p.a_stride(), {tile.k, m}, a_);
       }
       if (p.transpose_b == Transpose::no) {
-        widen(p.b + q * p.b_stride() + j, p.b_stride(), {tile.k, n}, b_.get());
+        widen(p.b + q * p.b_stride() + j, p.b_stride(), {tile.k, n}, b_);
       } else {
-        widen(p.b + j * p.b_stride() + q, p.b_stride(), {n, tile.k}, b_.get());
+        widen(p.b + j * p.b_stride() + q, p.b_stride(), {n, tile.k}, b_);
       }
       if (!multiply(tile, q == 0 && !p.add ? Sum::begin : Sum::go_on)) {
         return false;
       }
     }
     if constexpr (!std::is_same_v<Out, float>) {
-      narrow(c_.get(), {m, n}, c, p.c_stride());
+      narrow(c_, {m, n}, c, p.c_stride());
     }
     return true;
   }
 
   Matmul<T, Out> product_;
-  Floats a_, b_, c_;
+  float *a_{}, *b_{}, *c_{};
 };
 
 /// False if oneDNN cannot.
@@ -257,6 +276,14 @@ void matmul(Matmul<T, Out> const& product) {
 }
 
 template <class T, class Out>
+Bytes widened_bytes(Matmul<T, Out> const& product) {
+  require_sizes(product);
+  constexpr bool can_be = !std::is_same_v<T, float> && !std::is_same_v<T, double>;
+  bool const is = can_be && (std::is_same_v<T, float16> || best_bf16_unit() == Bf16Unit::none);
+  return is ? tile_sizes(product).all() * static_cast<Bytes>(sizeof(float)) : 0;
+}
+
+template <class T, class Out>
 Bytes sum_bytes(Matmul<T, Out> const& product) {
   require_sizes(product);
   if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Out, bfloat16>) {
@@ -274,6 +301,7 @@ Bytes sum_bytes(Matmul<T, Out> const& product) {
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, matmul)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, widened_bytes)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_PRODUCT_TYPES, sum_bytes)
 
 }  // namespace host

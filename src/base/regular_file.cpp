@@ -29,7 +29,8 @@ IoError no_regular_file(std::string const& action, std::string const& path) {
 IoError refusal(std::string const& action, std::string const& path, int error_number) {
   if (error_number == ENOENT) {
     auto const directory = std::filesystem::path{path}.parent_path().string();
-    return IoError{action + ' ' + path + ": there is no directory " + directory + "; make it first"};
+    return IoError{action + ' ' + path + ": there is no directory " + directory +
+                   "; make it first"};
   }
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {

@@ -1,5 +1,7 @@
 #include "model/block.hpp"
 
+#include <algorithm>
+
 #include "base/instantiate.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/pointwise/rope.hpp"
@@ -93,16 +95,26 @@ BlockScratch<T> lay_out_scratch(Dims const& dims, Slab& slab) {
           .d_qkv = slab.take<T>(rows * dims.qkv())};
 }
 
+BlockProducts::BlockProducts(Dims const& dims)
+    : qkv{dims.rows(), dims.C, dims.qkv(), weight_layout(dims.family)},
+      o{dims.rows(), dims.H * dims.D, dims.C, weight_layout(dims.family)},
+      up{dims.rows(), dims.C, dims.up(), weight_layout(dims.family)},
+      down{dims.rows(), dims.F, dims.C, weight_layout(dims.family)} {}
+
+template <class T>
+Bytes block_widened_bytes(Dims const& dims) {
+  BlockProducts const of{dims};
+  return std::max({of.qkv.widened_bytes<T>(), of.o.widened_bytes<T>(), of.up.widened_bytes<T>(),
+                   of.down.widened_bytes<T>()});
+}
+
 template <class T>
 Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& rope,
                 BlockScratch<T> const& scratch)
     : dims_{dims},
       norm_{dims.family, dims.rows(), dims.C, dims.epsilon, dims.norms_after},
       qk_norm_{dims},
-      qkv_{dims.rows(), dims.C, dims.qkv(), weight_layout(dims.family)},
-      o_{dims.rows(), dims.H * dims.D, dims.C, weight_layout(dims.family)},
-      up_{dims.rows(), dims.C, dims.up(), weight_layout(dims.family)},
-      down_{dims.rows(), dims.F, dims.C, weight_layout(dims.family)},
+      linear_{dims},
       activation_{dims.family, dims.rows(), dims.F},
       stream_{stream},
       rope_{rope},
@@ -129,7 +141,7 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
     norm_.take_in<T>(stream_, residual, a.x, w.norm, a.attn_in, a.attn_norm);
   }
   if (wanted(Part::qkv)) {
-    qkv_.forward<T>(stream_, attention_input(a), w.qkv, a.qkv);
+    linear_.qkv.forward<T>(stream_, attention_input(a), w.qkv, a.qkv);
   }
   if (wanted(qk_norm_.there() ? Part::pointwise : Part::qkv)) {
     make_heads(w, a);
@@ -141,13 +153,13 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
                                             .log_sum_exp = a.log_sum_exp,
                                             .cudnn = dims_.attention});
     if (norm_.after) {
-      o_.forward<T>(stream_, a.attn_out, w.o, a.attn_product);
+      linear_.o.forward<T>(stream_, a.attn_out, w.o, a.attn_product);
     }
   }
   if (norm_.after && (wanted(Part::attention) || wanted(Part::mid))) {
     norm_.forward<T>(stream_, {}, a.attn_product, w.norm, scratch_.branch, a.attn_norm);
   } else if (wanted(Part::mid)) {
-    o_.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
+    linear_.o.forward<T>(stream_, a.attn_out, w.o, scratch_.branch);
   }
 }
 
@@ -155,7 +167,7 @@ template <class T>
 void Block<T>::forward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a) const {
   recompute_mlp(w, a, recomputed_block);
   if (!norm_.after) {
-    down_.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
+    linear_.down.forward<T>(stream_, a.hidden, w.down, scratch_.branch);
   }
 }
 
@@ -169,13 +181,13 @@ void Block<T>::recompute_mlp(MlpTensors<T const> const& w, BlockActivations<T> c
     norm_.take_in<T>(stream_, {}, a.mid, w.norm, a.mlp_in, a.mlp_norm);
   }
   if (wanted(Part::up)) {
-    up_.forward<T>(stream_, mlp_input(a), w.up, a.up);
+    linear_.up.forward<T>(stream_, mlp_input(a), w.up, a.up);
   }
   if (wanted(Part::pointwise)) {
     activation_.forward<T>(stream_, a.up, a.hidden);
   }
   if (norm_.after && wanted(Part::up)) {
-    down_.forward<T>(stream_, a.hidden, w.down, a.mlp_product);
+    linear_.down.forward<T>(stream_, a.hidden, w.down, a.mlp_product);
     norm_.forward<T>(stream_, {}, a.mlp_product, w.norm, scratch_.branch, a.mlp_norm);
   }
 }
@@ -240,11 +252,11 @@ template <class T>
 void Block<T>::backward_mlp(MlpTensors<T const> const& w, BlockActivations<T> const& a,
                             std::span<T> dx, MlpTensors<T> const& dw) const {
   auto const d_product = backward_branch(a.mlp_product, w.norm, a.mlp_norm, dx, dw.norm);
-  down_.backward_weight<T>(stream_, d_product, a.hidden, dw.down);
-  down_.backward_input<T>(stream_, d_product, w.down.weight, scratch_.d_hidden);
+  linear_.down.backward_weight<T>(stream_, d_product, a.hidden, dw.down);
+  linear_.down.backward_input<T>(stream_, d_product, w.down.weight, scratch_.d_hidden);
   activation_.backward<T>(stream_, a.up, scratch_.d_hidden);
-  up_.backward_weight<T>(stream_, a.up, mlp_input(a), dw.up);
-  up_.backward_input<T>(stream_, a.up, w.up.weight, scratch_.branch);
+  linear_.up.backward_weight<T>(stream_, a.up, mlp_input(a), dw.up);
+  linear_.up.backward_input<T>(stream_, a.up, w.up.weight, scratch_.branch);
   backward_input(a.mid, w.norm, a.mlp_norm, dx, dw.norm);
 }
 
@@ -253,8 +265,8 @@ template <class T>
 void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActivations<T> const& a,
                                   std::span<T> dx, AttentionTensors<T> const& dw) const {
   auto const d_product = backward_branch(a.attn_product, w.norm, a.attn_norm, dx, dw.norm);
-  o_.backward_weight<T>(stream_, d_product, a.attn_out, dw.o);
-  o_.backward_input<T>(stream_, d_product, w.o.weight, scratch_.d_attn_out);
+  linear_.o.backward_weight<T>(stream_, d_product, a.attn_out, dw.o);
+  linear_.o.backward_input<T>(stream_, d_product, w.o.weight, scratch_.d_attn_out);
   kernels::attention_backward<T>(stream_, {.shape = dims_.attention_shape(),
                                            .qkv = a.heads,
                                            .out = a.attn_out,
@@ -267,8 +279,8 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
   if (qk_norm_.there()) {
     qk_norm_.backward<T>(stream_, a.qkv, w, a.qk_norm, scratch_.d_qkv, dw);
   }
-  qkv_.backward_weight<T>(stream_, scratch_.d_qkv, attention_input(a), dw.qkv);
-  qkv_.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);
+  linear_.qkv.backward_weight<T>(stream_, scratch_.d_qkv, attention_input(a), dw.qkv);
+  linear_.qkv.backward_input<T>(stream_, scratch_.d_qkv, w.qkv.weight, scratch_.branch);
   backward_input(a.x, w.norm, a.attn_norm, dx, dw.norm);
 }
 
@@ -276,5 +288,6 @@ OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Block)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_part)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, part_bytes)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_scratch)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, block_widened_bytes)
 
 }  // namespace offstage::model

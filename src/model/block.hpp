@@ -70,6 +70,16 @@ struct RopeTables {
   std::span<Real<T>> sine;    ///< (T, D / 2)
 };
 
+/// The products of a block.
+struct BlockProducts {
+  Linear qkv, o, up, down;
+  explicit BlockProducts(Dims const& dims);
+};
+
+/// Host memory in which cores widen the operands of a block's products (Linear::widened_bytes).
+template <class T>
+[[nodiscard]] Bytes block_widened_bytes(Dims const& dims);
+
 /// One transformer block. All members enqueue on the stream and return.
 template <class T>
 class Block {
@@ -138,7 +148,7 @@ class Block {
   Dims dims_;
   Norm norm_;
   QueryKeyNorm qk_norm_;
-  Linear qkv_, o_, up_, down_;
+  BlockProducts linear_;
   Activation activation_;
   device::Stream& stream_;
   RopeTables<T> rope_;

@@ -55,12 +55,16 @@ std::int64_t head_sum_elements(Dims const& dims) {
 }
 
 template <class T>
-Bytes head_host_bytes(Dims const& dims) {
-  bool const on_cores = dims.kind == device::Kind::host;
-  return on_cores && head_sum_elements<T>(dims) == 0
+Bytes head_sum_bytes(Dims const& dims) {
+  return head_sum_elements<T>(dims) == 0
              ? kernels::host::sum_bytes(
                    vocabulary(dims, dims.rows()).template weight_product<T, T>())
              : 0;
+}
+
+template <class T>
+Bytes head_widened_bytes(Dims const& dims) {
+  return vocabulary(dims, dims.tile_rows()).template widened_bytes<T>();
 }
 
 template <class T>
@@ -172,7 +176,8 @@ void Head<T>::logits(HeadTensors<T const> const& w, Residual<T> const& residual,
 
 OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_ALL_TYPES, Head)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, head_sum_elements)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, head_host_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, head_sum_bytes)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, head_widened_bytes)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_ALL_TYPES, lay_out_head)
 
 }  // namespace offstage::model

@@ -31,10 +31,12 @@ template <class T>
 template <class T>
 [[nodiscard]] std::int64_t head_sum_elements(Dims const& dims);
 
-/// Host memory that a product on cores takes beside the device's, for the gradient of the matrix
-/// (kernels::host::sum_bytes). 0 on a GPU.
+/// Host memory that products on cores take beside the device's: the sums of the gradient of the
+/// matrix (kernels::host::sum_bytes), and what Linear::widened_bytes says.
 template <class T>
-[[nodiscard]] Bytes head_host_bytes(Dims const& dims);
+[[nodiscard]] Bytes head_sum_bytes(Dims const& dims);
+template <class T>
+[[nodiscard]] Bytes head_widened_bytes(Dims const& dims);
 
 /// The rows of a micro-batch that the head reads and writes.
 struct HeadRows {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -35,29 +36,23 @@ struct Linear {
   template <class T, class Out>
   void multiply(device::Stream& stream, std::span<T const> x, std::span<T const> weight,
                 std::span<Out> y, std::span<Out const> bias = {}) const {
-    kernels::matmul<T, Out>(stream, {.a = x.data(),
-                                     .b = weight.data(),
-                                     .c = y.data(),
-                                     .m = rows,
-                                     .n = out,
-                                     .k = in,
-                                     .transpose_b = transposed_if(WeightLayout::out_in),
-                                     .bias = bias.empty() ? nullptr : bias.data(),
-                                     .c_pitch = out_pitch});
+    auto product = forward_product<T, Out>();
+    product.a = x.data();
+    product.b = weight.data();
+    product.c = y.data();
+    product.bias = bias.empty() ? nullptr : bias.data();
+    kernels::matmul<T, Out>(stream, product);
   }
 
   /// dx (rows, in) = dy (rows, out) w^T.
   template <class T>
   void backward_input(device::Stream& stream, std::span<T const> dy, std::span<T const> weight,
                       std::span<T> dx) const {
-    kernels::matmul<T, T>(stream, {.a = dy.data(),
-                                   .b = weight.data(),
-                                   .c = dx.data(),
-                                   .m = rows,
-                                   .n = in,
-                                   .k = out,
-                                   .transpose_b = transposed_if(WeightLayout::in_out),
-                                   .a_pitch = out_pitch});
+    auto product = input_product<T>();
+    product.a = dy.data();
+    product.b = weight.data();
+    product.c = dx.data();
+    kernels::matmul<T, T>(stream, product);
   }
 
   /// dw = x^T dy, stored as w is; the gradient of the bias is the sum over rows of dy.
@@ -83,7 +78,37 @@ struct Linear {
     kernels::matmul<T, Sum>(stream, product);
   }
 
-  /// The product of add_weight without its addresses.
+  /// Host memory in which cores widen operands (kernels::host::widened_bytes), of the product that takes most.
+  template <class T>
+  [[nodiscard]] Bytes widened_bytes() const {
+    return std::max({kernels::host::widened_bytes(forward_product<T, T>()),
+                     kernels::host::widened_bytes(input_product<T>()),
+                     kernels::host::widened_bytes(weight_product<T, T>())});
+  }
+
+  // The products without their addresses.
+  template <class T, class Out>
+  [[nodiscard]] kernels::Matmul<T, Out> forward_product() const {
+    return {.a = nullptr,
+            .b = nullptr,
+            .c = nullptr,
+            .m = rows,
+            .n = out,
+            .k = in,
+            .transpose_b = transposed_if(WeightLayout::out_in),
+            .c_pitch = out_pitch};
+  }
+  template <class T>
+  [[nodiscard]] kernels::Matmul<T, T> input_product() const {
+    return {.a = nullptr,
+            .b = nullptr,
+            .c = nullptr,
+            .m = rows,
+            .n = in,
+            .k = out,
+            .transpose_b = transposed_if(WeightLayout::in_out),
+            .a_pitch = out_pitch};
+  }
   template <class T, class Sum>
   [[nodiscard]] kernels::Matmul<T, Sum> weight_product() const {
     bool const by_out = layout == WeightLayout::out_in;

@@ -55,8 +55,9 @@ TEST_F(RegularFile, IsMadeOrOpenedOrMissing) {
 
 TEST_F(RegularFile, NamesTheDirectoryThatIsMissing) {
   path_ = (directory_.path() / "none/file").string();
-  EXPECT_EQ(refusal(O_RDWR | O_CREAT), "run.dir: cannot open " + path_ + ": there is no directory " +
-                                           (directory_.path() / "none").string() + "; make it first");
+  EXPECT_EQ(refusal(O_RDWR | O_CREAT),
+            "run.dir: cannot open " + path_ + ": there is no directory " +
+                (directory_.path() / "none").string() + "; make it first");
 }
 
 TEST_F(RegularFile, IsNeverReachedThroughASymbolicLink) {

@@ -16,6 +16,7 @@
 #include "base/random.hpp"
 #include "base/team.hpp"
 #include "device/device.hpp"
+#include "kernels/host/bf16_unit.hpp"
 #include "limits.hpp"
 
 namespace offstage::kernels {
@@ -399,6 +400,18 @@ TEST(Matmul, SumsInMemoryOfTheirOwnAreAllOfCOrNone) {
   EXPECT_EQ(gradient(bfloat16{}, 0), 0);
   auto const odd = gradient(bfloat16{}, 50257);  // none on CPUs without bf16
   EXPECT_TRUE(odd == 0 || odd == 4 * 50257 * 64) << odd;
+}
+
+TEST(Matmul, TilesInWhichOperandsAreWidenedAreOfThreeMatrices) {
+  auto const tiles = [](auto type, std::int64_t rows) {
+    using T = decltype(type);
+    return host::widened_bytes(
+        Matmul<T>{.a = nullptr, .b = nullptr, .c = nullptr, .m = rows, .n = 64, .k = 32});
+  };
+  EXPECT_EQ(tiles(float{}, 100), 0);
+  EXPECT_EQ(tiles(float16{}, 100), 4 * (100 * 32 + 32 * 64 + 100 * 64));
+  EXPECT_EQ(tiles(float16{}, 50257), 4 * (512 * 32 + 32 * 64 + 512 * 64));
+  EXPECT_EQ(tiles(bfloat16{}, 100), best_bf16_unit() == Bf16Unit::none ? tiles(float16{}, 100) : 0);
 }
 
 TEST(Matmul, NegativeSizesAreRefused) {

@@ -141,9 +141,8 @@ ssize_t write_or_fail(int file, void const* memory, std::size_t size, off_t offs
   ssize_t const part = shortened(file, static_cast<ssize_t>(size));
   auto const whole = static_cast<std::size_t>(part);
   bool const ends_within_a_page = is_direct(file) && whole < size;
-  ssize_t const done = written(file, memory, offset, [&] {
-    return call(ends_within_a_page ? whole / page * page : whole);
-  });
+  ssize_t const done = written(
+      file, memory, offset, [&] { return call(ends_within_a_page ? whole / page * page : whole); });
   return done < 0 ? done : std::max(done, part);
 }
 
@@ -203,7 +202,8 @@ void shorten(io_event& event) {
   }
   ssize_t const part = shortened(static_cast<int>(block.aio_fildes), size);
   if (block.aio_lio_opcode == IO_CMD_PREAD) {
-    std::memset(static_cast<char*>(block.u.c.buf) + part, 0x5a, static_cast<std::size_t>(size - part));
+    std::memset(static_cast<char*>(block.u.c.buf) + part, 0x5a,
+                static_cast<std::size_t>(size - part));
   }
   event.res = static_cast<unsigned long>(part);
 }
@@ -357,13 +357,15 @@ ssize_t write(int file, void const* memory, std::size_t size) {
 
 ssize_t pwrite(int file, void const* memory, std::size_t size, off_t offset) {
   return write_or_fail(file, memory, size, offset, [&](std::size_t part) {
-    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, part, offset);
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite")(file, memory, part,
+                                                                         offset);
   });
 }
 
 ssize_t pwrite64(int file, void const* memory, std::size_t size, off_t offset) {
   return write_or_fail(file, memory, size, offset, [&](std::size_t part) {
-    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, part, offset);
+    return real<ssize_t(int, void const*, std::size_t, off_t)>("pwrite64")(file, memory, part,
+                                                                           offset);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
+#include "model/block.hpp"
 #include "model/head.hpp"
 #include "parameters/node_memory.hpp"
 #include "parameters/streamed_parameters.hpp"
@@ -35,6 +36,15 @@ Bytes reserve(config::RunConfig const& config) {
   bool const on_cores = config.device.kind != config::DeviceKind::cuda;
   return library_bytes +
          (on_cores ? scratch_bytes * std::max(0, config.threads - threads_measured) : 0);
+}
+
+/// Host memory that products on cores take beside the device's.
+template <class T>
+Bytes product_host_bytes(model::Dims const& dims) {
+  return dims.kind != device::Kind::host
+             ? 0
+             : model::head_sum_bytes<T>(dims) + std::max(model::head_widened_bytes<T>(dims),
+                                                         model::block_widened_bytes<T>(dims));
 }
 
 }  // namespace
@@ -140,7 +150,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
     exchange += update::DeviceLane::host_bytes(
         lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
   }
-  exchange += model::head_host_bytes<T>(run_dims(config));
+  exchange += product_host_bytes<T>(run_dims(config));
   if (config.checkpoint.partner) {
     exchange += checkpoint::FileExchange::host_bytes();
   }
