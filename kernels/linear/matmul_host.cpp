@@ -45,7 +45,7 @@ constexpr Bytes code_bytes = 64 * MiB;
 class Scratch {
  public:
   explicit Scratch(std::size_t bytes) : data_{bytes > 0 ? ::operator new(bytes, page) : nullptr} {}
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
 
  private:
   static constexpr std::align_val_t page{4096};

@@ -58,7 +58,9 @@ class Faults(OffstageTest):
     def test_reads_and_writes_that_move_a_part_are_gone_on_with(self):
         self.straight(steps=4)
         short = "read,write,aio-read-end,aio-write-end"
-        options = [*COMMON, *self.both, f"checkpoint.local={self.folder / 'local'}", "checkpoint.local-every=1", "parameters.home=storage",
+        local = self.folder / "local"
+        local.mkdir()
+        options = [*COMMON, *self.both, f"checkpoint.local={local}", "checkpoint.local-every=1", "parameters.home=storage",
                    "train.activations=storage"]
         for steps in 3, 4:
             with self.failing(short, self.folder, "SHORT"):

@@ -160,9 +160,12 @@ int resized(char const* kind, Place const& place, off_t size, Call const& call) 
   });
 }
 
-/// Of a request in flight what its completion is asked by: the context, and the word that the caller gave it.
+/// Of a request in flight what its completion is asked by: the context, and the word that the caller gave it. The caller
+/// may reuse its block once it is submitted.
 struct Request {
   char const* kind;
+  int descriptor;
+  char* memory;
   std::string path;
   std::uint64_t number;
 };
@@ -194,16 +197,14 @@ void note_ended(Request const& request) {
 }
 
 /// Of a read whose end is short the rest of the memory has other bytes than the file; a write is on the file whole.
-void shorten(io_event& event) {
+void shorten(io_event& event, Request const& request) {
   auto const size = static_cast<ssize_t>(event.res);
-  iocb const& block = *event.obj;
   if (size <= 0) {
     return;
   }
-  ssize_t const part = shortened(static_cast<int>(block.aio_fildes), size);
-  if (block.aio_lio_opcode == IO_CMD_PREAD) {
-    std::memset(static_cast<char*>(block.u.c.buf) + part, 0x5a,
-                static_cast<std::size_t>(size - part));
+  ssize_t const part = shortened(request.descriptor, size);
+  if (std::string_view{request.kind} == "aio-read-end") {
+    std::memset(request.memory + part, 0x5a, static_cast<std::size_t>(size - part));
   }
   event.res = static_cast<unsigned long>(part);
 }
@@ -514,8 +515,9 @@ int io_submit(io_context_t context, long count, iocb** blocks) {
     error = fault_of(reads ? "aio-read" : "aio-write", place);
     if (error == 0 && faulty::is_active()) {
       std::scoped_lock const lock{requests_mutex};
-      Request const request{reads ? "aio-read-end" : "aio-write-end", path_of(place),
-                            next_request()};
+      Request const request{reads ? "aio-read-end" : "aio-write-end",
+                            static_cast<int>(block.aio_fildes), static_cast<char*>(block.u.c.buf),
+                            path_of(place), next_request()};
       note_begun(block, request);
       requests[{context, block.data}] = request;
     }
@@ -537,7 +539,7 @@ int io_getevents(io_context_t context, long least, long most, io_event* events, 
     note_ended(request.mapped());
     int const error = fault_of(request.mapped().kind, request.mapped().path);
     if (error == faulty::short_transfer) {
-      shorten(events[i]);
+      shorten(events[i], request.mapped());
     } else if (error != 0) {
       events[i].res = static_cast<unsigned long>(-static_cast<long>(error));
     }
