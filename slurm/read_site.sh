@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Reads the site's settings, slurm/site, if there are any; job.sh and jobs/interactive.sh source it. A file that bash
 # cannot read to its end sets nothing: the script ends with 64 and says what is wrong. OFFSTAGE_HOME is the tree.
+set -uo pipefail
 site=$OFFSTAGE_HOME/slurm/site
 if [[ -e $site ]]; then
   # bash -n ends with 0 after some errors, and says other things too, as of locales.

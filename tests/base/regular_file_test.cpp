@@ -53,13 +53,6 @@ TEST_F(RegularFile, IsMadeOrOpenedOrMissing) {
   EXPECT_EQ(contents(path_), "");
 }
 
-TEST_F(RegularFile, NamesTheDirectoryThatIsMissing) {
-  path_ = (directory_.path() / "none/file").string();
-  EXPECT_EQ(refusal(O_RDWR | O_CREAT),
-            "run.dir: cannot open " + path_ + ": there is no directory " +
-                (directory_.path() / "none").string() + "; make it first");
-}
-
 TEST_F(RegularFile, IsNeverReachedThroughASymbolicLink) {
   auto const target = directory_.write("target", "another's");
   fs::create_symlink(target, path_);
@@ -95,10 +88,16 @@ TEST_F(RegularFile, IsNoDirectoryAndNoDevice) {
   EXPECT_THAT(refusal(O_WRONLY | O_CREAT), HasSubstr("/dev/null: it is no regular file"));
 }
 
+TEST_F(RegularFile, NamesADirectoryThatIsMissing) {
+  auto const none = (directory_.path() / "none").string();
+  path_ = none + "/file";
+  EXPECT_EQ(refusal(O_WRONLY | O_CREAT), "run.dir: cannot open " + path_ +
+                                             ": there is no directory " + none + "; make it first");
+}
+
 TEST_F(RegularFile, SaysWhatTheSystemSaysOtherwise) {
-  path_ = (directory_.path() / "none/file").string();
-  EXPECT_EQ(refusal(O_WRONLY | O_CREAT),
-            "run.dir: cannot open " + path_ + ": No such file or directory");
+  path_ = directory_.write("none", "text") + "/file";
+  EXPECT_EQ(refusal(O_WRONLY | O_CREAT), "run.dir: cannot open " + path_ + ": Not a directory");
 }
 
 TEST_F(RegularFile, RefusesALinkByName) {
