@@ -31,14 +31,11 @@ constexpr int threads_measured = 2;
 /// flushed.
 constexpr int updated_extents = 2;
 
-/// Operands that are widened have about twice as many shapes, and oneDNN keeps code for each.
-/// Measured: 14 MiB more for a hidden size of 1,024.
-constexpr Bytes widened_library_bytes = 12 * MiB;
-
-/// Memory of libraries, and of what products on cores are widened in. It grows with the threads that
-/// multiply.
+/// Memory of libraries, which grows with the threads that multiply; and that of products whose
+/// operands cores widen: tiles, and about as much for code of more shapes. Measured: 26 MiB beside
+/// the plan for a hidden size of 1,024, 17 for 256. A limit that is small needs it for buffers.
 template <class T>
-Bytes reserve(config::RunConfig const& config) {
+Bytes reserve(config::RunConfig const& config, NodeShape const& node) {
   if (config.device.kind == config::DeviceKind::cuda) {
     return library_bytes;
   }
@@ -46,7 +43,7 @@ Bytes reserve(config::RunConfig const& config) {
   Bytes const widened =
       std::max(model::head_widened_bytes<T>(dims), model::block_widened_bytes<T>(dims));
   return library_bytes + scratch_bytes * std::max(0, config.threads - threads_measured) +
-         (widened > 0 ? widened + widened_library_bytes : 0);
+         std::min(2 * widened, node.host_memory / node.ranks_per_node / 8);
 }
 
 }  // namespace
@@ -175,7 +172,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .parameters_on_storage = config.parameter_home == parameters::Home::storage,
           .parameter_buffers =
               parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
-          .reserve_bytes = reserve<T>(config),
+          .reserve_bytes = reserve<T>(config, node),
           .subgroup_elements = config.subgroup_size,
           .subgroup_is_default = config.subgroup_is_default,
           .paths = std::ssize(config.paths),
