@@ -58,6 +58,7 @@ class LayerWork {
  public:
   LayerWork(state::ModelShape const& shape, RunShape const& run, device::Device& device,
             device::Stream& stream);
+  ~LayerWork() = default;
   LayerWork(LayerWork const&) = delete;
   LayerWork& operator=(LayerWork const&) = delete;
 

@@ -19,6 +19,8 @@ class SpillFile : public aio::File {
   SpillFile(aio::File file, std::string directory) noexcept
       : File{std::move(file)}, directory_{std::move(directory)} {}
   ~SpillFile();
+  SpillFile(SpillFile const&) = delete;
+  SpillFile& operator=(SpillFile const&) = delete;
   SpillFile(SpillFile&& other) noexcept
       : File{std::move(other)}, directory_{std::exchange(other.directory_, {})} {}
   SpillFile& operator=(SpillFile&& other) noexcept {
