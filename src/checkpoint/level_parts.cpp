@@ -65,12 +65,14 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
   }
   std::string here;
   std::uint64_t save = 0;
+  std::uint64_t start = 0;
   std::int64_t format = format_version;
   try {
     Master const master = read_master(path);
     format = master.format;
     here = parts_in(path, master);
     save = checksum_of_contents(master);
+    start = master.meta.start;
   } catch (Refused const&) {
     throw;
   } catch (DataError const& error) {
@@ -79,7 +81,8 @@ std::string line_of(std::string const& directory, std::string const& name, bool 
     }
     here.assign(1, '0');
   }
-  return fmt::format("{} {} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), format, here);
+  return fmt::format("{} {} {} {} {} {}\n", name, is_copy ? 1 : 0, to_hex(save), to_hex(start),
+                     format, here);
 }
 
 /// Returns for each rank of a checkpoint, dealt as in `stored`, whether these ranks of a run read
@@ -108,9 +111,13 @@ int mover(std::vector<int> const& ranks, int rank) {
 
 }  // namespace
 
-LevelParts::LevelParts(LevelPlaces places, mpi::Communicator const& comm,
+LevelParts::LevelParts(LevelPlaces places, std::vector<Start> starts, mpi::Communicator const& comm,
                        mpi::Communicator const& node)
-    : places_{std::move(places)}, comm_{comm}, node_{node}, ring_{comm, node} {}
+    : places_{std::move(places)},
+      starts_{std::move(starts)},
+      comm_{comm},
+      node_{node},
+      ring_{comm, node} {}
 
 std::string LevelParts::look() const {
   std::string text;
@@ -136,12 +143,19 @@ std::vector<LevelParts::Holding> LevelParts::parse(std::vector<std::string> cons
   std::vector<Holding> holdings;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     std::istringstream lines{texts[rank]};
-    Holding holding{
-        .node = nodes[rank], .is_copy = false, .name = {}, .save = 0, .format = 0, .here = {}};
+    Holding holding{.node = nodes[rank],
+                    .is_copy = false,
+                    .name = {},
+                    .save = 0,
+                    .start = 0,
+                    .format = 0,
+                    .here = {}};
     std::string save;
+    std::string start;
     std::string here;
-    while (lines >> holding.name >> holding.is_copy >> save >> holding.format >> here) {
+    while (lines >> holding.name >> holding.is_copy >> save >> start >> holding.format >> here) {
       holding.save = parse_hex(save).value_or(0);
+      holding.start = parse_hex(start).value_or(0);
       holding.here.clear();
       std::ranges::transform(here, std::back_inserter(holding.here),
                              [](char one) { return one == '1'; });
@@ -163,11 +177,14 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
   tell_texts(comm_, texts);
   holdings_ = parse(texts, comm_.all_gather_value(ring_.here()));
   map_ = map;
+  auto const left = leave_other_branches();
   std::set<std::string, std::greater<>> names;
   for (Holding const& holding : holdings_) {
     names.insert(holding.name);
   }
   Found found;
+  std::ranges::set_difference(left, std::set<std::string>{names.begin(), names.end()},
+                              std::back_inserter(found.lost));
   for (std::string const& name : names) {
     if (best_plan(name).whole || is_on_every_node(name)) {
       found.whole.push_back(name);
@@ -182,6 +199,22 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
     }
   }
   return found;
+}
+
+std::set<std::string> LevelParts::leave_other_branches() {
+  std::set<std::string> left;
+  std::erase_if(holdings_, [&](Holding const& holding) {
+    bool const is_left =
+        holding.save != 0 && !is_in_history(starts_, holding.start, *step_of(holding.name));
+    if (is_left && left.insert(holding.name).second && comm_.rank() == 0) {
+      log::warning(
+          "checkpoint {}/{} passed over: a later start, without the node that has it, began at an "
+          "earlier step",
+          places_.own, holding.name);
+    }
+    return is_left;
+  });
+  return left;
 }
 
 bool LevelParts::is_on_every_node(std::string const& name) const {

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "checkpoint/file_exchange.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/node_ring.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
@@ -27,13 +29,16 @@ struct LevelPlaces {
 class LevelParts {
  public:
   /// Nobody else uses `comm`. `comm` and `node` must outlive this object.
-  LevelParts(LevelPlaces places, mpi::Communicator const& comm, mpi::Communicator const& node);
+  /// `starts`: as of LocalDirectory.
+  LevelParts(LevelPlaces places, std::vector<Start> starts, mpi::Communicator const& comm,
+             mpi::Communicator const& node);
 
   struct Found {
     /// Step names, newest first. Every node can be given the parts that it needs, or has a master
     /// at least. In the second case loading finds out.
     std::vector<std::string> whole;
-    std::vector<std::string> lost;  ///< all other step names; the log names them
+    /// All other step names; the log names them. A save that is not in the run's history is one.
+    std::vector<std::string> lost;
   };
   /// Looks at all nodes, for ranks that have their shards by `map`. A part that names, sizes and
   /// masters show to be damaged counts as absent.
@@ -53,6 +58,7 @@ class LevelParts {
     bool is_copy{};
     std::string name;
     std::uint64_t save{};    ///< checksum of its master's contents
+    std::uint64_t start{};   ///< the master's start
     std::int64_t format{};   ///< the master's format
     std::vector<bool> here;  ///< by the rank that wrote it: whether its part lies here
   };
@@ -70,6 +76,8 @@ class LevelParts {
   };
 
   [[nodiscard]] std::string look() const;
+  /// Takes away the holdings that are not in the run's history. Returns the names of those.
+  std::set<std::string> leave_other_branches();
   [[nodiscard]] bool is_on_every_node(std::string const& name) const;
   [[nodiscard]] static std::vector<Holding> parse(std::vector<std::string> const& texts,
                                                   std::vector<std::size_t> const& nodes);
@@ -81,6 +89,7 @@ class LevelParts {
   [[nodiscard]] std::vector<SentFile> files_for(Plan const& plan) const;
 
   LevelPlaces places_;
+  std::vector<Start> starts_;
   mpi::Communicator const& comm_;
   mpi::Communicator const& node_;
   NodeRing ring_;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <istream>
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -25,12 +27,30 @@ constexpr std::string_view name_prefix = "level-1-";
 constexpr std::string_view copies_prefix = "level-3-";
 constexpr std::size_t digits = 16;
 
-/// Name, parent and owner, a line each, and the same three lines again. So damage shows, and a user
-/// can write such a file by hand.
+constexpr std::size_t most_starts = 64;
+
+/// Name, parent, owner and each start, a line each, and the same lines again. So damage shows, and a
+/// user can write such a file by hand.
 std::string text_of(LocalDirectory const& directory) {
-  std::string const text =
-      fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
+  std::string text = fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
+  for (Start const& start : directory.starts) {
+    text += fmt::format("{} {}\n", to_hex(start.id), start.step);
+  }
   return text + text;
+}
+
+/// The starts of the first half of such a file, whose next line is the first one.
+std::vector<Start> read_starts(std::istream& lines, std::string const& name) {
+  std::vector<Start> starts;
+  for (std::string line; std::getline(lines, line) && line != name;) {
+    std::istringstream words{line};
+    std::string id;
+    Start start;
+    words >> id >> start.step;
+    start.id = parse_hex(id).value_or(0);
+    starts.push_back(start);
+  }
+  return starts;
 }
 
 LocalDirectory fresh(std::string const& parent, std::string const& owner) {
@@ -48,6 +68,20 @@ bool is_name(std::string_view name, std::string_view prefix) {
 
 std::string LocalDirectory::copies_path() const {
   return fmt::format("{}/{}{}", parent, copies_prefix, name.substr(name_prefix.size()));
+}
+
+bool is_in_history(std::vector<Start> const& starts, std::uint64_t id, std::int64_t step) {
+  auto const own = std::ranges::find(starts, id, &Start::id);
+  auto const later = own == starts.end() ? starts.begin() : std::next(own);
+  return std::all_of(later, starts.end(), [&](Start const& each) { return each.step >= step; });
+}
+
+void add_start(std::vector<Start>& starts, Start const& start) {
+  std::erase_if(starts, [&](Start const& each) { return each.step > start.step; });
+  starts.push_back(start);
+  if (starts.size() > most_starts) {
+    starts.erase(starts.begin());
+  }
 }
 
 std::string local_record(std::string const& checkpoints) {
@@ -80,6 +114,7 @@ std::optional<LocalDirectory> read_local_directory(std::string const& checkpoint
   std::getline(lines, found.name);
   std::getline(lines, found.parent);
   std::getline(lines, found.owner);
+  found.starts = read_starts(lines, found.name);
   if (!is_local_name(found.name) || text != text_of(found)) {
     throw DataError{path + ": its two records of the directory differ; the file is damaged"};
   }

@@ -1,19 +1,37 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace offstage::checkpoint {
+
+/// A start of a run that came to its first step.
+struct Start {
+  std::uint64_t id{};   ///< a random number
+  std::int64_t step{};  ///< the step at which it began
+  friend bool operator==(Start const&, Start const&) = default;
+};
+
+/// Returns whether what the start `id` saved at `step` is of the run's present history: no later
+/// start began before that step. Nodes that a start lacks keep what it did not go on from.
+/// `starts`: oldest first; an id that is not among them is older than all.
+[[nodiscard]] bool is_in_history(std::vector<Start> const& starts, std::uint64_t id,
+                                 std::int64_t step);
+/// Adds a start, and leaves out those of which nothing is in the history any more.
+void add_start(std::vector<Start>& starts, Start const& start);
 
 /// The directory of a run's level 1 inside checkpoint.local, `level-1-ID`. The file `level-1` in
 /// the directory of checkpoints names it, so that a run takes its own and not one that another run
 /// left on the same node. The file also says where it was written, so that a copy of the directory
 /// of checkpoints takes nothing that belongs to the original.
 struct LocalDirectory {
-  std::string parent;  ///< checkpoint.local
-  std::string name;    ///< "level-1-0123456789abcdef"
-  std::string owner;   ///< canonical path of the directory of checkpoints
+  std::string parent;           ///< checkpoint.local
+  std::string name;             ///< "level-1-0123456789abcdef"
+  std::string owner;            ///< canonical path of the directory of checkpoints
+  std::vector<Start> starts{};  ///< those that saved there, oldest first
 
   [[nodiscard]] std::string path() const { return parent + "/" + name; }
   /// The directory of level 3 of the same run on the same node: copies of another node's level 1.

@@ -122,6 +122,9 @@ std::uint64_t checksum_of_format(Master const& master, std::int64_t format) {
                         text += fmt::format("{}={}\n", key, text_of(value));
                       }
                     });
+  if (master.meta.start != 0) {
+    text += fmt::format("start={}\n", master.meta.start);
+  }
   for (RankEntry const& entry : master.ranks) {
     text += fmt::format("{} {} {} {}\n", entry.file, entry.file_bytes, entry.manifest,
                         to_hex(entry.manifest_checksum));
@@ -398,6 +401,9 @@ Master read(h5::File const& file, std::string const& path) {
   } catch (Refused const& refused) {
     throw Refused{fmt::format("checkpoint {}: {}", step_directory, refused.what())};
   }
+  if (file.has("start")) {
+    master.meta.start = file.number<std::uint64_t>("start");
+  }
   master.ranks = read_ranks(file, master.meta.ranks, format, path);
   if (format >= format_of_extents) {
     master.extents = read_extents(file, path);
@@ -420,6 +426,9 @@ void write(h5::File& file, Master const& master, std::span<Manifest const> manif
                         set(file, key, value);
                       }
                     });
+  if (master.meta.start != 0) {
+    file.set("start", master.meta.start);
+  }
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master));

@@ -25,6 +25,7 @@ struct Meta {
   std::string program;     ///< version and build that wrote it
   std::int64_t threads{};  ///< run.threads
   std::int64_t ranks{};
+  std::uint64_t start{};  ///< level 1: the start of the run that saved it (LocalDirectory); else 0
 };
 
 }  // namespace offstage::checkpoint

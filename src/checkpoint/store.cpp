@@ -125,8 +125,10 @@ Store::Store(std::string directory, mpi::Communicator const& comm, Node node)
       comm_{comm},
       near_{node.ranks},
       key_{"checkpoint.local"},
+      start_{node.start},
       messages_{comm.duplicate()},
-      parts_{std::make_unique<LevelParts>(LevelPlaces{directory_, node.copies}, messages_, near_)},
+      parts_{std::make_unique<LevelParts>(LevelPlaces{directory_, node.copies},
+                                          std::move(node.starts), messages_, near_)},
       copies_{std::make_unique<PartnerCopies>(LevelPlaces{directory_, node.copies},
                                               node.makes_copies, messages_, near_)} {
   require(&comm != &node.ranks, "checkpoint: level 1 knows who is on a node");
@@ -264,6 +266,9 @@ std::vector<std::string> Store::others(std::string const& newest) const {
 
 void Store::remove_all() {
   finish_removal();
+  if (!unreadable_.empty()) {
+    return;  // nothing was saved after what could not be read
+  }
   copies_->remove_all();
   if (!leads()) {
     return;
@@ -360,6 +365,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   ++saves_;
   auto saving = std::make_unique<Saving>(Saving{
       .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
+  saving->meta.start = start_;
   try {
     if (is_local()) {
       remove_passed_over();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/meta.hpp"
 #include "checkpoint/optimizer_state.hpp"
 #include "checkpoint/removal.hpp"
@@ -119,6 +120,8 @@ class Store {
     mpi::Communicator const& ranks;  ///< ranks that see the directory; they must outlive the Store
     std::string copies{};            ///< directory of level 3 (PartnerCopies); empty: none
     bool makes_copies = false;
+    std::uint64_t start = 0;      ///< this start of the run
+    std::vector<Start> starts{};  ///< those before it (LocalDirectory)
   };
   /// A store of level 1, in checkpoint.local.
   Store(std::string directory, mpi::Communicator const& comm, Node node);
@@ -239,7 +242,8 @@ class Store {
   [[nodiscard]] bool is_local() const { return &near_ != &comm_; }
   [[nodiscard]] bool has_parts() const;
   [[nodiscard]] std::vector<std::string> candidates(state::ShardMap const& map);
-  [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to) const;
+  [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to);
+  void was_unreadable(mpi::AgreedError const& error);
   [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
   [[nodiscard]] std::vector<std::string> others(std::string const& newest) const;
   void remove_older();
@@ -280,8 +284,10 @@ class Store {
   std::vector<std::string>
       /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed.
       passed_over_;
-  /// Level 1: the directory could not be read when the run began. Checkpoints in it were passed over.
-  bool was_unreadable_ = false;
+  /// Level 1: the reason for which something could not be read when the run began; empty: all could.
+  /// Checkpoints in it were passed over.
+  std::string unreadable_;
+  std::uint64_t start_ = 0;  ///< this start of the run; level 1
   Removal removal_;
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
   std::uint32_t saves_ = 0;              ///< saves that have begun

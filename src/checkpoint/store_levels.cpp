@@ -23,12 +23,12 @@ void Store::remove_passed_over() {
       }
       passed_over_.pop_back();
     }
-    if (was_unreadable_) {
+    if (!unreadable_.empty()) {
       remove_older();
     }
     copies_->remove_others();
   });
-  was_unreadable_ = false;
+  unreadable_.clear();
 }
 
 /// Removes older checkpoints before a save, with those that killed saves left and those older than
@@ -90,15 +90,19 @@ std::vector<std::string> Store::candidates(state::ShardMap const& map) {
     if (error.code() != ExitCode::io) {
       throw;
     }
-    if (comm_.rank() == 0) {
-      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
-    }
-    was_unreadable_ = true;
+    was_unreadable(error);
     return {};
   }
 }
 
-Outcome Store::try_level(std::string const& name, Destination const& to) const {
+void Store::was_unreadable(mpi::AgreedError const& error) {
+  unreadable_ = error.what();
+  if (comm_.rank() == 0) {
+    log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
+  }
+}
+
+Outcome Store::try_level(std::string const& name, Destination const& to) {
   std::string const path = directory_ + "/" + name;
   if (!is_local()) {
     return try_load(path, to, comm_);
@@ -110,6 +114,7 @@ Outcome Store::try_level(std::string const& name, Destination const& to) const {
     if (error.code() != ExitCode::io) {
       throw;
     }
+    unreadable_ = error.what();
     return {std::nullopt, error.what()};
   }
 }
@@ -159,6 +164,16 @@ std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels
                    outcome.problem);
     }
   }
+  for (Store const* const level : levels) {
+    if (!level->unreadable_.empty()) {
+      throw mpi::AgreedError{
+          ExitCode::io,
+          fmt::format("{}={}: no checkpoint was loaded, and not all could be read: {}; the same "
+                      "command tries again; checkpoint.resume=none starts afresh",
+                      level->key_, level->directory_, level->unreadable_),
+          0};
+    }
+  }
   if (all.empty()) {
     return std::nullopt;
   }
@@ -178,10 +193,7 @@ bool Store::settle_level() {
     if (!is_local() || error.code() != ExitCode::io) {
       throw;
     }
-    if (comm_.rank() == 0) {
-      log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
-    }
-    was_unreadable_ = true;
+    was_unreadable(error);
     return false;
   }
 }

@@ -173,6 +173,12 @@ TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
     EXPECT_EQ(choose_local_directory(directory, "/local"), made);
     EXPECT_EQ(level_of(made.path() + "/step-000000001/"), 1);
     EXPECT_EQ(level_of(directory + "/step-000000001"), 2);
+    auto with_starts = made;
+    add_start(with_starts.starts, {17, 0});
+    add_start(with_starts.starts, {~std::uint64_t{0}, 4});
+    record_local_directory(directory, with_starts);
+    EXPECT_EQ(read_local_directory(directory), with_starts);
+    record_local_directory(directory, made);
     auto const other = choose_local_directory(directory, "/elsewhere");
     EXPECT_NE(other.name, made.name);
     EXPECT_EQ(read_local_directory(directory), made) << "a name that was mistyped loses nothing";
@@ -189,6 +195,29 @@ TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
     forget_local_directory(directory);
     EXPECT_FALSE(read_local_directory(directory));
   });
+}
+
+TEST(Starts, WhatALaterStartDidNotGoOnFromIsOfAnotherBranch) {
+  std::vector<Start> starts;
+  EXPECT_TRUE(is_in_history(starts, 5, 100)) << "of a program that recorded none";
+  add_start(starts, {1, 0});
+  add_start(starts, {2, 4});
+  EXPECT_TRUE(is_in_history(starts, 2, 100));
+  EXPECT_TRUE(is_in_history(starts, 1, 4)) << "the second start began there";
+  EXPECT_FALSE(is_in_history(starts, 1, 5));
+  EXPECT_FALSE(is_in_history(starts, 9, 1)) << "older than all";
+  add_start(starts, {3, 4});
+  add_start(starts, {4, 7});
+  EXPECT_TRUE(is_in_history(starts, 3, 7));
+  EXPECT_FALSE(is_in_history(starts, 2, 5));
+  add_start(starts, {5, 4});  // 4 began at what is no more
+  EXPECT_EQ(starts, (std::vector<Start>{{1, 0}, {2, 4}, {3, 4}, {5, 4}}));
+  EXPECT_FALSE(is_in_history(starts, 4, 8));
+  for (std::uint64_t id = 6; id < 1000; ++id) {
+    add_start(starts, {id, 4});
+  }
+  EXPECT_LT(starts.size(), 100);
+  EXPECT_TRUE(is_in_history(starts, 1, 4)) << "left out, and older than all";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints of level 1 (checkpoint.local): killed runs, restarts on other ranks, both levels, damage, rollbacks, bad places."""
+import errno
 import fcntl
 import os
 import re
@@ -224,6 +225,20 @@ class Levels(OffstageTest):
         self.assertEqual(level_2, self.begins(result), result)
         self.assertRegex("".join(result.warnings), "checkpoint.local=.*: level 1 is passed over: ")
         self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "run/checkpoints")
+
+    def test_level_1_that_cannot_be_read_now_is_no_reason_to_start_afresh(self):
+        newest = self.killed(*self.options, ranks=1)
+        kept = self.level_1()
+        for calls in "open", "read":
+            with self.faulty(kept[-1], calls=calls, error=errno.EIO):
+                result = self.train("run", *self.options, "train.steps=1000000", expect=74)
+            self.assertRegex(result.errors[0], "no checkpoint was loaded, and not all could be read: .*Input/output error; the same command tries again")
+            self.assertEqual(kept, self.level_1())
+        self.assertLessEqual(newest, self.step_of(kept[-1]))
+        total = self.step_of(kept[-1]) + 1
+        result = self.train("run", *self.options, f"train.steps={total}")
+        self.assertEqual(total - 1, self.begins(result), result)
+        self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
 
     def test_a_stop_saves_level_1_before_an_older_save_of_level_2_ends(self):
         process = self.start("run", *self.options, "checkpoint.every=3", "checkpoint.rate=1KB/s", "train.steps=1000000", ranks=2)

@@ -120,6 +120,30 @@ class Partner(OnNodes):
         self.assert_same_state(self.straight(total), self.folder / "run/checkpoints")
 
 
+@unittest.skipUnless(may_pretend(), "no right to mount and to change the host name")
+class Branches(OnNodes):
+    def test_level_1_of_a_node_that_others_went_on_without_is_not_taken(self):
+        options = [*COMMON, f"checkpoint.local={self.local}", "checkpoint.local-every=1", "checkpoint.every=1000"]
+        self.train_on("n1:1", "run", *options, "train.steps=4")
+        with open(self.folder / "run.out", "wb") as out:
+            process = subprocess.Popen(self.on("n1:1", "run", *options, "train.steps=1000000"), stdout=out, stderr=out, cwd=self.folder)
+        self.wait_until(lambda: self.levels("n1", 1)[-1:] > [5], process, "level 1")
+        for pid in self.ranks_of("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+        self.wait_until(lambda: not self.processes("run"), what="the end of all processes")
+        left = self.levels("n1", 1)[-1]
+        slower = "optimizer.lr=0.001"
+        result = self.train_on("n2:1", "run", *options, slower, "train.steps=5")
+        self.assertIn("continuing after step 4\n", result.out)
+        result = self.train_on("n1:1", "run", *options, slower, f"train.steps={left + 1}")
+        self.assertIn(f"step-{left:09} passed over: a later start, without the node that has it, began at an earlier step", result.err)
+        self.assertIn("continuing after step 5\n", result.out)
+        self.train("straight", *COMMON, "train.steps=4")
+        self.train("straight", *COMMON, slower, f"train.steps={left + 1}")
+        self.assert_same_state("straight", "run")
+
+
 class Refused(OnNodes):
     def test_without_partner_or_level_1(self):
         for options, message in (

@@ -48,7 +48,7 @@ class RunParts {
   /// Directories of the run, on rank 0.
   [[nodiscard]] Directories& directories() const noexcept { return *directories_; }
   /// Level 1 of checkpoints; null without one.
-  [[nodiscard]] LocalLevel const* local_level() const noexcept { return local_level_.get(); }
+  [[nodiscard]] LocalLevel* local_level() noexcept { return local_level_.get(); }
   [[nodiscard]] Header const& header() const noexcept { return header_; }
   /// Versions of libraries on which the bits of device and attention depend.
   [[nodiscard]] std::string libraries() const;

@@ -322,7 +322,7 @@ void Training<T>::begin_records() {
       write_records(config_, parts_->header());
     }
     if (parts_->local_level() != nullptr) {
-      parts_->local_level()->keep();
+      parts_->local_level()->keep(at_.step());
     }
     if (leads()) {
       parts_->directories().keep();

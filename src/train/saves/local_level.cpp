@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <filesystem>
 #include <random>
+#include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -34,6 +36,23 @@ constexpr char const* marker_prefix = "node-";
 std::string plain(std::string const& directory) {
   fs::path const path = fs::absolute(directory).lexically_normal();
   return (path.has_filename() ? path : path.parent_path()).string();
+}
+
+// For a broadcast.
+std::string text_of(std::vector<checkpoint::Start> const& starts) {
+  std::string text;
+  for (auto const& [id, step] : starts) {
+    text += fmt::format("{} {}\n", id, step);
+  }
+  return text;
+}
+std::vector<checkpoint::Start> starts_of(std::string const& text) {
+  std::vector<checkpoint::Start> starts;
+  std::istringstream words{text};
+  for (checkpoint::Start start; words >> start.id >> start.step;) {
+    starts.push_back(start);
+  }
+  return starts;
 }
 
 void require_node_storage(config::RunConfig const& config, std::string const& key) {
@@ -98,8 +117,9 @@ LocalLevel::~LocalLevel() {
   tidy();
 }
 
-void LocalLevel::keep() const {
+void LocalLevel::keep(std::int64_t step) {
   if (comm_.rank() == 0) {
+    checkpoint::add_start(directory_.starts, {start_, step});
     checkpoint::record_local_directory(checkpoints_, directory_);
   }
 }
@@ -130,6 +150,10 @@ void LocalLevel::choose(config::RunConfig const& config) {
   });
   path_ = comm_.broadcast(directory_.path(), 0);
   copies_ = comm_.broadcast(comm_.rank() == 0 ? directory_.copies_path() : std::string{}, 0);
+  std::random_device random;
+  start_ = comm_.broadcast_value((std::uint64_t{random()} << 32U) | random(), 0);
+  std::string const starts = comm_.broadcast(text_of(directory_.starts), 0);
+  directory_.starts = starts_of(starts);
 }
 
 /// Checks that the files in a directory of this run are nobody else's.
@@ -226,9 +250,12 @@ void LocalLevel::find_near_paths(config::RunConfig& config) const {
 }
 
 std::unique_ptr<checkpoint::Store> LocalLevel::make_store() const {
-  return std::make_unique<checkpoint::Store>(
-      path_, comm_,
-      checkpoint::Store::Node{.ranks = node_, .copies = copies_, .makes_copies = makes_copies_});
+  return std::make_unique<checkpoint::Store>(path_, comm_,
+                                             checkpoint::Store::Node{.ranks = node_,
+                                                                     .copies = copies_,
+                                                                     .makes_copies = makes_copies_,
+                                                                     .start = start_,
+                                                                     .starts = directory_.starts});
 }
 
 Bytes LocalLevel::of_other_node(Bytes mine) const {

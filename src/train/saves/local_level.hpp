@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -32,9 +33,9 @@ class LocalLevel {
   LocalLevel(LocalLevel const&) = delete;
   LocalLevel& operator=(LocalLevel const&) = delete;
 
-  /// Records, durably, that this is the run's level 1 from now on. Not collective; for all ranks.
-  /// Errors: IoError.
-  void keep() const;
+  /// Records, durably, that this is the run's level 1 from now on, and that this start began at
+  /// `step`. Not collective; for all ranks. Errors: IoError.
+  void keep(std::int64_t step);
   [[nodiscard]] std::unique_ptr<checkpoint::Store> make_store() const;
   /// Checks that there is room for the checkpoints that are there at a time, and for two copies of
   /// the other node's. Existing ones count. `mine` is this rank's part of one. `begins_there`: the
@@ -57,7 +58,8 @@ class LocalLevel {
   mpi::Communicator node_;
   std::string checkpoints_;
   std::string key_;                       ///< "checkpoint.local=DIR"
-  checkpoint::LocalDirectory directory_;  ///< rank 0's
+  checkpoint::LocalDirectory directory_;  ///< its starts are known to all ranks, the rest to rank 0
+  std::uint64_t start_{};                 ///< this start
   std::string path_;                      ///< path of the run's own directory
   std::string copies_;                    ///< path of the directory of level 3
   bool makes_copies_;
