@@ -326,6 +326,11 @@ ExitCode pack_command(Arguments const& arguments) {
   }
 
   pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};
+  if (framed && task.frame.before.empty() && task.frame.behind.empty()) {
+    throw UsageError{fmt::format(
+        "--add-special-tokens=yes: --tokenizer={} puts no tokens around a text; leave it out",
+        given["tokenizer"].as<std::string>())};
+  }
   if (given["end-token"].as<std::string>() == "auto") {
     check_ends(task, *tokenizer, given["tokenizer"].as<std::string>(), output.format);
   }

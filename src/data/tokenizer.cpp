@@ -49,6 +49,7 @@ class ByteTokenizer final : public Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> token(std::string_view /*text*/) const override {
     return std::nullopt;
   }
+  [[nodiscard]] std::string name_of(std::int32_t /*token*/) const override { return {}; }
 };
 
 /// Models have megabytes; whatever is larger is a mistake that shall not fill the memory.
@@ -74,7 +75,7 @@ class SentencePieceEncoder final : public Encoder {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(std::string const& path, std::string const& key) {
+  SentencePieceTokenizer(std::string const& path, std::string const& key, Around const& around) {
     InputFile const file{path, key};
     if (file.size() > largest_model) {
       file.fail("is too large for a SentencePiece model; name a .model file, or bytes");
@@ -87,6 +88,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     auto const status = processor_.LoadFromSerializedProto(model);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       file.fail("is no SentencePiece model; name a .model file, or bytes");
+    }
+    if (around.begin && processor_.bos_id() >= 0) {
+      frame_.before.push_back(processor_.bos_id());
+    }
+    if (around.end && processor_.eos_id() >= 0) {
+      frame_.behind.push_back(processor_.eos_id());
     }
   }
 
@@ -117,9 +124,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     bool const known = id >= 0 && processor_.IdToPiece(id) == text;
     return known ? std::optional{id} : std::nullopt;
   }
+  [[nodiscard]] std::string name_of(std::int32_t token) const override {
+    return processor_.IdToPiece(token);
+  }
+  [[nodiscard]] Frame frame() const override { return frame_; }
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
+  Frame frame_;
 };
 
 }  // namespace
@@ -138,11 +150,12 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   return tokens;
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
+std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name, std::string const& key,
+                                          Around const& around) {
   if (name == "bytes") {
     return std::make_unique<ByteTokenizer>();
   }
-  return std::make_unique<SentencePieceTokenizer>(name, key);
+  return std::make_unique<SentencePieceTokenizer>(name, key, around);
 }
 
 }  // namespace offstage::data

@@ -44,14 +44,22 @@ class Tokenizer {
   [[nodiscard]] virtual bool takes_bytes() const { return false; }
   /// The token that is called so, "</s>"; nullopt if there is none.
   [[nodiscard]] virtual std::optional<std::int32_t> token(std::string_view text) const = 0;
+  /// The text by which token() finds a token; empty if there is none.
+  [[nodiscard]] virtual std::string name_of(std::int32_t token) const = 0;
 };
 
 /// Throws DataError for the first token outside 0 .. vocab - 1.
 void check_tokens(std::span<std::int32_t const> tokens, std::int64_t vocab);
 
+/// Whether a SentencePiece model's own tokens for begin and end are put around a text if asked to.
+struct Around {
+  bool begin = false, end = false;
+};
+
 /// "bytes", or the path of a SentencePiece model.
 /// Errors: DataError naming `key` and the path if it is no such model.
 [[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name,
-                                                        std::string const& key);
+                                                        std::string const& key,
+                                                        Around const& around = {});
 
 }  // namespace offstage::data

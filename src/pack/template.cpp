@@ -29,8 +29,15 @@ struct Given {
   std::string text;
 };
 
+/// A token, and the text of which the tokenizer makes it alone, which may be empty. Such a text stands
+/// for the token, as it does elsewhere: what follows it is not the beginning of a text.
+struct Special {
+  std::int32_t token{};
+  std::string text;
+};
+
 struct Tokens {
-  std::optional<std::int32_t> bos, eos;
+  std::optional<Special> bos, eos;
 };
 
 TemplatePart part_of(std::string_view name, Tokens const& tokens, Fail const& fail) {
@@ -49,12 +56,15 @@ TemplatePart part_of(std::string_view name, Tokens const& tokens, Fail const& fa
                     "known; {{{{ stands for a brace",
                     printable_name(name)));
   }
-  auto const token = name == "bos" ? tokens.bos : tokens.eos;
+  auto const& token = name == "bos" ? tokens.bos : tokens.eos;
   if (found->kind == Kind::token && !token) {
     fail(fmt::format("has {{{}}}, but the tokenizer names no such token; write {} = \"TOKEN\"",
                      name, name));
   }
-  return {.kind = found->kind, .text = {}, .token = token.value_or(0)};
+  if (found->kind == Kind::token && !token->text.empty()) {
+    return {.kind = Kind::text, .text = token->text};
+  }
+  return {.kind = found->kind, .text = {}, .token = token ? token->token : 0};
 }
 
 TemplateLine parse_line(std::string_view text, Tokens const& tokens, Fail const& fail) {
@@ -128,6 +138,16 @@ std::optional<std::int32_t> given_token(std::vector<Given> const& lines, std::st
   return token;
 }
 
+std::optional<Special> special(std::optional<std::int32_t> token,
+                               data::Tokenizer const& tokenizer) {
+  if (!token) {
+    return std::nullopt;
+  }
+  auto const name = tokenizer.name_of(*token);
+  bool const is_found = !name.empty() && tokenizer.encode(name) == std::vector{*token};
+  return Special{*token, is_found ? name : ""};
+}
+
 std::int64_t count(TemplateLine const& line, TemplatePart::Kind kind) {
   return std::ranges::count(line, kind, &TemplatePart::kind);
 }
@@ -183,11 +203,10 @@ Template read_template(std::string const& path, std::string const& key,
   auto const lines = lines_of(text, file);
   auto const frame = tokenizer.frame();
   auto const own_bos = frame.before.empty() ? std::nullopt : std::optional{frame.before.front()};
-  Tokens const tokens{
-      .bos = given_token(lines, "bos", own_bos, tokenizer, file),
-      .eos = given_token(lines, "eos", tokenizer.end_of_document(), tokenizer, file)};
+  auto const bos = given_token(lines, "bos", own_bos, tokenizer, file);
   Template result;
-  result.eos = tokens.eos;
+  result.eos = given_token(lines, "eos", tokenizer.end_of_document(), tokenizer, file);
+  Tokens const tokens{special(bos, tokenizer), special(result.eos, tokenizer)};
   for (Given const& given : lines) {
     if (given.name != "bos" && given.name != "eos") {
       add_line(given, tokens, result, [&](std::string const& problem) {

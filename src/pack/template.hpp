@@ -15,7 +15,7 @@ struct TemplatePart {
   enum class Kind {
     text,     ///< text as it is written
     content,  ///< {content}: the message's text
-    token,    ///< {bos} or {eos}
+    token,    ///< {bos} or {eos}, where the tokenizer does not make it of a text
     learn,    ///< {learn}: the text after it counts in the loss
     ignore,   ///< {/learn}: the text after it does not count
   };

@@ -80,6 +80,13 @@ class JsonTokenizer final : public data::Tokenizer {
     auto const* const added = added_->find(text);
     return added != nullptr ? std::optional{added->number} : model_->find(text);
   }
+  [[nodiscard]] std::string name_of(std::int32_t token) const override {
+    auto const index = static_cast<std::size_t>(token);
+    if (auto const added = added_->by_number().find(token); added != added_->by_number().end()) {
+      return added->second.text;
+    }
+    return index < model_->texts().size() ? model_->texts()[index].value_or("") : "";
+  }
 
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
     data::check_tokens(tokens, vocab_);
@@ -189,13 +196,20 @@ std::unique_ptr<data::Encoder> JsonTokenizer::encoder() const {
   return std::make_unique<JsonEncoder>(*this);
 }
 
-/// "eos_token" of tokenizer_config.json beside the tokenizer, a text or an object with "content".
-std::optional<std::string> end_token_beside(std::string const& path, std::string const& key) {
+/// tokenizer_config.json beside the tokenizer; null if there is none.
+std::optional<std::string> config_beside(std::string const& path) {
   auto const config =
       (std::filesystem::path{path}.parent_path() / "tokenizer_config.json").string();
-  if (!std::filesystem::exists(config)) {
+  return std::filesystem::exists(config) ? std::optional{config} : std::nullopt;
+}
+
+/// "eos_token" of tokenizer_config.json beside the tokenizer, a text or an object with "content".
+std::optional<std::string> end_token_beside(std::string const& path, std::string const& key) {
+  auto const found = config_beside(path);
+  if (!found) {
     return std::nullopt;
   }
+  std::string const& config = *found;
   auto const tree = read_json(config, key);
   Fields fields{*tree, data::InputFile{config, key}.name(), ""};
   if (!fields.has("eos_token")) {
@@ -224,6 +238,16 @@ std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
     tokenizer->set_end(*token);
   }
   return tokenizer;
+}
+
+data::Around around_beside(std::string const& path, std::string const& key) {
+  auto const config = config_beside(path);
+  if (!config) {
+    return {};
+  }
+  auto const tree = read_json(*config, key);
+  Fields fields{*tree, data::InputFile{*config, key}.name(), ""};
+  return {.begin = fields.flag("add_bos_token", false), .end = fields.flag("add_eos_token", false)};
 }
 
 }  // namespace offstage::tokens

@@ -19,4 +19,8 @@ namespace offstage::tokens {
 [[nodiscard]] std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
                                                                    std::string const& key);
 
+/// "add_bos_token" and "add_eos_token" of tokenizer_config.json beside the file of a SentencePiece
+/// model. Errors: DataError naming `key` and the path if it is no such file.
+[[nodiscard]] data::Around around_beside(std::string const& path, std::string const& key);
+
 }  // namespace offstage::tokens

@@ -26,7 +26,8 @@ std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::st
   if (file.ends_with(".json")) {
     return open_json_tokenizer(file, key);
   }
-  return data::open_tokenizer(file, key);
+  return data::open_tokenizer(file, key,
+                              name == "bytes" ? data::Around{} : around_beside(file, key));
 }
 
 }  // namespace offstage::tokens

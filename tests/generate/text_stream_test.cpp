@@ -53,6 +53,7 @@ class Pieces final : public data::Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> token(std::string_view /*text*/) const override {
     return {};
   }
+  [[nodiscard]] std::string name_of(std::int32_t /*token*/) const override { return {}; }
 };
 
 std::vector<std::string> stream(data::Tokenizer const& tokenizer,

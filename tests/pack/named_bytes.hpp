@@ -26,6 +26,9 @@ class NamedBytes final : public data::Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> token(std::string_view text) const override {
     return text == "<s>" ? std::optional{300} : text == "</s>" ? std::optional{301} : std::nullopt;
   }
+  [[nodiscard]] std::string name_of(std::int32_t token) const override {
+    return token == 300 ? "<s>" : token == 301 ? "</s>" : "";
+  }
 
  private:
   std::unique_ptr<data::Tokenizer> bytes_ = data::open_tokenizer("bytes", "");

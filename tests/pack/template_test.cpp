@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "named_bytes.hpp"
+#include "pack/conversation.hpp"
 #include "temporary_directory.hpp"
 #include "tokens/json_tokenizer.hpp"
 
@@ -76,6 +77,26 @@ TEST_F(Templates, MistakesAreNamedWithTheirLine) {
   auto const plain = data::open_tokenizer("bytes", "");
   auto const path = folder.write("b.txt", "a = \"{learn}{content}{eos}\"");
   EXPECT_THROW(static_cast<void>(read_template(path, "--template", *plain)), DataError);
+}
+
+TEST(TokensInATemplate, AreTheirTextsWhereTheTokenizerFindsThemThere) {
+  TemporaryDirectory const folder;
+  // A text begins with a mark, which does not stand behind a token.
+  auto const tokenizer = tokens::open_json_tokenizer(
+      folder.write("t.json", R"({"version": "1.0", "added_tokens": [{"id": 2, "content": "</s>",
+        "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": false},
+        "model": {"type": "BPE", "vocab": {"a": 0, "\u2581": 1}, "merges": []}})"),
+      "--tokenizer");
+  auto const form =
+      read_template(folder.write("a.txt", "eos = \"</s>\"\na = \"{learn}{content}{eos}\""),
+                    "--template", *tokenizer);
+  EXPECT_EQ(form.eos, 2);
+  EXPECT_EQ(form.roles[0].line.back().kind, Kind::text);
+  std::vector<Message> const messages{{&form.roles[0], "a"}, {&form.roles[0], "a"}};
+  auto const found = ConversationEncoder{form, *tokenizer}.encode(messages);
+  EXPECT_THAT(found.tokens, testing::ElementsAre(1, 0, 2, 0, 2));
+  EXPECT_THAT(found.mask, testing::Each(1));
 }
 
 TEST(ShippedTemplates, AreRead) {

@@ -107,6 +107,12 @@ TEST(OpenTokenizer, TakesTheSentencePieceModelOfADirectoryWithoutAnother) {
   std::filesystem::copy_file(files + "/../../data/sea.model", directory + "/tokenizer.model");
   auto const tokenizer = open_tokenizer(directory, "--tokenizer");
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the sea")), "the sea");
+  EXPECT_THAT(tokenizer->frame().before, testing::IsEmpty());
+  EXPECT_EQ(tokenizer->name_of(2), "</s>");
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": null})");
+  auto const with_begin = open_tokenizer(directory, "--tokenizer")->frame();
+  EXPECT_THAT(with_begin.before, testing::ElementsAre(1));
+  EXPECT_THAT(with_begin.behind, testing::IsEmpty());
   folder.write("tokenizer.json", read("gpt2").dump());
   EXPECT_EQ(tokenizer_file(directory), directory + "/tokenizer.json");
 }
