@@ -1,6 +1,7 @@
 #include "checkpoint/local_directory.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -51,6 +52,40 @@ std::vector<Start> read_starts(std::istream& lines, std::string const& name) {
     starts.push_back(start);
   }
   return starts;
+}
+
+/// Errors: DataError if the file is damaged; IoError.
+std::optional<LocalDirectory> read_record(std::string const& path) {
+  if (!size_of_file(path)) {
+    return std::nullopt;
+  }
+  std::string const text = read_text(path, MiB);
+  std::istringstream lines{text};
+  LocalDirectory found;
+  std::getline(lines, found.name);
+  std::getline(lines, found.parent);
+  std::getline(lines, found.owner);
+  found.starts = read_starts(lines, found.name);
+  if (!is_local_name(found.name) || text != text_of(found)) {
+    throw DataError{path + ": its two records of the directory differ; the file is damaged"};
+  }
+  return found;
+}
+
+/// The file that names the directory of a start that has not come to its first step.
+std::string announcement(std::string const& checkpoints) {
+  return local_record(checkpoints) + ".next";
+}
+
+/// Replaces the file durably.
+void write_record(std::string const& path, LocalDirectory const& directory) {
+  std::string const unfinished = path + ".tmp";
+  remove_file(unfinished);
+  write_text(unfinished, text_of(directory));
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    throw IoError{"cannot rename to", path, errno};
+  }
+  aio::sync_directory(fs::path{path}.parent_path().string());
 }
 
 LocalDirectory fresh(std::string const& parent, std::string const& owner) {
@@ -104,21 +139,7 @@ int level_of(std::string const& step_directory) {
 }
 
 std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints) {
-  std::string const path = local_record(checkpoints);
-  if (!size_of_file(path)) {
-    return std::nullopt;
-  }
-  std::string const text = read_text(path, MiB);
-  std::istringstream lines{text};
-  LocalDirectory found;
-  std::getline(lines, found.name);
-  std::getline(lines, found.parent);
-  std::getline(lines, found.owner);
-  found.starts = read_starts(lines, found.name);
-  if (!is_local_name(found.name) || text != text_of(found)) {
-    throw DataError{path + ": its two records of the directory differ; the file is damaged"};
-  }
-  return found;
+  return read_record(local_record(checkpoints));
 }
 
 LocalDirectory choose_local_directory(std::string const& checkpoints, std::string const& parent) {
@@ -142,18 +163,31 @@ LocalDirectory choose_local_directory(std::string const& checkpoints, std::strin
   } catch (DataError const& error) {
     log::warning("{}; level 1 of earlier runs is not looked at", error.what());
   }
+  try {
+    auto const found = read_record(announcement(checkpoints));
+    if (found && found->parent == parent && found->owner == owner) {
+      return *found;
+    }
+    if (found) {
+      log::warning("a start that was killed may have left {}; remove it", found->path());
+    }
+  } catch (DataError const& error) {
+    log::warning("{}", error.what());
+  }
   return fresh(parent, owner);
 }
 
+void announce_local_directory(std::string const& checkpoints, LocalDirectory const& directory) {
+  write_record(announcement(checkpoints), directory);
+}
+
+void withdraw_local_directory(std::string const& checkpoints) noexcept {
+  unlink(announcement(checkpoints).c_str());
+}
+
 void record_local_directory(std::string const& checkpoints, LocalDirectory const& directory) {
-  std::string const path = local_record(checkpoints);
-  std::string const unfinished = path + ".tmp";
-  remove_file(unfinished);
-  write_text(unfinished, text_of(directory));
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    throw IoError{"cannot rename to", path, errno};
-  }
-  aio::sync_directory(checkpoints);
+  write_record(local_record(checkpoints), directory);
+  withdraw_local_directory(checkpoints);
 }
 
 void forget_local_directory(std::string const& checkpoints) {

@@ -52,11 +52,16 @@ struct LocalDirectory {
 /// if the file is damaged; IoError.
 [[nodiscard]] std::optional<LocalDirectory> read_local_directory(std::string const& checkpoints);
 /// Chooses a directory inside `parent`: the one that the file names if it lies there and was named
-/// here, else one of a fresh name. The log names the directory that is then not looked at. Writes
-/// nothing. Errors: IoError.
+/// here, else the announced one, else one of a fresh name. The log names the directory that is then
+/// not looked at. Writes nothing. Errors: IoError.
 [[nodiscard]] LocalDirectory choose_local_directory(std::string const& checkpoints,
                                                     std::string const& parent);
-/// Makes the file name this directory, durably. Errors: IoError.
+/// Notes a directory before it is made, durably, so that the next start takes it if this one is
+/// killed before its first step. Errors: IoError.
+void announce_local_directory(std::string const& checkpoints, LocalDirectory const& directory);
+/// Takes the note back.
+void withdraw_local_directory(std::string const& checkpoints) noexcept;
+/// Makes the file name this directory, durably, and takes the note back. Errors: IoError.
 void record_local_directory(std::string const& checkpoints, LocalDirectory const& directory);
 /// Makes the file name no directory, durably. The checkpoints in the old one belong to no run from
 /// now on. Errors: IoError.

@@ -226,6 +226,16 @@ class Levels(OffstageTest):
         self.assertRegex("".join(result.warnings), "checkpoint.local=.*: level 1 is passed over: ")
         self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "run/checkpoints")
 
+    def test_a_start_that_is_killed_before_its_first_step_leaves_nothing_to_the_next_but_its_directory(self):
+        memory = [*self.memory, f"tiers.path={self.local}", "train.steps=2"]
+        for _ in range(2):
+            with self.faulty(self.folder / "run", file=self.folder / "run/metrics.jsonl", calls="create,open", error="KILL"):
+                self.train("run", *memory, expect=-signal.SIGKILL)
+            self.assertEqual(1, len(list(self.local.glob("level-1-*"))))
+        self.train("run", *memory)
+        self.assertEqual([], list(self.local.iterdir()))
+        self.assertEqual([], list((self.folder / "run/checkpoints").glob("level-1.*")))
+
     def test_level_1_that_cannot_be_read_now_is_no_reason_to_start_afresh(self):
         newest = self.killed(*self.options, ranks=1)
         kept = self.level_1()

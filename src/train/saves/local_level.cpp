@@ -125,6 +125,9 @@ void LocalLevel::keep(std::int64_t step) {
 }
 
 void LocalLevel::tidy() noexcept {
+  if (comm_.rank() == 0) {
+    checkpoint::withdraw_local_directory(checkpoints_);
+  }
   if (!made_ && !lock_) {
     return;  // the files there are not this run's
   }
@@ -146,6 +149,7 @@ void LocalLevel::choose(config::RunConfig const& config) {
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
       directory_ = checkpoint::choose_local_directory(checkpoints_, plain(config.checkpoint.local));
+      checkpoint::announce_local_directory(checkpoints_, directory_);
     }
   });
   path_ = comm_.broadcast(directory_.path(), 0);
