@@ -78,7 +78,7 @@ TEST_F(LocalLevelOfRanks, IsTheSameForTheNextStartOnceItIsKept) {
   {
     LocalLevel const level{config, comm};
     kept = config.checkpoint.level_1;
-    level.keep();
+    level.keep(0);
     comm.barrier();
   }
   comm.barrier();
