@@ -76,7 +76,7 @@ TEST_F(LocalLevelOfRanks, IsTheSameForTheNextStartOnceItIsKept) {
   }
   comm.barrier();
   {
-    LocalLevel const level{config, comm};
+    LocalLevel level{config, comm};
     kept = config.checkpoint.level_1;
     level.keep(0);
     comm.barrier();
