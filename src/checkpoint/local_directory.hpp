@@ -31,7 +31,7 @@ struct LocalDirectory {
   std::string parent;           ///< checkpoint.local
   std::string name;             ///< "level-1-0123456789abcdef"
   std::string owner;            ///< canonical path of the directory of checkpoints
-  std::vector<Start> starts{};  ///< those that saved there, oldest first
+  std::vector<Start> starts{};  ///< starts that may have saved there, oldest first
 
   [[nodiscard]] std::string path() const { return parent + "/" + name; }
   /// The directory of level 3 of the same run on the same node: copies of another node's level 1.

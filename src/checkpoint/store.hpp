@@ -121,7 +121,7 @@ class Store {
     std::string copies{};            ///< directory of level 3 (PartnerCopies); empty: none
     bool makes_copies = false;
     std::uint64_t start = 0;      ///< this start of the run
-    std::vector<Start> starts{};  ///< those before it (LocalDirectory)
+    std::vector<Start> starts{};  ///< starts before it (LocalDirectory)
   };
   /// A store of level 1, in checkpoint.local.
   Store(std::string directory, mpi::Communicator const& comm, Node node);
