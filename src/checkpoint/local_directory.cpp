@@ -12,6 +12,7 @@
 #include <iterator>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -29,16 +30,6 @@ constexpr std::string_view copies_prefix = "level-3-";
 constexpr std::size_t digits = 16;
 
 constexpr std::size_t most_starts = 64;
-
-/// Name, parent, owner and each start, a line each, and the same lines again. So damage shows, and a
-/// user can write such a file by hand.
-std::string text_of(LocalDirectory const& directory) {
-  std::string text = fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
-  for (Start const& start : directory.starts) {
-    text += fmt::format("{} {}\n", to_hex(start.id), start.step);
-  }
-  return text + text;
-}
 
 /// The starts of the first half of such a file, whose next line is the first one.
 std::vector<Start> read_starts(std::istream& lines, std::string const& name) {
@@ -59,14 +50,8 @@ std::optional<LocalDirectory> read_record(std::string const& path) {
   if (!size_of_file(path)) {
     return std::nullopt;
   }
-  std::string const text = read_text(path, MiB);
-  std::istringstream lines{text};
-  LocalDirectory found;
-  std::getline(lines, found.name);
-  std::getline(lines, found.parent);
-  std::getline(lines, found.owner);
-  found.starts = read_starts(lines, found.name);
-  if (!is_local_name(found.name) || text != text_of(found)) {
+  auto found = parse_local_directory(read_text(path, MiB));
+  if (!found) {
     throw DataError{path + ": its two records of the directory differ; the file is damaged"};
   }
   return found;
@@ -89,9 +74,7 @@ void write_record(std::string const& path, LocalDirectory const& directory) {
 }
 
 LocalDirectory fresh(std::string const& parent, std::string const& owner) {
-  std::random_device random;
-  std::uint64_t const number = (std::uint64_t{random()} << 32U) | random();
-  return {parent, std::string{name_prefix} + to_hex(number), owner};
+  return {parent, std::string{name_prefix} + to_hex(random_id()), owner};
 }
 
 bool is_name(std::string_view name, std::string_view prefix) {
@@ -100,6 +83,32 @@ bool is_name(std::string_view name, std::string_view prefix) {
 }
 
 }  // namespace
+
+std::uint64_t random_id() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32U) | random();
+}
+
+/// Name, parent, owner and each start, a line each, and the same lines again. So damage shows, and a
+/// user can write such a file by hand.
+std::string text_of(LocalDirectory const& directory) {
+  std::string text = fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
+  for (Start const& start : directory.starts) {
+    text += fmt::format("{} {}\n", to_hex(start.id), start.step);
+  }
+  return text + text;
+}
+
+std::optional<LocalDirectory> parse_local_directory(std::string const& text) {
+  std::istringstream lines{text};
+  LocalDirectory found;
+  std::getline(lines, found.name);
+  std::getline(lines, found.parent);
+  std::getline(lines, found.owner);
+  found.starts = read_starts(lines, found.name);
+  bool const is_whole = is_local_name(found.name) && text == text_of(found);
+  return is_whole ? std::optional{std::move(found)} : std::nullopt;
+}
 
 std::string LocalDirectory::copies_path() const {
   return fmt::format("{}/{}{}", parent, copies_prefix, name.substr(name_prefix.size()));
@@ -191,22 +200,23 @@ void record_local_directory(std::string const& checkpoints, LocalDirectory const
 }
 
 void forget_local_directory(std::string const& checkpoints) {
-  std::string const path = local_record(checkpoints);
-  if (!size_of_file(path)) {
-    return;
-  }
-  try {
-    auto const found = read_local_directory(checkpoints);
-    if (found && found->owner == canonical(checkpoints)) {
-      log::warning(
-          "without checkpoint.local level 1 in {} is not looked at, now or later; remove it",
-          found->path());
+  for (std::string const& path : {local_record(checkpoints), announcement(checkpoints)}) {
+    if (!size_of_file(path)) {
+      continue;
     }
-  } catch (DataError const& error) {
-    log::warning("{}", error.what());
+    try {
+      auto const found = read_record(path);
+      if (found && found->owner == canonical(checkpoints)) {
+        log::warning(
+            "without checkpoint.local level 1 in {} is not looked at, now or later; remove it",
+            found->path());
+      }
+    } catch (DataError const& error) {
+      log::warning("{}", error.what());
+    }
+    remove_file(path);
+    aio::sync_directory(checkpoints);
   }
-  remove_file(path);
-  aio::sync_directory(checkpoints);
 }
 
 }  // namespace offstage::checkpoint

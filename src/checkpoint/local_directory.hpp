@@ -39,6 +39,13 @@ struct LocalDirectory {
   friend bool operator==(LocalDirectory const&, LocalDirectory const&) = default;
 };
 
+/// The contents of the file `level-1`.
+[[nodiscard]] std::string text_of(LocalDirectory const& directory);
+/// The directory of such a text; null if it is damaged.
+[[nodiscard]] std::optional<LocalDirectory> parse_local_directory(std::string const& text);
+/// A random number: of a directory's name, of a start.
+[[nodiscard]] std::uint64_t random_id();
+
 /// Returns true for names of level 1: `level-1-ID`.
 [[nodiscard]] bool is_local_name(std::string_view name);
 /// Returns true for names of level 3: `level-3-ID`.

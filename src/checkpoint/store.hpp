@@ -243,7 +243,7 @@ class Store {
   [[nodiscard]] bool has_parts() const;
   [[nodiscard]] std::vector<std::string> candidates(state::ShardMap const& map);
   [[nodiscard]] Outcome try_level(std::string const& name, Destination const& to);
-  void was_unreadable(mpi::AgreedError const& error);
+  void note_unreadable(mpi::AgreedError const& error);
   [[nodiscard]] std::vector<std::string> superfluous(std::int64_t saved);
   [[nodiscard]] std::vector<std::string> others(std::string const& newest) const;
   void remove_older();

@@ -90,12 +90,12 @@ std::vector<std::string> Store::candidates(state::ShardMap const& map) {
     if (error.code() != ExitCode::io) {
       throw;
     }
-    was_unreadable(error);
+    note_unreadable(error);
     return {};
   }
 }
 
-void Store::was_unreadable(mpi::AgreedError const& error) {
+void Store::note_unreadable(mpi::AgreedError const& error) {
   unreadable_ = error.what();
   if (comm_.rank() == 0) {
     log::warning("{}={}: level 1 is passed over: {}", key_, directory_, error.what());
@@ -193,7 +193,7 @@ bool Store::settle_level() {
     if (!is_local() || error.code() != ExitCode::io) {
       throw;
     }
-    was_unreadable(error);
+    note_unreadable(error);
     return false;
   }
 }

@@ -106,7 +106,7 @@ ssize_t shortened(int file, ssize_t size) {
   return size > 1 ? size / 2 : size;
 }
 
-/// What the call read into `memory`, or a part of it, or a failure. `moves`: the file's position goes on with the bytes.
+/// The result of a read into `memory`: the call's, a part of that, or a failure. `moves`: the file's position goes on with the bytes.
 template <class Call>
 ssize_t read_or_fail(int file, void* memory, bool moves, Call const& call) {
   int const error = fault_of("read", file);
@@ -160,8 +160,8 @@ int resized(char const* kind, Place const& place, off_t size, Call const& call) 
   });
 }
 
-/// Of a request in flight what its completion is asked by: the context, and the word that the caller gave it. The caller
-/// may reuse its block once it is submitted.
+/// A request in flight. Its completion finds it by the context and the word that the caller gave it. The caller may reuse
+/// its block once it is submitted.
 struct Request {
   char const* kind;
   int descriptor;
@@ -196,7 +196,7 @@ void note_ended(Request const& request) {
   }
 }
 
-/// Of a read whose end is short the rest of the memory has other bytes than the file; a write is on the file whole.
+/// Makes a completion short. After a read the rest of the memory has other bytes than the file; a write is there whole.
 void shorten(io_event& event, Request const& request) {
   auto const size = static_cast<ssize_t>(event.res);
   if (size <= 0) {

@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <random>
-#include <sstream>
 #include <system_error>
-#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -36,23 +34,6 @@ constexpr char const* marker_prefix = "node-";
 std::string plain(std::string const& directory) {
   fs::path const path = fs::absolute(directory).lexically_normal();
   return (path.has_filename() ? path : path.parent_path()).string();
-}
-
-// For a broadcast.
-std::string text_of(std::vector<checkpoint::Start> const& starts) {
-  std::string text;
-  for (auto const& [id, step] : starts) {
-    text += fmt::format("{} {}\n", id, step);
-  }
-  return text;
-}
-std::vector<checkpoint::Start> starts_of(std::string const& text) {
-  std::vector<checkpoint::Start> starts;
-  std::istringstream words{text};
-  for (checkpoint::Start start; words >> start.id >> start.step;) {
-    starts.push_back(start);
-  }
-  return starts;
 }
 
 void require_node_storage(config::RunConfig const& config, std::string const& key) {
@@ -125,12 +106,16 @@ void LocalLevel::keep(std::int64_t step) {
 }
 
 void LocalLevel::tidy() noexcept {
-  if (comm_.rank() == 0) {
+  if (made_ || lock_) {  // else the files there are not this run's
+    remove_empty();
+  }
+  // What stays there the next start takes.
+  if (std::error_code error; comm_.rank() == 0 && !fs::exists(path_, error)) {
     checkpoint::withdraw_local_directory(checkpoints_);
   }
-  if (!made_ && !lock_) {
-    return;  // the files there are not this run's
-  }
+}
+
+void LocalLevel::remove_empty() noexcept {
   // A directory that is not empty stays. The last rank of the node that comes here finds no slots
   // of others.
   unlink(marker_of(comm_.rank()).c_str());
@@ -152,12 +137,11 @@ void LocalLevel::choose(config::RunConfig const& config) {
       checkpoint::announce_local_directory(checkpoints_, directory_);
     }
   });
-  path_ = comm_.broadcast(directory_.path(), 0);
-  copies_ = comm_.broadcast(comm_.rank() == 0 ? directory_.copies_path() : std::string{}, 0);
-  std::random_device random;
-  start_ = comm_.broadcast_value((std::uint64_t{random()} << 32U) | random(), 0);
-  std::string const starts = comm_.broadcast(text_of(directory_.starts), 0);
-  directory_.starts = starts_of(starts);
+  std::string const text = comm_.broadcast(text_of(directory_), 0);
+  directory_ = checkpoint::parse_local_directory(text).value();
+  path_ = directory_.path();
+  copies_ = directory_.copies_path();
+  start_ = comm_.broadcast_value(checkpoint::random_id(), 0);
 }
 
 /// Checks that the files in a directory of this run are nobody else's.

@@ -45,6 +45,7 @@ class LocalLevel {
 
  private:
   void tidy() noexcept;
+  void remove_empty() noexcept;
   void choose(config::RunConfig const& config);
   void make(config::RunConfig const& config);
   void require_own(config::RunConfig const& config, std::string const& path) const;
@@ -58,7 +59,7 @@ class LocalLevel {
   mpi::Communicator node_;
   std::string checkpoints_;
   std::string key_;                       ///< "checkpoint.local=DIR"
-  checkpoint::LocalDirectory directory_;  ///< its starts are known to all ranks, the rest to rank 0
+  checkpoint::LocalDirectory directory_;  ///< rank 0 adds this start to it
   std::uint64_t start_{};                 ///< this start
   std::string path_;                      ///< path of the run's own directory
   std::string copies_;                    ///< path of the directory of level 3
