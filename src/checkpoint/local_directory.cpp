@@ -208,7 +208,7 @@ void forget_local_directory(std::string const& checkpoints) {
       auto const found = read_record(path);
       if (found && found->owner == canonical(checkpoints)) {
         log::warning(
-            "without checkpoint.local level 1 in {} is not looked at, now or later; remove it",
+            "this run has no level 1: the one in {} is not looked at, now or later; remove it",
             found->path());
       }
     } catch (DataError const& error) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <utility>
 
 #include "base/error.hpp"
@@ -196,11 +198,24 @@ std::size_t ConversationEncoder::place_of(Text::Turn const& turn,
                                           std::span<std::int32_t const> tokens) {
   std::vector<std::int32_t> before;
   encoder_->encode(std::string_view{text_.text}.substr(0, turn.place), before);
-  auto const same = std::ranges::mismatch(before, tokens).in1 - before.begin();
-  bool const is_inside = same != std::ssize(before);
-  out_.straddling += is_inside ? 1 : 0;
-  auto const place = static_cast<std::size_t>(same) + (is_inside && !turn.learns ? 1 : 0);
-  return std::min(place, tokens.size());
+  auto const same =
+      static_cast<std::size_t>(std::ranges::mismatch(before, tokens).in1 - before.begin());
+  if (same == before.size()) {
+    return same;
+  }
+  ++out_.straddling;
+  // Tokens before that place may differ too, so it is found by the text that tokens are decoded to.
+  std::string const text = tokenizer_.decode(before);
+  auto const reaches = [&](std::size_t count) {
+    return tokenizer_.decode(tokens.first(count)).starts_with(text);
+  };
+  auto const counts = std::views::iota(same, tokens.size() + 1);
+  auto const found = std::ranges::partition_point(counts, std::not_fn(reaches));
+  if (found == counts.end()) {
+    return same;
+  }
+  bool const ends_there = tokenizer_.decode(tokens.first(*found)) == text;
+  return turn.learns && !ends_there ? *found - 1 : *found;
 }
 
 void ConversationEncoder::end_text() {

@@ -43,12 +43,13 @@ struct Conversation {
 ///         the text elsewhere. A token that lies on both sides of
 ///         {learn} or {/learn} counts in the loss. Such places are counted, because a prompt that
 ///         ends there has other tokens.
-/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place.
+/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place. Where
+///          one lies inside a token, the tokens are decoded some times too.
 /// Threads: one.
 class ConversationEncoder {
  public:
   ConversationEncoder(Template const& form, data::Tokenizer const& tokenizer)
-      : form_{form}, encoder_{tokenizer.encoder()} {}
+      : form_{form}, tokenizer_{tokenizer}, encoder_{tokenizer.encoder()} {}
 
   struct Encoded {
     std::vector<std::int32_t> tokens;
@@ -84,6 +85,7 @@ class ConversationEncoder {
   [[nodiscard]] std::size_t place_of(Text::Turn const& turn, std::span<std::int32_t const> tokens);
 
   Template const& form_;
+  data::Tokenizer const& tokenizer_;
   std::unique_ptr<data::Encoder> encoder_;
   Encoded out_;
   Text text_;

@@ -105,7 +105,7 @@ std::string ExtentStore::why_none_takes_it() const {
   for (auto const& path : *paths_) {
     std::string const cause = path->why_left_out();
     text += fmt::format("; {}: {}", path->settings().directory,
-                        cause.empty() ? "no room for more of it" : cause);
+                        cause.empty() ? "cannot make more slots" : cause);
   }
   return text;
 }

@@ -102,12 +102,14 @@ aio::File const& KeptFiles::give_away(std::int64_t slot) {
 
 bool KeptFiles::give(aio::File const& file, std::string const& name) const {
   file.sync();
-  if (link(file.path().c_str(), name.c_str()) != 0) {
-    log::warning("tiers.path = {},persistent: cannot link {} to {}: {}; it is copied",
-                 where_.directory, file.path(), name, std::generic_category().message(errno));
-    return false;
+  if (link(file.path().c_str(), name.c_str()) == 0) {
+    return true;
   }
-  return true;
+  if (!warned_.exchange(true)) {
+    log::warning("tiers.path = {}: cannot link {} to {}: {}; such extents are copied",
+                 where_.directory, file.path(), name, std::generic_category().message(errno));
+  }
+  return false;
 }
 
 void KeptFiles::leave(std::int64_t slot) noexcept {

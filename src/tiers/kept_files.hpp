@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,8 +61,8 @@ class KeptFiles {
   /// From now on the slot is not this object's to write. Returns its file, to be given away.
   [[nodiscard]] aio::File const& give_away(std::int64_t slot);
   /// Makes the bytes of a file that was given away durable and `name` another name of it; the name
-  /// itself is durable when its directory is synced. False, with a warning, if it cannot have the
-  /// name.
+  /// itself is durable when its directory is synced. False, with a warning the first time, if it
+  /// cannot have the name.
   /// Errors: IoError of fdatasync.
   [[nodiscard]] bool give(aio::File const& file, std::string const& name) const;
   /// Nobody here reads the slot any more. It has no file then if that was given away.
@@ -81,7 +82,8 @@ class KeptFiles {
   Where where_;
   std::shared_ptr<KeptFileShape const> shape_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  bool has_links_ = false;  ///< the file system, found out with the first file
+  bool has_links_ = false;              ///< the file system, found out with the first file
+  mutable std::atomic<bool> warned_{};  ///< give() said that a link failed
 };
 
 }  // namespace offstage::tiers

@@ -154,8 +154,9 @@ std::optional<std::int64_t> SlotTable::take_slot(std::size_t path) {
     }
   } catch (IoError const& error) {
     if (!std::exchange(file.warned, true)) {
-      log::warning("tiers.path = {}: no room for more extents, other paths take them: {}",
-                   (*paths_)[path]->settings().directory, error.what());
+      log::warning(
+          "tiers.path = {}: cannot make more slots, other paths take what would go there: {}",
+          (*paths_)[path]->settings().directory, error.what());
     }
     return std::nullopt;
   }

@@ -172,7 +172,7 @@ class Levels(OffstageTest):
         newest = self.step_of(self.level_1()[-1])
         result = self.train("run", *COMMON, f"train.steps={newest + 4}")
         self.assertLess(self.begins(result), newest, result)
-        self.assertIn("without checkpoint.local level 1 in", "".join(result.warnings))
+        self.assertIn("this run has no level 1: the one in", "".join(result.warnings))
         self.train("run", *self.options, f"train.steps={newest + 5}")
         self.assert_same_state(self.straight(newest + 5), self.folder / "run/checkpoints")
         self.assertEqual(1, len(list(self.local.iterdir())), "which the user removes")

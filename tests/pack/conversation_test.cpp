@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
 #include "base/error.hpp"
 #include "named_bytes.hpp"
 #include "temporary_directory.hpp"
@@ -207,6 +212,42 @@ TEST_F(Conversations, CountPlacesInsideOfTokens) {
   EXPECT_EQ(encoded.tokens, whole);
   EXPECT_THAT(encoded.mask, ElementsAre(1));
   EXPECT_EQ(encoded.straddling, 1);
+}
+
+// Of a text that is cut anywhere into what is not learned, what is, and what is not again. Tokens of ASCII
+// stand for the bytes that each is decoded to.
+TEST_F(Conversations, LearnTokensOnBothSidesOfAPlace) {
+  auto const tokenizer =
+      tokens::open_json_tokenizer(OFFSTAGE_TOKENIZERS "/gpt2.json", "--tokenizer");
+  auto const made =
+      form("a = \"{content}\"\nb = \"{learn}{content}{/learn}\"\nc = \"{content}\"", *tokenizer);
+  ConversationEncoder encoder{made, *tokenizer};
+  std::string const text = "Offstage storehouses misunderstand nothing, nevertheless: 1234567!!!";
+  auto const whole = tokenizer->encode(text);
+  int apart = 0;  // places whose prefix differs before the token that they lie in
+  for (std::size_t from = 1; from + 1 < text.size(); ++from) {
+    std::size_t const to = from + 1 + from % (text.size() - from - 1);
+    auto const part = [&](std::size_t begin, std::size_t end) {
+      return text.substr(begin, end - begin);
+    };
+    nlohmann::json const line{
+        {"a", part(0, from)}, {"b", part(from, to)}, {"c", part(to, text.size())}};
+    auto const encoded =
+        encoder.encode(read_conversation(line.dump(), "messages", made, "").messages);
+    EXPECT_EQ(encoded.tokens, whole);
+    std::vector<std::uint8_t> expected;
+    std::size_t place = 0;
+    for (std::int32_t const token : whole) {
+      std::size_t const end = place + tokenizer->decode({{token}}).size();
+      expected.push_back(place < to && end > from ? 1 : 0);
+      place = end;
+    }
+    EXPECT_EQ(encoded.mask, expected) << from << " to " << to;
+    auto const before = tokenizer->encode(part(0, from));
+    auto const same = std::ranges::mismatch(before, whole).in1 - before.begin();
+    apart += same < std::ranges::find(expected, 1) - expected.begin() ? 1 : 0;
+  }
+  EXPECT_GT(apart, 0);
 }
 
 }  // namespace

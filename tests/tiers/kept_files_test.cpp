@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include "tiers/virtual_support.hpp"
 
@@ -142,7 +144,12 @@ TEST_F(KeptFilesTest, SaysThatItCannotHaveTheNameAndGoesOn) {
   add_persistent_path();
   auto const tiers = make_filled(3);
   std::ofstream{name} << "taken";
+  ::testing::internal::CaptureStderr();
   EXPECT_FALSE(tiers->give(1, name));
+  EXPECT_FALSE(tiers->give(2, name));
+  std::string const said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("cannot link"));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
   EXPECT_EQ(contents(name), "taken");
   EXPECT_TRUE(pass(*tiers, ascending(3), 0));
   EXPECT_TRUE(pass(*tiers, ascending(3), 1));

@@ -193,7 +193,7 @@ TEST_F(VirtualFaults, APathWithoutRoomToGrowTakesNoMore) {
     EXPECT_TRUE(pass(*tiers, descending(n), 0));
     EXPECT_TRUE(pass(*tiers, ascending(n), 1));
     std::string const said = GetCapturedStderr();
-    EXPECT_EQ(count(said, "no room"), 1U) << said;
+    EXPECT_EQ(count(said, "cannot make more slots"), 1U) << said;
     EXPECT_EQ(tiers->residence().paths, (std::vector<Bytes>{21 * 8 * KiB, 19 * 8 * KiB}));
   }
   EXPECT_TRUE(pass(*tiers, descending(n), 2));
