@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <utility>
@@ -206,16 +205,22 @@ std::size_t ConversationEncoder::place_of(Text::Turn const& turn,
   ++out_.straddling;
   // Tokens before that place may differ too, so it is found by the text that tokens are decoded to.
   std::string const text = tokenizer_.decode(before);
-  auto const reaches = [&](std::size_t count) {
-    return tokenizer_.decode(tokens.first(count)).starts_with(text);
-  };
-  auto const counts = std::views::iota(same, tokens.size() + 1);
-  auto const found = std::ranges::partition_point(counts, std::not_fn(reaches));
-  if (found == counts.end()) {
-    return same;
+  auto const decoded = [&](std::size_t count) { return tokenizer_.decode(tokens.first(count)); };
+  // Special tokens have no text, and nothing is merged across them. Decoders drop one blank at most.
+  std::size_t special = same;
+  while (special < tokens.size() &&
+         !tokenizer_.decode({{tokens[special], tokens[special]}}).empty()) {
+    ++special;
   }
-  bool const ends_there = tokenizer_.decode(tokens.first(*found)) == text;
-  return turn.learns && !ends_there ? *found - 1 : *found;
+  auto const counts = std::views::iota(same, special + 1);
+  auto const found = std::ranges::partition_point(
+      counts, [&](std::size_t count) { return !decoded(count).starts_with(text); });
+  if (found != counts.end()) {
+    return turn.learns && decoded(*found) != text ? *found - 1 : *found;
+  }
+  // The token took blanks from its side: a special one, or one whose text differs.
+  std::size_t const taker = text.starts_with(decoded(special)) ? special : same;
+  return std::min(taker + (turn.learns ? 0 : 1), tokens.size());
 }
 
 void ConversationEncoder::end_text() {

@@ -41,8 +41,9 @@ struct Conversation {
 /// Tokens:  those of the whole text, {bos} and {eos} included where the tokenizer makes them of their
 ///         texts, else between two of them. So they are the same tokens that the tokenizer makes of
 ///         the text elsewhere. A token that lies on both sides of
-///         {learn} or {/learn} counts in the loss. Such places are counted, because a prompt that
-///         ends there has other tokens.
+///         {learn} or {/learn} counts in the loss, unless the text before ends with it anyway (one
+///         that stands for several blanks). Such places are counted, because a prompt that ends
+///         there has other tokens.
 /// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place. Where
 ///          one lies inside a token, the tokens are decoded some times too.
 /// Threads: one.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -212,6 +213,26 @@ TEST_F(Conversations, CountPlacesInsideOfTokens) {
   EXPECT_EQ(encoded.tokens, whole);
   EXPECT_THAT(encoded.mask, ElementsAre(1));
   EXPECT_EQ(encoded.straddling, 1);
+}
+
+TEST_F(Conversations, LearnASpecialTokenThatTakesBlanksFromItsSides) {
+  std::ifstream file{OFFSTAGE_TOKENIZERS "/gpt2.json"};
+  auto json = nlohmann::json::parse(file);
+  json["added_tokens"][0]["lstrip"] = true;
+  ASSERT_EQ(json["added_tokens"][0]["content"], "<|endoftext|>");
+  auto const tokenizer =
+      tokens::open_json_tokenizer(folder.write("lstrip.json", json.dump()), "--tokenizer");
+  auto const made =
+      form("user = \"{content}\\n\"\nassistant = \"{learn}{content}<|endoftext|>{/learn}\\n\"",
+           *tokenizer);
+  ConversationEncoder encoder{made, *tokenizer};
+  auto const encoded =
+      encoder.encode(read_conversation(R"({"messages": [{"role": "user", "content": "!"},
+                                         {"role": "assistant", "content": ""}]})",
+                                       "messages", made, "")
+                         .messages);
+  EXPECT_EQ(encoded.tokens, tokenizer->encode("!\n<|endoftext|>\n"));
+  EXPECT_THAT(encoded.mask, ElementsAre(0, 1, 0));
 }
 
 // Of a text that is cut anywhere into what is not learned, what is, and what is not again. Tokens of ASCII
