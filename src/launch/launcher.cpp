@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -131,15 +129,6 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
   place.bound = place.bound && !openmp_binds();
 }
 
-Bytes memlock_limit() {
-  rlimit limit{};
-  constexpr Bytes none = std::numeric_limits<Bytes>::max();
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return none;
-  }
-  return static_cast<Bytes>(std::min(limit.rlim_cur, static_cast<rlim_t>(none)));
-}
-
 std::int64_t number_in(char const* path) {
   std::ifstream file{path};
   std::int64_t number{};
@@ -148,9 +137,9 @@ std::int64_t number_in(char const* path) {
 
 /// A rank's figures as lines: its numbers, the mask it had, the CPUs it runs on.
 std::string figures_text(RankPlace const& place) {
-  return fmt::format("{} {} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
+  return fmt::format("{} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
                      place.threads_given ? 1 : 0, openmp_binds() ? 1 : 0, place.placement.numa,
-                     memlock_limit(), memory::address_space_left(), fmt::join(place.inherited, " "),
+                     memory::address_space_left(), fmt::join(place.inherited, " "),
                      fmt::join(place.bound ? place.placement.cpus : place.inherited, " "));
 }
 
@@ -161,7 +150,7 @@ RankFigures figures_in(std::string const& text) {
   std::getline(lines, line);
   std::istringstream numbers{line};
   numbers >> rank.world_rank >> rank.threads >> rank.threads_given >> rank.openmp_binds >>
-      rank.numa >> rank.memlock >> rank.address_space;
+      rank.numa >> rank.address_space;
   std::getline(lines, line);
   rank.inherited = numbers_in(line);
   std::getline(lines, line);

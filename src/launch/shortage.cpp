@@ -103,26 +103,6 @@ void look_at_address_space(NodeFigures const& node, Needs const& needs, Found& f
   }
 }
 
-void look_at_locked_memory(NodeFigures const& node, Needs const& needs, Found& found) {
-  std::vector<int> low;
-  Bytes lowest = needs.pinned_memory;
-  for (RankFigures const& rank : node.ranks) {
-    if (rank.memlock < needs.pinned_memory) {
-      low.push_back(rank.world_rank);
-      lowest = std::min(lowest, rank.memlock);
-    }
-  }
-  if (!low.empty()) {
-    found.push_back(
-        {fmt::format("{} on {} may lock {} of memory, but the buffers for copies to the "
-                     "GPU take {}: copies may be slower; raise the limit (ulimit -l "
-                     "unlimited; Slurm: PropagateResourceLimitsExcept=MEMLOCK)",
-                     name_ranks(low), node.host, format_bytes(lowest),
-                     format_bytes(needs.pinned_memory)),
-         {}});
-  }
-}
-
 void look_at_asynchronous_io(NodeFigures const& node, Needs const& needs, Found& found) {
   if (node.aio_most < 0 || node.aio_used < 0) {
     return;
@@ -173,7 +153,6 @@ std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs
   look_at_masks(node, found);
   look_at_memory(node, needs, found);
   look_at_address_space(node, needs, found);
-  look_at_locked_memory(node, needs, found);
   look_at_asynchronous_io(node, needs, found);
   for (std::size_t path = 0; path < node.storage_numas.size(); ++path) {
     look_at_storage(node, needs.storage_paths.at(path), node.storage_numas[path], found);

@@ -17,7 +17,6 @@ namespace offstage::launch {
 struct Needs {
   Bytes host_memory{};                     ///< planned per node, everything included
   Bytes allocation{};                      ///< part of it that is still to be allocated
-  Bytes pinned_memory{};                   ///< per rank, locked for copies to a GPU; 0 without one
   std::int64_t aio_requests{};             ///< in flight per rank; 0 without asynchronous I/O
   std::vector<std::string> storage_paths;  ///< the directories of tiers.path
 };
@@ -31,7 +30,6 @@ struct RankFigures {
   bool threads_given{};  ///< run.threads was
   bool openmp_binds{};   ///< OMP_PROC_BIND or OMP_PLACES is set
   int numa{-1};
-  Bytes memlock{};                                         ///< RLIMIT_MEMLOCK
   Bytes address_space{std::numeric_limits<Bytes>::max()};  ///< address space that RLIMIT_AS leaves
 };
 
@@ -56,9 +54,8 @@ struct Shortage {
 
 /// Fatal:    a plan above the memory limit, or a rank's part of it above what ulimit -v leaves (64); fs.aio-max-nr minus aio-nr below the requests of the
 ///           node's ranks (74).
-/// Warnings: more threads than CPUs; ranks bound to one CPU of many; memlock below what pinned
-///           buffers take; less memory left than is to be taken; a storage path whose NUMA domain
-///           holds no rank.
+/// Warnings: more threads than CPUs; ranks bound to one CPU of many; less memory left than is to be
+///           taken; a storage path whose NUMA domain holds no rank.
 /// Pure. Empty if all is well.
 [[nodiscard]] std::vector<Shortage> find_shortages(NodeFigures const& node, Needs const& needs);
 

@@ -19,9 +19,6 @@ NodeFigures good_node() {
   node.cpus = 4;
   node.ranks = {{.world_rank = 6, .inherited = {0, 1}, .cpus = {0, 1}, .threads = 2, .numa = 0},
                 {.world_rank = 7, .inherited = {2, 3}, .cpus = {2, 3}, .threads = 2, .numa = 1}};
-  for (RankFigures& rank : node.ranks) {
-    rank.memlock = 64 * MiB;
-  }
   node.memory = {16 * GiB, true};
   node.memory_left = 12 * GiB;
   node.aio_most = 65536;
@@ -34,7 +31,6 @@ NodeFigures good_node() {
 Needs modest_needs() {
   return {.host_memory = 10 * GiB,
           .allocation = 8 * GiB,
-          .pinned_memory = 32 * MiB,
           .aio_requests = 20,
           .storage_paths = {"/nvme1"}};
 }
@@ -81,8 +77,7 @@ TEST(Shortages, NameManyRanksInALine) {
   node.cpus = 64;
   node.ranks.clear();
   for (int rank = 0; rank < 20; ++rank) {
-    node.ranks.push_back(
-        {.world_rank = rank, .inherited = {rank}, .cpus = {rank}, .threads = 1, .memlock = GiB});
+    node.ranks.push_back({.world_rank = rank, .inherited = {rank}, .cpus = {rank}, .threads = 1});
   }
   EXPECT_THAT(find_shortages(node, modest_needs()).at(0).text,
               HasSubstr("ranks 0, 1, 2, 3 and 16 more may use"));
@@ -121,19 +116,6 @@ TEST(Shortages, WarnWhereOthersHoldTheMemory) {
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_THAT(found[0].text, AllOf(HasSubstr("take 8.00 GiB"), HasSubstr("2.00 GiB is left")));
   EXPECT_FALSE(found[0].ends_with);
-}
-
-TEST(Shortages, WarnOfALowLimitOfLockedMemoryWithAGpuAlone) {
-  auto node = good_node();
-  node.ranks[1].memlock = 8 * MiB;
-  auto const found = find_shortages(node, modest_needs());
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0].text, AllOf(HasSubstr("rank 7 on node1 may lock 8.00 MiB"),
-                                   HasSubstr("take 32.0 MiB"), HasSubstr("ulimit -l")));
-  EXPECT_FALSE(found[0].ends_with);
-  auto needs = modest_needs();
-  needs.pinned_memory = 0;
-  EXPECT_THAT(find_shortages(node, needs), IsEmpty());
 }
 
 TEST(Shortages, EndARunWithoutRoomForItsRequests) {
