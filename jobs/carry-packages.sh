@@ -123,9 +123,10 @@ if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 
   unset here glibc
   return 1
 fi
-cublas=$cublas cudnn=$cudnn library= place=
+# cuDNN compiles some of its kernels by NVRTC, which it finds beside itself.
+cublas=$cublas cudnn=$cudnn nvrtc=${cudnn:+libnvrtc.so.${cublas##*.so.}} library= place=
 known=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null || true)
-for library in \$cublas \$cudnn; do
+for library in \$cublas \$cudnn \$nvrtc; do
   if [[ \$known == *"\$library "* || -e \$here/found/\$library ]]; then continue; fi
   while read -r place; do
     if [[ -e \$place/\$library ]]; then break; fi
@@ -133,9 +134,9 @@ for library in \$cublas \$cudnn; do
   done <<< "\${CUDA_HOME:-/usr/local/cuda}/lib64
 \$(python3 -c 'import glob, sys
 print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null || true)"
-  # cuDNN loads others of its name.
+  # cuDNN and NVRTC load others of their names.
   if [[ -n \$place ]]; then
-    ln -sf "\$place/\${library%%.so.*}"*".so.\${library##*.so.}" "\$here/found/" ||
+    ln -sf "\$place/\${library%%.so.*}"*".so.\${library##*.so.}"* "\$here/found/" ||
       echo "env.sh: programs in \$here will not find \$place/\$library, as \$here/found cannot be written" >&2
   elif [[ \$library == "\$cublas" ]]; then
     echo "env.sh: this machine has no \$cublas, without which GPUs are of no use; the CUDA toolkit and PyTorch's packages bring it: set CUDA_HOME" >&2
@@ -146,7 +147,7 @@ export OPAL_PREFIX=\$here$prefix OPAL_SYSCONFDIR=\$here$(path_of sysconfdir) PMI
 export PMIX_LIBDIR=\$PMIX_PREFIX/lib PMIX_PKGLIBDIR=\$PMIX_PREFIX/lib/pmix PMIX_PKGDATADIR=\$PMIX_PREFIX/share/pmix
 # Without ssh there is one node, unless Slurm starts the others; mpirun would stop at its absence.
 if ! command -v ssh > /dev/null && ! command -v rsh > /dev/null; then export OMPI_MCA_plm=^rsh; fi
-unset here glibc cublas cudnn library place known
+unset here glibc cublas cudnn nvrtc library place known
 END
 
 if command -v dpkg-query > /dev/null; then
