@@ -5,7 +5,14 @@
 add_library(offstage_warnings INTERFACE)
 add_library(offstage::warnings ALIAS offstage_warnings)
 target_compile_options(offstage_warnings INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wshadow;-ffp-contract=off;-fno-math-errno>")
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-ffp-contract=off;-fno-math-errno>")
+# Sources that are compiled together (CMAKE_UNITY_BUILD) see each other's names.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(offstage_warnings INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow=local;-Wno-subobject-linkage>")
+else()
+  target_compile_options(offstage_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow>")
+endif()
 # Warnings are errors with the compiler that the project is tested with; a newer one's stop nobody's build. Those that
 # depend on what was inlined are not: GCC 12 has false ones.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^12\\.")
@@ -120,7 +127,8 @@ endfunction()
 # OFFSTAGE_SIMD set to baseline, avx2 and avx512 (see base/simd.hpp), BF16 sources twice, with it set to avx512_bf16
 # and amx (see kernels/host/bf16_unit.hpp). CUDA sources are compiled
 # when nvcc is there. Every header is checked to stand alone: NAME.hpp by NAME.cpp or one called NAME_*.cpp, which
-# includes it first (tests/house); those without such a source by the target all_verify_interface_header_sets.
+# includes it first (tests/house) and is compiled by itself by tests/campaign.sh alone; those without such a source by the
+# target all_verify_interface_header_sets.
 function(offstage_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;HEADERS;SIMD;BF16;CUDA;DEPENDS;LINK;LINK_PUBLIC")
   if(arg_UNPARSED_ARGUMENTS)
@@ -177,6 +185,7 @@ function(offstage_room)
     if(sources)
       set(object ${target}_${level})
       add_library(${object} OBJECT ${sources})
+      set_target_properties(${object} PROPERTIES UNITY_BUILD OFF)
       target_compile_features(${object} PRIVATE cxx_std_20)
       target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src ${includes})
       target_compile_definitions(${object} PRIVATE OFFSTAGE_SIMD=${level} OFFSTAGE_SIMD_${level}=1)
@@ -193,6 +202,7 @@ function(offstage_room)
 
   if(OFFSTAGE_HAVE_CUDA AND arg_CUDA)
     target_sources(${target} PRIVATE ${arg_CUDA})
+    set_source_files_properties(${arg_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     list(TRANSFORM arg_CUDA PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE cuda_sources)
     set_property(TARGET ${target} PROPERTY OFFSTAGE_CUDA_SOURCES ${cuda_sources})
     target_link_libraries(${target} PUBLIC CUDA::cudart_static)

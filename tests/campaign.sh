@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
 # nodes, many ranks, packages.
-#   tests/campaign.sh [STAGE...]      stages: format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
+#   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
 #       nodes tokenizers looks scale package (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
@@ -40,6 +40,15 @@ run_tidy() {
   cmake --preset tsan > /dev/null &&
     find src kernels -name '*.cpp' -type f | sort |
     xargs -P "$jobs" -n 1 clang-tidy-16 -p build/tsan --quiet --extra-arg=-w 2> /dev/null
+}
+
+# Each source by itself, without precompiled headers: it includes what it uses. The release preset compiles several together.
+run_alone() {
+  cmake --preset tsan > /dev/null &&
+    python3 -c 'import json
+for each in json.load(open("build/tsan/compile_commands.json")):
+    print("cd", each["directory"], "&&", each["command"], "-fsyntax-only")' |
+    xargs -P "$jobs" -d '\n' -n 1 bash -c
 }
 
 # That they compile; tests build two of them.
@@ -172,7 +181,7 @@ run_package() {
   tests/package.sh
 }
 
-all=(format tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers looks scale package)
+all=(format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers looks scale package)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
 for stage in "${stages[@]}"; do

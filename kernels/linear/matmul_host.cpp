@@ -30,7 +30,7 @@ Strides strides(std::int64_t stride, Transpose transpose) {
 }
 
 template <class T>
-constexpr auto type_of =
+constexpr auto dnnl_type =
     std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 
 enum class Sum { begin, go_on };
@@ -62,9 +62,9 @@ struct Descriptions {
 template <class T, class Out>
 Descriptions describe(Matmul<T, Out> const& product) {
   auto const [m, n, k] = std::array{product.m, product.n, product.k};
-  return {.a = {{m, k}, type_of<T>, strides(product.a_stride(), product.transpose_a)},
-          .b = {{k, n}, type_of<T>, strides(product.b_stride(), product.transpose_b)},
-          .c = {{m, n}, type_of<Out>, strides(product.c_stride(), Transpose::no)}};
+  return {.a = {{m, k}, dnnl_type<T>, strides(product.a_stride(), product.transpose_a)},
+          .b = {{k, n}, dnnl_type<T>, strides(product.b_stride(), product.transpose_b)},
+          .c = {{m, n}, dnnl_type<Out>, strides(product.c_stride(), Transpose::no)}};
 }
 
 /// Empty if oneDNN has no such product on this CPU.

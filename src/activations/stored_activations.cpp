@@ -12,15 +12,15 @@
 namespace offstage::activations {
 namespace {
 
-constexpr Bytes most_at_a_time = 64 * MiB;
-constexpr Bytes alignment = 4 * KiB;
+constexpr Bytes copied_at_a_time = 64 * MiB;
+constexpr Bytes part_alignment = 4 * KiB;
 
 }  // namespace
 
 std::vector<Bytes> StoredActivations::extents(std::span<state::LeavingPart const> parts) {
   std::map<int, Bytes> blocks;
   for (state::LeavingPart const& part : parts) {
-    blocks[part.block] += round_up(part.bytes, alignment);
+    blocks[part.block] += round_up(part.bytes, part_alignment);
   }
   std::vector<Bytes> sizes;
   std::ranges::copy(blocks | std::views::values, std::back_inserter(sizes));
@@ -34,7 +34,7 @@ StoredActivations::StoredActivations(std::span<state::LeavingPart const> parts, 
   for (state::LeavingPart const& part : parts) {
     Bytes& offset = used[part.block];
     blocks_[part.block].parts[part.part] = {offset, part.bytes};
-    offset += round_up(part.bytes, alignment);
+    offset += round_up(part.bytes, part_alignment);
   }
   for (tiers::Key key = 0; auto& [block, of] : blocks_) {
     of.key = key++;
@@ -266,8 +266,8 @@ void StoredActivations::copy_parts(Passage& passage, device::Stream& stream, std
     lock.unlock();
     state::queue_behind(stream, *move.after);
     std::byte* const host = extent + move.offset;
-    for (Bytes done = 0; done < std::ssize(move.memory); done += most_at_a_time) {
-      Bytes const size = std::min(most_at_a_time, std::ssize(move.memory) - done);
+    for (Bytes done = 0; done < std::ssize(move.memory); done += copied_at_a_time) {
+      Bytes const size = std::min(copied_at_a_time, std::ssize(move.memory) - done);
       std::byte* const there = move.memory.data() + done;
       stream.copy(out ? host + done : there, out ? there : host + done, size,
                   out ? device::Copy::device_to_host : device::Copy::host_to_device);

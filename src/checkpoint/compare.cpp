@@ -16,8 +16,6 @@
 namespace offstage::checkpoint {
 namespace {
 
-constexpr std::int64_t batch_chunks = 1024;
-
 /// The difference found so far in one plane of one tensor.
 struct Difference {
   std::int64_t count{};

@@ -22,9 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One batch of the state while verifying: 48 MiB of p, m and v in FP32.
-constexpr std::int64_t batch_chunks = 1024;
-
 /// Returns for each rank whether this node has its files. Level 1 has the files of this node's
 /// ranks, level 3 those of another node's. Of other ranks there is neither file.
 std::vector<bool> ranks_here(std::string const& directory, Master const& master) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,9 @@
 #include "checkpoint/master.hpp"
 
 namespace offstage::checkpoint {
+
+/// Chunks of the state that commands read at a time: 48 MiB of p, m and v in FP32.
+constexpr std::int64_t batch_chunks = 1024;
 
 /// The state of a step directory, as far as names and sizes tell.
 struct Inspection {

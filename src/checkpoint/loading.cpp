@@ -25,16 +25,16 @@ namespace {
 namespace fs = std::filesystem;
 
 // Chunks that are converted at a time: 12 MiB of p, m and v in FP32.
-constexpr std::int64_t batch_chunks = 256;
+constexpr std::int64_t chunks_at_a_time = 256;
 
 /// Reads a subgroup in the checkpoint's layout batch by batch.
 void convert(Reader& reader, state::Subgroup const& subgroup, StateLayout const& layout,
              std::span<std::byte> state, SplitParameters const* split) {
   memory::HugeBuffer const buffer{
-      reader.layout().bytes(std::min(batch_chunks * chunk_elements, subgroup.size))};
+      reader.layout().bytes(std::min(chunks_at_a_time * chunk_elements, subgroup.size))};
   for (state::Piece const& piece : subgroup.pieces) {
-    for (std::int64_t done = 0; done < piece.chunks.count; done += batch_chunks) {
-      std::int64_t const count = std::min(batch_chunks, piece.chunks.count - done);
+    for (std::int64_t done = 0; done < piece.chunks.count; done += chunks_at_a_time) {
+      std::int64_t const count = std::min(chunks_at_a_time, piece.chunks.count - done);
       std::int64_t const elements = count * chunk_elements;
       state::Piece const batch{piece.layer, {piece.chunks.first + done, count}, 0};
       auto const bytes =

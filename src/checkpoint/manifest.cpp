@@ -17,8 +17,6 @@
 namespace offstage::checkpoint {
 namespace {
 
-// A file has no more, so that sums of a few planes do not overflow.
-constexpr Bytes most_bytes = Bytes{1} << 60;
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
 
 /// A JSON object and its name in messages.
@@ -100,7 +98,7 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
   std::int64_t offset = 0;
   object.each("pieces", [&](Object const& piece) {
     std::int64_t const left = (elements - offset) / chunk_elements;
-    std::int64_t const first = piece.whole("first_chunk", 0, most_bytes / block_bytes);
+    std::int64_t const first = piece.whole("first_chunk", 0, most_checkpoint_bytes / block_bytes);
     auto const layer = static_cast<int>(piece.whole("layer", 0, most_int));
     pieces.push_back({layer, {first, piece.whole("chunks", 1, left)}, offset});
     offset += pieces.back().chunks.count * chunk_elements;
@@ -115,7 +113,7 @@ std::vector<state::Piece> parse_pieces(Object const& object, std::int64_t elemen
 ExtentFile parse_extent_file(Object const& object, std::string const& name, std::int64_t format) {
   ExtentFile file;
   file.name = object.file_name("file", name);
-  file.bytes = object.whole("file_bytes", 1, most_bytes);
+  file.bytes = object.whole("file_bytes", 1, most_checkpoint_bytes);
   if (format < format_of_planes) {
     file.dataset_elements = object.whole("dataset_elements", 3 * chunk_elements, file.bytes / 4);
   }
@@ -259,7 +257,7 @@ Manifest parse_manifest(std::string const& text, StateLayout const& layout,
   manifest.ranks = static_cast<int>(object.whole("ranks", 1, most_int));
   manifest.rank = static_cast<int>(object.whole("rank", 0, manifest.ranks - 1));
   manifest.file = parse_file(object, manifest);
-  manifest.file_bytes = object.whole("file_bytes", 1, most_bytes);
+  manifest.file_bytes = object.whole("file_bytes", 1, most_checkpoint_bytes);
   object.each("subgroups", [&](Object const& subgroup) {
     manifest.subgroups.push_back(parse_subgroup(subgroup, manifest, layout));
   });

@@ -17,14 +17,11 @@ namespace {
 
 constexpr std::int64_t most_counted = 10'000'000'000'000;  // steps and sequences
 constexpr std::int64_t most_threads = 1 << 20;
-// Limit of all files of a checkpoint together: more than 2^50 parameters need, and far below the
-// overflow of sums.
-constexpr Bytes most_bytes = Bytes{1} << 60;
 
 // Bounds of a manifest's text, in which all numbers have their largest width.
-constexpr Bytes head_bytes = 4 * KiB;
-constexpr Bytes subgroup_bytes = 512;
-constexpr Bytes piece_bytes = 192;
+constexpr Bytes text_head_bytes = 4 * KiB;
+constexpr Bytes text_subgroup_bytes = 512;
+constexpr Bytes text_piece_bytes = 192;
 
 void require_number(bool good, double value, char const* what, std::string const& path) {
   if (!good) {
@@ -49,7 +46,7 @@ void require_counts(Meta const& meta, std::string const& path) {
 }
 
 void add_bytes(Bytes& total, Bytes bytes, std::string const& file, std::string const& path) {
-  require_within(bytes, 1, most_bytes - total, "the size of " + file, path);
+  require_within(bytes, 1, most_checkpoint_bytes - total, "the size of " + file, path);
   total += bytes;
 }
 
@@ -109,7 +106,8 @@ void require_plausible(Master const& master, std::string const& path) {
 Bytes manifest_limit(state::ShardMap const& map, int rank) {
   // A subgroup has one chunk at least, and so has a piece of it.
   std::int64_t const chunks = map.shard_elements(rank) / chunk_elements;
-  return std::min(head_bytes + chunks * (subgroup_bytes + piece_bytes), most_manifest_bytes);
+  return std::min(text_head_bytes + chunks * (text_subgroup_bytes + text_piece_bytes),
+                  most_manifest_bytes);
 }
 
 void require_shard(Manifest const& manifest, state::ShardMap const& map, std::string const& path) {

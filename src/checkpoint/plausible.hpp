@@ -17,6 +17,9 @@ constexpr std::int64_t most_ranks = 1 << 20;
 constexpr std::int64_t most_extents = 1 << 22;
 constexpr Bytes most_manifest_bytes = 256 * MiB;
 constexpr Bytes most_master_bytes = Bytes{1} << 50;
+/// Limit of all files of a checkpoint together: more than 2^50 parameters need, and far below the
+/// overflow of sums.
+constexpr Bytes most_checkpoint_bytes = Bytes{1} << 60;
 
 /// Checks that a value is from `low` to `high`.
 /// Errors: DataError naming `path` and `what` if it is not.

@@ -17,7 +17,7 @@
 namespace offstage::cli {
 namespace {
 
-constexpr char const* usage_text =
+constexpr char const* checkpoint_usage =
     R"(Usage: offstage checkpoint ls PATH
        offstage checkpoint verify PATH
        offstage checkpoint diff A B
@@ -31,18 +31,18 @@ verify ends with 65 if a checkpoint is damaged or none is complete. A save that 
 is no damage, and neither is a checkpoint that a run removes meanwhile.
 diff ends with 1 if a bit of the state differs.)";
 
-using Row = std::array<std::string, 8>;
+using ListRow = std::array<std::string, 8>;
 
 /// Columns as wide as their widest cell.
-std::string aligned(std::vector<Row> const& rows) {
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (Row const& row : rows) {
+std::string aligned(std::vector<ListRow> const& rows) {
+  std::array<std::size_t, std::tuple_size_v<ListRow>> widths{};
+  for (ListRow const& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       widths[i] = std::max(widths[i], row[i].size());
     }
   }
   std::string text;
-  for (Row const& row : rows) {
+  for (ListRow const& row : rows) {
     for (std::size_t i = 0; i + 1 < row.size(); ++i) {
       text += fmt::format("{:<{}}  ", row[i], widths[i]);
     }
@@ -53,11 +53,11 @@ std::string aligned(std::vector<Row> const& rows) {
 }
 
 ExitCode ls(std::string const& path) {
-  std::vector<Row> rows{
+  std::vector<ListRow> rows{
       {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
   for (checkpoint::Listed const& entry : checkpoint::list(path)) {
     std::string const state = entry.unfinished ? "unfinished" : entry.problem;
-    Row row{
+    ListRow row{
         "-", printable(state),     std::to_string(entry.level), format_bytes(entry.bytes), "-", "-",
         "-", printable(entry.path)};
     if (entry.complete || entry.partial) {
@@ -164,7 +164,7 @@ void require_count(Arguments const& arguments, std::size_t count, std::string_vi
 
 ExitCode checkpoint_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(checkpoint_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   std::string const& command = arguments.front();

@@ -22,6 +22,11 @@ using GivenOptions = boost::program_options::variables_map;
     Arguments const& arguments, boost::program_options::options_description const& known,
     std::string const& command, std::string const& words = "");
 
+/// The text of an option that is given or has a default.
+[[nodiscard]] inline std::string const& text_of(GivenOptions const& given, char const* option) {
+  return given[option].as<std::string>();
+}
+
 template <class T>
 using Choices = std::vector<std::pair<std::string, T>>;
 

@@ -18,7 +18,7 @@
 namespace offstage::cli {
 namespace {
 
-constexpr char const* usage_text =
+constexpr char const* commands_usage =
     R"(Usage: offstage COMMAND ...
 
   train --config FILE [--section.key=value]...   train a model; mpirun or srun starts the ranks
@@ -51,7 +51,7 @@ ExitCode help(Arguments const& arguments) {
     of_it.emplace_back("--help");
     return dispatch(of_it);
   }
-  log::write_lines(usage_text);
+  log::write_lines(commands_usage);
   return ExitCode::done;
 }
 

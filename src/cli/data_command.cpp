@@ -27,7 +27,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char const* usage_text =
+constexpr char const* data_usage =
     R"(Usage: offstage data inspect PATH[:WEIGHT][,PATH...] [--format=F] [--vocab=N] [--sequence=T]
                              [--separator=N]
        offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
@@ -202,7 +202,7 @@ ExitCode inspect(Arguments const& arguments) {
 ExitCode data_command(Arguments const& arguments) {
   bool const of_pack = !arguments.empty() && arguments.front() == "pack";
   if (!of_pack && (arguments.empty() || asks_for_help(arguments))) {
-    log::write_lines(usage_text);
+    log::write_lines(data_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   std::string const& command = arguments.front();

@@ -21,7 +21,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char const* usage_text =
+constexpr char const* evaluate_usage =
     R"(Usage: offstage evaluate --from PATH --data FILE[,FILE...] [--option ...]
 
 Prints the mean loss and the perplexity of a model on data, as validations of offstage train do.
@@ -44,11 +44,7 @@ their number.
 
   offstage evaluate --from tuned --data chats --cross-documents=whole --sequence=2048)";
 
-std::string const& text_of(GivenOptions const& given, char const* option) {
-  return given[option].as<std::string>();
-}
-
-GivenOptions parse(Arguments const& arguments) {
+GivenOptions parse_evaluate(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
   auto const text = [] { return po::value<std::string>(); };
@@ -133,13 +129,13 @@ void print(train::Evaluation const& done, Seconds elapsed) {
 
 ExitCode evaluate_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(evaluate_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   return on_all_ranks([&](mpi::Communicator const& comm) {
     Stopwatch const watch;
     train::EvaluationTask task;
-    mpi::agree(comm, [&] { task = task_of(parse(arguments)); });
+    mpi::agree(comm, [&] { task = task_of(parse_evaluate(arguments)); });
     auto const done = train::evaluate(task, comm);
     if (comm.rank() == 0) {
       print(done, watch.elapsed());

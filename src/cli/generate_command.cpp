@@ -39,7 +39,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char const* usage_text =
+constexpr char const* generate_usage =
     R"(Usage: offstage generate --from PATH [--prompt TEXT | --prompt-tokens N,N...] [--option ...]
 
 Continues a text with a model. Prints the prompt and each token as it comes. Runs as one process.
@@ -92,7 +92,7 @@ std::vector<std::int32_t> token_list(std::string const& option, std::string_view
   return tokens;
 }
 
-GivenOptions parse(Arguments const& arguments) {
+GivenOptions parse_generate(Arguments const& arguments) {
   po::options_description known;
   for (char const* const name :
        {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines", "tokens", "temperature",
@@ -130,7 +130,7 @@ void check(Options const& options, GivenOptions const& given) {
 }
 
 Options options_of(Arguments const& arguments) {
-  auto const given = parse(arguments);
+  auto const given = parse_generate(arguments);
   Options options;
   auto const take = [&](char const* name, auto const& use) {
     if (given.contains(name)) {
@@ -347,7 +347,7 @@ void continue_prompt(generate::Task task, generate::LanguageModel& model,
 
 ExitCode generate_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(generate_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   Options const options = options_of(arguments);

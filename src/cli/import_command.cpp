@@ -56,10 +56,6 @@ po::options_description from_and_to() {
   return options;
 }
 
-std::string const& text_of(GivenOptions const& given, char const* option) {
-  return given[option].as<std::string>();
-}
-
 Bytes shard_bytes_of(std::string const& text) {
   try {
     Bytes const bytes = parse_bytes(text);

@@ -32,7 +32,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char const* usage_text =
+constexpr char const* pack_usage =
     R"(Usage: offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
 
 Turns text into tokens: PREFIX.bin and, for megatron, PREFIX.idx. With --template it packs
@@ -68,7 +68,7 @@ same command continues it from PREFIX.pack.part. To begin anew, remove the .part
   offstage data pack --from chats.jsonl --to chats --tokenizer=qwen --template=chatml.txt
   offstage data pack --from log.txt --to log --tokenizer=bytes --format=nanogpt --documents=line)";
 
-GivenOptions parse(Arguments const& arguments) {
+GivenOptions parse_pack(Arguments const& arguments) {
   po::options_description options;
   auto add = options.add_options();
   auto const text = [] { return po::value<std::string>(); };
@@ -290,10 +290,10 @@ void say_what_is_there(pack::Task const& task, Output const& output, std::int64_
 
 ExitCode pack_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(pack_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
-  auto const given = parse(arguments);
+  auto const given = parse_pack(arguments);
   bool const framed = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
   Output const output{prefix_of(given), choice<data::Format>(given, "format",
                                                              {{"megatron", data::Format::megatron},

@@ -24,7 +24,7 @@
 namespace offstage::cli {
 namespace {
 
-constexpr char const* usage_text =
+constexpr char const* plan_usage =
     R"(Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M]
                      [--max model|batch|sequence] [--section.key=value]...
 
@@ -185,7 +185,7 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
 
 ExitCode plan_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(plan_usage);
     return ExitCode::done;
   }
   auto const options = parse_plan_options(arguments);

@@ -40,7 +40,7 @@ namespace {
 namespace po = boost::program_options;
 using probe::Figure;
 
-constexpr char const* usage_text =
+constexpr char const* probe_usage =
     R"(Usage: offstage probe [--output FILE] [--dir PATH[,ATTRIBUTE...]]... [--quick]
                       [--device.kind=auto|cuda|host] [--device.emulate=...] [--key=value]...
 
@@ -136,19 +136,19 @@ Order read_order(Arguments const& arguments) {
 }
 
 /// The output file. It exists as a whole or not at all.
-class ConfigFile {
+class FoundKeysFile {
  public:
   /// Opens the draft. Errors: UsageError, IoError, before anything is measured.
-  explicit ConfigFile(std::string path)
+  explicit FoundKeysFile(std::string path)
       : path_{file_name(std::move(path))},
         draft_{path_ + ".tmp"},
         file_{"--output", draft_, O_TRUNC} {}
-  ~ConfigFile() {
+  ~FoundKeysFile() {
     std::error_code ignored;
     std::filesystem::remove(draft_, ignored);
   }
-  ConfigFile(ConfigFile const&) = delete;
-  ConfigFile& operator=(ConfigFile const&) = delete;
+  FoundKeysFile(FoundKeysFile const&) = delete;
+  FoundKeysFile& operator=(FoundKeysFile const&) = delete;
 
   void commit(std::string const& text) {
     file_.write(text);
@@ -398,11 +398,11 @@ void print(Probing const& probing, probe::Measured const& measured,
 
 void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
   Order order;
-  std::unique_ptr<ConfigFile> output;
+  std::unique_ptr<FoundKeysFile> output;
   mpi::agree(comm, [&] {
     order = read_order(arguments);
     if (comm.rank() == 0 && !order.output.empty()) {
-      output = std::make_unique<ConfigFile>(order.output);
+      output = std::make_unique<FoundKeysFile>(order.output);
     }
   });
   Probing probing{order, comm};
@@ -428,7 +428,7 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
 
 ExitCode probe_command(Arguments const& arguments) {
   if (asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(probe_usage);
     return ExitCode::done;
   }
   return on_all_ranks([&](mpi::Communicator const& comm) { probe_together(arguments, comm); });

@@ -20,7 +20,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char const* usage_text =
+constexpr char const* report_usage =
     R"(Usage: offstage report RUN_DIR... [--output FILE]
 
 Draws what runs have done, also while they go on, from metrics.jsonl, header.txt and
@@ -31,7 +31,7 @@ HTML file that runs no script and fetches nothing.
 
   offstage report runs/lr-3e-4 runs/lr-1e-3 --output lr.html)";
 
-constexpr char const* position_name = "run-dir";
+constexpr char const* run_dirs_name = "run-dir";
 
 /// Values of effective.cfg, which is missing if a run was stopped before its first step.
 std::map<std::string, std::string> settings_of(std::filesystem::path const& folder) {
@@ -52,18 +52,18 @@ std::map<std::string, std::string> settings_of(std::filesystem::path const& fold
 
 ExitCode report_command(Arguments const& arguments) {
   if (arguments.empty() || asks_for_help(arguments)) {
-    log::write_lines(usage_text);
+    log::write_lines(report_usage);
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   po::options_description known;
   known.add_options()("output", po::value<std::string>())(
-      position_name, po::value<std::vector<std::string>>()->composing());
-  auto const given = parse_command_options(arguments, known, "report", position_name);
-  if (given.count(position_name) == 0) {
+      run_dirs_name, po::value<std::vector<std::string>>()->composing());
+  auto const given = parse_command_options(arguments, known, "report", run_dirs_name);
+  if (given.count(run_dirs_name) == 0) {
     throw UsageError{"report wants the run.dir of a run; see offstage report --help"};
   }
   std::vector<report::Run> runs;
-  for (auto const& directory : given[position_name].as<std::vector<std::string>>()) {
+  for (auto const& directory : given[run_dirs_name].as<std::vector<std::string>>()) {
     runs.push_back(report::read_run(directory));
     runs.back().settings = settings_of(directory);
   }

@@ -19,7 +19,6 @@ namespace offstage::data {
 namespace {
 
 constexpr std::int64_t byte_tokens = 256;
-constexpr std::int64_t u16_tokens = 65'536;
 constexpr char const* make_u16 =
     "nanogpt data has 2 bytes per token: write it anew, in NumPy as "
     "array.astype('<u2').tofile(...)";

@@ -23,6 +23,7 @@ enum class Format {
 
 /// How a file stores one token, little-endian.
 enum class TokenType { u8, i8, u16, i16, i32, u32, i64 };
+constexpr std::int64_t u16_tokens = 65'536;  ///< tokens that u16 can tell apart
 [[nodiscard]] char const* name_of(TokenType type);
 /// Bytes of one token.
 [[nodiscard]] std::int64_t size_of(TokenType type);

@@ -22,7 +22,6 @@
 namespace offstage::data {
 namespace {
 
-constexpr std::int64_t u16_tokens = 65'536;
 constexpr std::int64_t largest_i32 = std::numeric_limits<std::int32_t>::max();
 
 template <class T>

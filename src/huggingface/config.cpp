@@ -19,7 +19,7 @@
 namespace offstage::huggingface {
 namespace {
 
-using Json = nlohmann::json;
+using Tree = nlohmann::json;
 
 // Beyond any model, and no product of two of them overflows before state::validate looks.
 constexpr std::int64_t largest_size = std::int64_t{1} << 30;
@@ -120,13 +120,13 @@ constexpr std::int64_t qwen_window_layers = 28;
 constexpr std::int64_t usual_window = 4096;  // of Mistral and Qwen
 
 /// The library's own comparison makes a value of the text, where nothing may be thrown.
-bool is_text(Json const& value, std::string_view text) {
+bool is_text(Tree const& value, std::string_view text) {
   return value.is_string() && value.get_ref<std::string const&>() == text;
 }
 
 /// A value for an error line.
-std::string text_of(Json const& value) {
-  return printable_name(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+std::string text_of(Tree const& value) {
+  return printable_name(value.dump(-1, ' ', true, Tree::error_handler_t::replace));
 }
 
 /// Gives the values of an object one by one, and knows in the end which nobody asked for. A null
@@ -134,10 +134,10 @@ std::string text_of(Json const& value) {
 class Options {
  public:
   /// `inside` is "" or "rope_scaling."; errors write it before the keys.
-  Options(Json const& object, std::string inside, std::string const& path)
+  Options(Tree const& object, std::string inside, std::string const& path)
       : object_{object}, inside_{std::move(inside)}, path_{path} {}
 
-  [[nodiscard]] Json const* find(char const* key) {
+  [[nodiscard]] Tree const* find(char const* key) {
     looked_at_.insert(key);
     auto const found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -148,7 +148,7 @@ class Options {
     return found != object_.end() && found->is_null();
   }
 
-  [[nodiscard]] DataError wrong(char const* key, Json const& value,
+  [[nodiscard]] DataError wrong(char const* key, Tree const& value,
                                 std::string const& right) const {
     return DataError{fmt::format("{}: {}{}={} {}", path_, inside_, key, text_of(value), right)};
   }
@@ -157,7 +157,7 @@ class Options {
   }
 
   [[nodiscard]] std::int64_t size(char const* key, std::int64_t otherwise = 0) {
-    Json const* const value = find(key);
+    Tree const* const value = find(key);
     if (value == nullptr) {
       if (otherwise == 0) {
         throw missing(key);
@@ -171,7 +171,7 @@ class Options {
   }
 
   [[nodiscard]] double positive(char const* key, std::optional<double> otherwise) {
-    Json const* const value = find(key);
+    Tree const* const value = find(key);
     if (value == nullptr) {
       if (!otherwise) {
         throw missing(key);
@@ -185,7 +185,7 @@ class Options {
   }
 
   [[nodiscard]] bool truth(char const* key, bool otherwise) {
-    Json const* const value = find(key);
+    Tree const* const value = find(key);
     if (value != nullptr && !value->is_boolean()) {
       throw wrong(key, *value, "must be true or false");
     }
@@ -193,8 +193,8 @@ class Options {
   }
 
   /// The option may be left out or have one of these values.
-  void only(char const* key, std::vector<Json> const& allowed) {
-    Json const* const value = find(key);
+  void only(char const* key, std::vector<Tree> const& allowed) {
+    Tree const* const value = find(key);
     if (value != nullptr && std::ranges::find(allowed, *value) == allowed.end()) {
       std::string list = text_of(allowed.front());
       for (std::size_t i = 1; i < allowed.size(); ++i) {
@@ -206,7 +206,7 @@ class Options {
 
   /// The option may be left out or be a list of this text alone.
   void only_list_of(char const* key, char const* text) {
-    Json const* const value = find(key);
+    Tree const* const value = find(key);
     if (value != nullptr &&
         !(value->is_array() && value->size() == 1 && is_text(value->front(), text))) {
       throw wrong(key, *value, fmt::format(R"(is not supported; it must be ["{}"])", text));
@@ -228,7 +228,7 @@ class Options {
   }
 
  private:
-  Json const& object_;
+  Tree const& object_;
   std::string inside_;
   std::string const& path_;
   std::set<std::string> looked_at_;
@@ -262,7 +262,7 @@ void take_llama3(Options& rope, state::ModelShape& shape) {
 /// One of the objects that say how RoPE goes; `theta` is of the places before, if any.
 void take_rope(Options& options, char const* key, state::ModelShape& shape,
                std::optional<double>& theta, std::string const& path) {
-  Json const* const value = options.find(key);
+  Tree const* const value = options.find(key);
   if (value == nullptr) {
     return;
   }
@@ -270,7 +270,7 @@ void take_rope(Options& options, char const* key, state::ModelShape& shape,
     throw options.wrong(key, *value, "must be an object or null");
   }
   Options rope{*value, fmt::format("{}.", key), path};
-  if (Json const* const base = rope.find("rope_theta")) {
+  if (Tree const* const base = rope.find("rope_theta")) {
     double const here = rope.positive("rope_theta", {});
     if (theta && *theta != here) {
       throw rope.wrong("rope_theta", *base, fmt::format("contradicts rope_theta={}", *theta));
@@ -280,12 +280,12 @@ void take_rope(Options& options, char const* key, state::ModelShape& shape,
   rope.only("rope_type", {"default", "linear", "llama3", "yarn"});
   rope.only("type", {"default", "linear", "llama3", "yarn"});
   rope.only("partial_rotary_factor", {1});
-  Json const* const kind = rope.find("rope_type");
-  Json const* const older = rope.find("type");
+  Tree const* const kind = rope.find("rope_type");
+  Tree const* const older = rope.find("type");
   if (kind != nullptr && older != nullptr && *kind != *older) {
     throw rope.wrong("type", *older, fmt::format("contradicts rope_type={}", text_of(*kind)));
   }
-  Json const* const named = kind != nullptr ? kind : older;
+  Tree const* const named = kind != nullptr ? kind : older;
   auto const is = [&](char const* text) { return named != nullptr && is_text(*named, text); };
   if (is("llama3")) {
     take_llama3(rope, shape);
@@ -302,8 +302,8 @@ void take_all_rope(Options& options, state::ModelShape& shape, std::string const
   if (options.find("rope_theta") != nullptr) {
     theta = options.positive("rope_theta", {});
   }
-  Json const* const older = options.find("rope_scaling");
-  Json const* const newer = options.find("rope_parameters");
+  Tree const* const older = options.find("rope_scaling");
+  Tree const* const newer = options.find("rope_parameters");
   if (older != nullptr && newer != nullptr && *older != *newer) {
     throw options.wrong("rope_scaling", *older,
                         "contradicts rope_parameters; leave one of them out");
@@ -316,7 +316,7 @@ void take_all_rope(Options& options, state::ModelShape& shape, std::string const
 /// Whether all layers have the window of a Qwen: those from max_window_layers on, where
 /// use_sliding_window is true. Errors: DataError if some have it and some have not.
 bool takes_window(Options& options, std::int64_t layers) {
-  Json const* const first = options.find("max_window_layers");
+  Tree const* const first = options.find("max_window_layers");
   bool const is_null =
       options.find("sliding_window") == nullptr && options.is_null("sliding_window");
   if (!options.truth("use_sliding_window", false) || is_null) {
@@ -335,12 +335,12 @@ bool takes_window(Options& options, std::int64_t layers) {
 
 /// Errors: DataError unless layer_types, if it is there, has this type alone.
 void require_layers_of(Options& options, char const* type) {
-  Json const* const types = options.find("layer_types");
+  Tree const* const types = options.find("layer_types");
   if (types == nullptr) {
     return;
   }
   bool const alike = types->is_array() &&
-                     std::ranges::all_of(*types, [&](Json const& of) { return is_text(of, type); });
+                     std::ranges::all_of(*types, [&](Tree const& of) { return is_text(of, type); });
   if (!alike) {
     throw options.wrong("layer_types", *types,
                         fmt::format("is not supported; every layer must be \"{}\"", type));
@@ -444,7 +444,7 @@ constexpr std::array<Kind, 6> kinds{{{"llama", "LlamaForCausalLM"},
                                      {"gpt2", "GPT2LMHeadModel"}}};
 
 Kind const& take_kind(Options& options) {
-  Json const* const type = options.find("model_type");
+  Tree const* const type = options.find("model_type");
   if (type == nullptr) {
     throw options.missing("model_type");
   }
@@ -462,13 +462,13 @@ Kind const& take_kind(Options& options) {
 
 state::ModelShape parse_config(std::string_view json, std::string const& path) {
   JsonTree const parsed = parse_object(json, path);
-  Json const& object = *parsed;
+  Tree const& object = *parsed;
   Options options{object, "", path};
   Kind const& kind = take_kind(options);
   std::string_view const type = kind.model_type;
   options.only("is_encoder_decoder", {false});
   options.only("add_cross_attention", {false});
-  options.only("pruned_heads", {Json::object()});
+  options.only("pruned_heads", {Tree::object()});
   options.ignore(harmless);
   state::ModelShape const shape =
       type == "gpt2" ? take_gpt2(options) : take_llama(options, type, path);

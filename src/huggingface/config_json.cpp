@@ -46,12 +46,12 @@ void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
   config["scale_attn_by_inverse_layer_idx"] = false;
 }
 
-struct Kind {
+struct KindNames {
   char const* model_type;
   char const* architecture;
 };
-/// Kind of the LLaMA family that has what the shape has.
-Kind kind_of(state::ModelShape const& shape) {
+/// The kind of the LLaMA family that has what the shape has.
+KindNames kind_of(state::ModelShape const& shape) {
   if (shape.qk_norm == state::QkNorm::head) {
     return {"qwen3", "Qwen3ForCausalLM"};
   }
@@ -63,7 +63,8 @@ Kind kind_of(state::ModelShape const& shape) {
   }
   // LlamaConfig of transformers refuses heads that do not divide the hidden size.
   bool const is_llama = shape.window == 0 && shape.hidden % shape.heads == 0;
-  return is_llama ? Kind{"llama", "LlamaForCausalLM"} : Kind{"mistral", "MistralForCausalLM"};
+  return is_llama ? KindNames{"llama", "LlamaForCausalLM"}
+                  : KindNames{"mistral", "MistralForCausalLM"};
 }
 
 /// Options that some types alone have.

@@ -97,10 +97,6 @@ std::string own_name(state::ModelShape const& shape, std::string const& name) {
   return bare ? gpt2_prefix + name : name;
 }
 
-std::string text_of(std::vector<std::int64_t> const& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
                   std::string const& path) {
   if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16") {
@@ -110,8 +106,8 @@ void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
   std::vector<std::int64_t> const wanted = shape_of(layout);
   if (tensor.shape != wanted) {
     throw DataError{fmt::format("{}: tensor '{}' has the shape {}, but config.json asks for {}",
-                                path, printable_name(tensor.name), text_of(tensor.shape),
-                                text_of(wanted))};
+                                path, printable_name(tensor.name), shape_text(tensor.shape),
+                                shape_text(wanted))};
   }
 }
 

@@ -201,14 +201,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::int64_t> numbers_;
 };
 
-std::string text_of(std::vector<std::int64_t> const& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size() && i < 8; ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + (shape.size() > 8 ? ", ...]" : "]");
-}
-
 /// The bytes that dtype and shape ask for. Errors: DataError.
 Bytes bytes_of(TensorEntry const& tensor, std::string const& path) {
   auto const* const width = std::ranges::find(widths, tensor.dtype, &Width::dtype);
@@ -221,13 +213,14 @@ Bytes bytes_of(TensorEntry const& tensor, std::string const& path) {
   for (std::int64_t const length : tensor.shape) {
     if (length != 0 && elements > std::numeric_limits<std::int64_t>::max() / 64 / length) {
       throw DataError{fmt::format("{}: tensor '{}' has a shape {} of more than 2^57 elements", path,
-                                  printable_name(tensor.name), text_of(tensor.shape))};
+                                  printable_name(tensor.name), shape_text(tensor.shape))};
     }
     elements *= length;
   }
   if (elements * width->bits % 8 != 0) {
     throw DataError{fmt::format("{}: tensor '{}', {} {}, fills no whole number of bytes", path,
-                                printable_name(tensor.name), tensor.dtype, text_of(tensor.shape))};
+                                printable_name(tensor.name), tensor.dtype,
+                                shape_text(tensor.shape))};
   }
   return elements * width->bits / 8;
 }
@@ -308,6 +301,14 @@ void widen(std::span<float> out) {
 
 }  // namespace
 
+std::string shape_text(std::vector<std::int64_t> const& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size() && i < 8; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + (shape.size() > 8 ? ", ...]" : "]");
+}
+
 std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buffer_bytes,
                                                 std::string const& path) {
   if (!json.starts_with('{')) {
@@ -322,7 +323,7 @@ std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buf
       throw DataError{fmt::format(
           "{}: tensor '{}', {} {}, takes {} bytes, but its data_offsets are {} and {} of a buffer "
           "of {} bytes{}",
-          path, printable_name(name), printable_name(tensor.dtype), text_of(tensor.shape),
+          path, printable_name(name), printable_name(tensor.dtype), shape_text(tensor.shape),
           bytes_of(tensor, path), tensor.begin, tensor.end, buffer_bytes,
           tensor.end > buffer_bytes ? "; the file is cut short" : "")};
     }

@@ -22,6 +22,8 @@ struct TensorEntry {
   Bytes begin{};                    ///< in the file
   Bytes end{};
 };
+/// A shape in words, "[4, 8]"; no more than eight numbers of it.
+[[nodiscard]] std::string shape_text(std::vector<std::int64_t> const& shape);
 
 /// The tensors of a file, by name, from its header (JSON text without the length before it) and the
 /// bytes that follow it. `path` is named in errors.

@@ -16,7 +16,7 @@ using topology::VisibleGpu;
 /// Distance outweighs evenness: costs are distance * this + the GPU's number within its domain.
 constexpr int distance_weight = 10'000;
 constexpr int invisible = std::numeric_limits<int>::max();
-constexpr int nobody = -1;
+constexpr int none = -1;
 
 /// The assignment of least total cost that serves most ranks: shortest augmenting paths.
 class Matching {
@@ -72,7 +72,7 @@ Matching::Matching(topology::Topology const& node, std::vector<RankOnNode> const
       }
     }
   }
-  holder_.assign(gpus_.size(), nobody);
+  holder_.assign(gpus_.size(), none);
   std::vector<int> numa;
   std::vector<int> number;  // within its domain: what deals GPUs evenly over the domains
   for (VisibleGpu const& gpu : gpus_) {
@@ -95,12 +95,12 @@ Matching::Matching(topology::Topology const& node, std::vector<RankOnNode> const
 /// Finds the cheapest way to give `rank` a GPU, moving others to another one if need be.
 bool Matching::serve(int rank) {
   std::vector<int> length = cost_[at(rank)];
-  std::vector<int> before(gpus_.size(), nobody);  // the GPU that the holder is moved from
+  std::vector<int> before(gpus_.size(), none);  // the GPU that the holder is moved from
   for (bool changed = true; changed;) {
     changed = false;
     for (int from = 0; from < gpus(); ++from) {
       int const holder = holder_[at(from)];
-      if (holder == nobody || length[at(from)] == invisible) {
+      if (holder == none || length[at(from)] == invisible) {
         continue;
       }
       for (int to = 0; to < gpus(); ++to) {
@@ -116,17 +116,17 @@ bool Matching::serve(int rank) {
       }
     }
   }
-  int best = nobody;
+  int best = none;
   for (int gpu = 0; gpu < gpus(); ++gpu) {
-    bool const free = holder_[at(gpu)] == nobody && length[at(gpu)] != invisible;
-    if (free && (best == nobody || length[at(gpu)] < length[at(best)])) {
+    bool const free = holder_[at(gpu)] == none && length[at(gpu)] != invisible;
+    if (free && (best == none || length[at(gpu)] < length[at(best)])) {
       best = gpu;
     }
   }
-  if (best == nobody) {
+  if (best == none) {
     return false;
   }
-  while (before[at(best)] != nobody) {
+  while (before[at(best)] != none) {
     holder_[at(best)] = holder_[at(before[at(best)])];
     best = before[at(best)];
   }
@@ -138,9 +138,9 @@ std::vector<int> Matching::assign() {
   for (int rank = 0; rank < static_cast<int>(cost_.size()); ++rank) {
     serve(rank);
   }
-  std::vector<int> gpu_of(cost_.size(), nobody);
+  std::vector<int> gpu_of(cost_.size(), none);
   for (int gpu = 0; gpu < gpus(); ++gpu) {
-    if (holder_[at(gpu)] != nobody) {
+    if (holder_[at(gpu)] != none) {
       gpu_of[at(holder_[at(gpu)])] = gpu;
     }
   }
@@ -149,15 +149,15 @@ std::vector<int> Matching::assign() {
 
 void Matching::share(std::vector<int>& gpu_of) {
   for (int rank = 0; rank < static_cast<int>(gpu_of.size()); ++rank) {
-    if (gpu_of[at(rank)] != nobody || !sees_any(rank)) {
+    if (gpu_of[at(rank)] != none || !sees_any(rank)) {
       continue;
     }
     auto const rating = [&](int gpu) {
       return std::pair{std::ranges::count(gpu_of, gpu), cost(rank, gpu)};
     };
-    int best = nobody;
+    int best = none;
     for (int gpu = 0; gpu < gpus(); ++gpu) {
-      if (cost(rank, gpu) != invisible && (best == nobody || rating(gpu) < rating(best))) {
+      if (cost(rank, gpu) != invisible && (best == none || rating(gpu) < rating(best))) {
         best = gpu;
       }
     }
@@ -188,7 +188,7 @@ bool see_the_same(RankOnNode const& one, RankOnNode const& two) {
 void put_in_order(std::vector<RankOnNode> const& ranks, std::vector<int>& gpu_of) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     for (std::size_t j = i + 1; j < ranks.size(); ++j) {
-      if (gpu_of[i] > gpu_of[j] && gpu_of[j] != nobody && see_the_same(ranks[i], ranks[j])) {
+      if (gpu_of[i] > gpu_of[j] && gpu_of[j] != none && see_the_same(ranks[i], ranks[j])) {
         std::swap(gpu_of[i], gpu_of[j]);
       }
     }
@@ -219,7 +219,7 @@ std::vector<std::optional<VisibleGpu>> deal_gpus(topology::Topology const& node,
   Matching matching{node, ranks};
   auto gpu_of = matching.assign();
   for (int rank = 0; rank < static_cast<int>(ranks.size()) && !share; ++rank) {
-    if (gpu_of[static_cast<std::size_t>(rank)] == nobody && matching.sees_any(rank)) {
+    if (gpu_of[static_cast<std::size_t>(rank)] == none && matching.sees_any(rank)) {
       auto const [rival, gpu] = matching.rival_of(rank);
       refuse(ranks, rival, rank, matching.gpu(gpu), matching.gpus());
     }
@@ -229,7 +229,7 @@ std::vector<std::optional<VisibleGpu>> deal_gpus(topology::Topology const& node,
 
   std::vector<std::optional<VisibleGpu>> dealt(ranks.size());
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (gpu_of[rank] != nobody) {
+    if (gpu_of[rank] != none) {
       // Its number is this rank's own: CUDA_VISIBLE_DEVICES may differ between ranks.
       VisibleGpu const& chosen = matching.gpu(gpu_of[rank]);
       dealt[rank] = *std::ranges::find_if(

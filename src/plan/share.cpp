@@ -71,7 +71,7 @@ Work::Work(UpdateDemand const& demand, double share) {
 }
 
 /// Times of one chunk at each resource.
-struct Trip {
+struct ChunkTimes {
   Seconds in{}, kernel{}, out{};
 };
 
@@ -143,7 +143,7 @@ class Makespan {
                                      demand_.storage.written, rates_.paths);
   }
 
-  [[nodiscard]] Trip trip() const {
+  [[nodiscard]] ChunkTimes trip() const {
     // Held gradients are the first of each kind, so the last chunk's crosses if any does.
     bool const crosses = work_.gradients > 0.0;
     double const gradient = crosses ? static_cast<double>(demand_.gradient_bytes) : 0.0;
@@ -156,7 +156,7 @@ class Makespan {
 
   /// Each resource's busy time with the times before its first chunk and after its last.
   [[nodiscard]] Seconds with_ends() const {
-    Trip const one = trip();
+    ChunkTimes const one = trip();
     auto const copied = static_cast<double>(demand_.parameter_bytes) * work_.copied_chunk;
     return std::max(
         {times_.cpu + to_device(copied), times_.host_to_device + one.kernel + one.out,

@@ -16,6 +16,8 @@ struct Effort {
   int rounds = 5;
   Seconds least{0.1};  ///< a round does the same again and again until it takes so long
 };
+/// Enough for a plan, in some hundredths of a second.
+constexpr Effort for_plans{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 /// The same with at most as many bytes as fit `host_memory` of this rank: a link whose device is
 /// emulated takes four times Effort::bytes there, which is to be half of it.
 [[nodiscard]] Effort within(Effort effort, Bytes host_memory);

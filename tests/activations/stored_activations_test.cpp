@@ -25,22 +25,22 @@
 namespace offstage::activations {
 namespace {
 
-constexpr Bytes part_size = 6000;
+constexpr Bytes stored_part_size = 6000;
 constexpr int blocks = 6;
 
 /// Some blocks' two parts each; of block 2 nothing leaves.
-std::vector<state::LeavingPart> some_parts() {
+std::vector<state::LeavingPart> stored_parts() {
   std::vector<state::LeavingPart> parts;
   for (int block = 0; block < blocks; ++block) {
     if (block != 2) {
-      parts.push_back({block, 0, part_size});
-      parts.push_back({block, 3, part_size + 77});
+      parts.push_back({block, 0, stored_part_size});
+      parts.push_back({block, 3, stored_part_size + 77});
     }
   }
   return parts;
 }
 
-std::byte fill_of(int round, state::LeavingPart const& part) {
+std::byte stored_fill(int round, state::LeavingPart const& part) {
   return static_cast<std::byte>(1 + round * 60 + part.block * 8 + part.part);
 }
 
@@ -50,29 +50,29 @@ class Passes {
   Passes(device::Device& device, state::ActivationStore& store)
       : store_{store},
         model_{device.make_stream("model")},
-        memory_{device.allocate(part_size + 77, "a part")} {}
+        memory_{device.allocate(stored_part_size + 77, "a part")} {}
   ~Passes() { model_->synchronize(); }
   Passes(Passes const&) = delete;
   Passes& operator=(Passes const&) = delete;
 
   void put(int round) {
     store_.open();
-    for (auto const& part : some_parts()) {
+    for (auto const& part : stored_parts()) {
       auto const there = memory_of(part);
-      model_->enqueue([=] { std::ranges::fill(there, fill_of(round, part)); });
+      model_->enqueue([=] { std::ranges::fill(there, stored_fill(round, part)); });
       state::queue_behind(*model_, *store_.put(part.block, part.part, there, model_->record()));
       model_->enqueue([=] { std::ranges::fill(there, std::byte{0xFF}); });
     }
   }
   void take(int round) {
-    auto parts = some_parts();
+    auto parts = stored_parts();
     std::ranges::stable_sort(parts, std::ranges::greater{}, &state::LeavingPart::block);
     for (auto const& part : parts) {
       auto const there = memory_of(part);
       model_->enqueue([=] { std::ranges::fill(there, std::byte{0xEE}); });
       state::queue_behind(*model_, *store_.take(part.block, part.part, there, model_->record()));
       model_->enqueue([=, this] {
-        wrong_ += std::ranges::count(there, fill_of(round, part)) == part.bytes ? 0 : 1;
+        wrong_ += std::ranges::count(there, stored_fill(round, part)) == part.bytes ? 0 : 1;
       });
     }
     model_->synchronize();
@@ -94,7 +94,7 @@ TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
   constexpr int tensors = 12;
   std::vector<state::LeavingPart> parts;
   for (int tensor = 0; tensor < tensors; ++tensor) {
-    parts.push_back({tensor, 0, part_size});
+    parts.push_back({tensor, 0, stored_part_size});
   }
   std::uint64_t seed = 0;
   for (StoredSettings const workers : {StoredSettings{1, 1, true}, {3, 2, true}}) {
@@ -107,7 +107,7 @@ TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
       device::ShuffledDevice device{++seed};
       StoredActivations store{parts, *tiers, device, workers};
       auto const model = device.make_stream("model");
-      auto const memory = device.allocate(part_size, "a part");
+      auto const memory = device.allocate(stored_part_size, "a part");
       auto const there = memory.as<std::byte>();
       std::atomic<int> wrong = 0;
       auto const put = [&](int tensor, int value) {
@@ -118,7 +118,8 @@ TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
       auto const take = [&](int tensor, int value) {
         state::queue_behind(*model, *store.take(tensor, 0, there, model->record()));
         model->enqueue([=, &wrong] {
-          wrong += std::ranges::count(there, static_cast<std::byte>(value)) == part_size ? 0 : 1;
+          wrong +=
+              std::ranges::count(there, static_cast<std::byte>(value)) == stored_part_size ? 0 : 1;
         });
       };
       for (int step = 0; step < 3; ++step) {
@@ -143,7 +144,7 @@ TEST(StoredActivations, OnDemandGiveWhatWasPutLastAsOftenAsItIsTaken) {
 
 // Many writers, and nothing between two puts of a tensor but the model's own order.
 TEST(StoredActivations, OnDemandGiveTheLastOfSeveralPutsWhateverTheWorkers) {
-  std::vector<state::LeavingPart> const parts{{0, 0, part_size}, {1, 0, part_size}};
+  std::vector<state::LeavingPart> const parts{{0, 0, stored_part_size}, {1, 0, stored_part_size}};
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     StoredSettings const workers{4, 3, true};
     tiers::VirtualFixture storage;
@@ -155,11 +156,11 @@ TEST(StoredActivations, OnDemandGiveTheLastOfSeveralPutsWhateverTheWorkers) {
     StoredActivations store{parts, *tiers, device, workers};
     auto const model = device.make_stream("model");
     constexpr int puts = 4;
-    auto const memory = device.allocate(puts * part_size, "values");
-    auto const back = device.allocate(part_size, "what comes back");
+    auto const memory = device.allocate(puts * stored_part_size, "values");
+    auto const back = device.allocate(stored_part_size, "what comes back");
     auto const value = [&](int put) {
-      return memory.as<std::byte>().subspan(static_cast<std::size_t>(put * part_size),
-                                            static_cast<std::size_t>(part_size));
+      return memory.as<std::byte>().subspan(static_cast<std::size_t>(put * stored_part_size),
+                                            static_cast<std::size_t>(stored_part_size));
     };
     std::atomic<int> wrong = 0;
     store.open();
@@ -174,7 +175,7 @@ TEST(StoredActivations, OnDemandGiveTheLastOfSeveralPutsWhateverTheWorkers) {
       state::queue_behind(*model, *store.take(tensor, 0, back.as<std::byte>(), model->record()));
       model->enqueue([there = back.as<std::byte>(), tensor, &wrong] {
         auto const last = static_cast<std::byte>(puts - 1 + tensor);
-        wrong += std::ranges::count(there, last) == part_size ? 0 : 1;
+        wrong += std::ranges::count(there, last) == stored_part_size ? 0 : 1;
       });
     }
     model->synchronize();
@@ -191,9 +192,9 @@ TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
       storage.add_paths(2);
       storage.settings.buffers = workers.buffers();
       storage.settings.cached = cached;
-      auto const tiers = storage.make(StoredActivations::extents(some_parts()));
+      auto const tiers = storage.make(StoredActivations::extents(stored_parts()));
       device::ShuffledDevice device{++seed};
-      StoredActivations store{some_parts(), *tiers, device, workers};
+      StoredActivations store{stored_parts(), *tiers, device, workers};
       Passes passes{device, store};
       for (int round = 0; round < 3; ++round) {
         passes.put(round);
@@ -202,7 +203,7 @@ TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
       passes.put(3);  // a forward whose backward does not come
       passes.put(0);
       passes.take(0);
-      Bytes const all = 5 * (2 * part_size + 77);
+      Bytes const all = 5 * (2 * stored_part_size + 77);
       EXPECT_EQ(store.traffic().out, 5 * all);
       EXPECT_EQ(store.traffic().back, 4 * all);
     }
@@ -211,9 +212,9 @@ TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
 
 // Host first: of a micro-batch those that come back last go to storage, each once, and are read once.
 TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
-  update::MemoryTiers counted{StoredActivations::extents(some_parts()), {.buffers = 2}};
+  update::MemoryTiers counted{StoredActivations::extents(stored_parts()), {.buffers = 2}};
   device::ShuffledDevice device{1};
-  StoredActivations store{some_parts(), counted, device, {}};
+  StoredActivations store{stored_parts(), counted, device, {}};
   Passes passes{device, store};
   passes.put(0);
   passes.take(0);
@@ -225,8 +226,8 @@ TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
   storage.add_paths(1);
   storage.settings.buffers = 2;
   storage.settings.cached = 3;
-  auto const tiers = storage.make(StoredActivations::extents(some_parts()));
-  StoredActivations stored{some_parts(), *tiers, device, {}};
+  auto const tiers = storage.make(StoredActivations::extents(stored_parts()));
+  StoredActivations stored{stored_parts(), *tiers, device, {}};
   Passes again{device, stored};
   for (int round = 0; round < 3; ++round) {
     auto const before = tiers->traffic();
@@ -240,14 +241,14 @@ TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
 
 TEST(StoredActivations, CountHowLongTheModelWaitsForThem) {
   constexpr std::chrono::milliseconds late{30};
-  update::MemoryTiers slow{StoredActivations::extents(some_parts()),
+  update::MemoryTiers slow{StoredActivations::extents(stored_parts()),
                            {.buffers = 2, .hook = [&](update::MemoryTiers::Event event) {
                               if (event.call == update::MemoryTiers::Call::fetch) {
                                 std::this_thread::sleep_for(late);
                               }
                             }}};
   auto const device = device::make_host_device(0);
-  StoredActivations store{some_parts(), slow, *device, {}};
+  StoredActivations store{stored_parts(), slow, *device, {}};
   Passes passes{*device, store};
   passes.put(0);
   Seconds const before = store.traffic().waited;
@@ -257,19 +258,19 @@ TEST(StoredActivations, CountHowLongTheModelWaitsForThem) {
 }
 
 TEST(StoredActivations, AreAnExtentForEachBlock) {
-  EXPECT_EQ(StoredActivations::extents(some_parts()), std::vector<Bytes>(5, 4 * 4096));
+  EXPECT_EQ(StoredActivations::extents(stored_parts()), std::vector<Bytes>(5, 4 * 4096));
 }
 
 void expect_failure(update::MemoryTiers::Call call) {
   std::atomic<int> calls = 0;
-  update::MemoryTiers failing{StoredActivations::extents(some_parts()),
+  update::MemoryTiers failing{StoredActivations::extents(stored_parts()),
                               {.buffers = 2, .hook = [&](update::MemoryTiers::Event event) {
                                  if (event.call == call && ++calls == 3) {
                                    throw IoError{"the path is gone"};
                                  }
                                }}};
   auto const device = device::make_host_device(0);
-  StoredActivations store{some_parts(), failing, *device, {}};
+  StoredActivations store{stored_parts(), failing, *device, {}};
   Passes passes{*device, store};
   auto const step = [&] {
     passes.put(0);
@@ -287,11 +288,11 @@ TEST(StoredActivations, TellWhoWaitsWhatAWorkerFailedWith) {
 }
 
 TEST(StoredActivations, RefuseWhatTheyDoNotKnowOrHave) {
-  update::MemoryTiers tiers{StoredActivations::extents(some_parts())};
+  update::MemoryTiers tiers{StoredActivations::extents(stored_parts())};
   auto const device = device::make_host_device(0);
   auto const model = device->make_calling_stream("model");
-  StoredActivations store{some_parts(), tiers, *device, {}};
-  std::vector<std::byte> memory(part_size);
+  StoredActivations store{stored_parts(), tiers, *device, {}};
+  std::vector<std::byte> memory(stored_part_size);
   auto const now = model->record();
   EXPECT_THROW((void)store.put(0, 0, memory, now), PreconditionError) << "before open";
   store.open();

@@ -128,11 +128,11 @@ struct Together {
   activations::HostActivations store;
 };
 
-constexpr std::int64_t blocks = 3;
+constexpr std::int64_t block_count = 3;
 
 template <class T>
 void expect_the_same_bits(state::ModelShape shape) {
-  shape.layers = blocks;
+  shape.layers = block_count;
   test::TestModel<T> like{shape};
   auto const plain = device::make_host_device(0);
   std::uint64_t seed = 0;

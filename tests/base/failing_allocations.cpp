@@ -34,14 +34,14 @@ std::atomic<std::int64_t> to_fail{};  // and how many do
 std::atomic<std::int64_t> failures{};
 
 /// Where the code of a library that is spared lies.
-struct Range {
+struct AddressRange {
   std::uintptr_t begin{};
   std::uintptr_t end{};
 };
-std::array<Range, 8> spared{};
+std::array<AddressRange, 8> spared{};
 
 int find_spared(dl_phdr_info* library, std::size_t /*size*/, void* out) {
-  auto*& next = *static_cast<Range**>(out);
+  auto*& next = *static_cast<AddressRange**>(out);
   std::string_view const name = library->dlpi_name;
   bool const wanted = name.find("/libhdf5") != name.npos || name.find("/libgomp") != name.npos;
   for (int i = 0; wanted && i < library->dlpi_phnum; ++i) {
@@ -60,7 +60,7 @@ bool fails(void const* caller) noexcept {
     return false;
   }
   auto const address = reinterpret_cast<std::uintptr_t>(caller);
-  for (Range const& range : spared) {
+  for (AddressRange const& range : spared) {
     if (address >= range.begin && address < range.end) {
       return false;
     }
@@ -110,7 +110,7 @@ StarvedRun run_starved(std::function<void()> const& work, std::int64_t first, st
 
 FailingAllocations::FailingAllocations(std::int64_t first, std::int64_t times) {
   require(!active, "FailingAllocations: one at a time");
-  Range* next = spared.data();
+  AddressRange* next = spared.data();
   dl_iterate_phdr(find_spared, &next);
   failures = 0;
   left = first - 1;

@@ -32,8 +32,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr std::int64_t two_chunks = 2 * chunk_elements;
-
 /// What a run of some ranks has: their shards, on a persistent path but for `cached` extents each.
 class ByReference : public ::testing::Test {
  protected:

@@ -33,8 +33,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr std::int64_t two_chunks = 2 * chunk_elements;
-
 /// Reads the shards of all of `ranks` ranks and compares every bit.
 bool reads_back(Reader& reader, int ranks, std::int64_t subgroup_elements, std::uint64_t seed) {
   bool equal = true;

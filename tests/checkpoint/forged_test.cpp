@@ -31,8 +31,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::int64_t two_chunks = 2 * chunk_elements;
-
 class ForgedCheckpoint : public ::testing::Test {
  protected:
   // A test that hangs ends here.

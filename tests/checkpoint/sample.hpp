@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +24,8 @@
 #include "tiers/virtual_tiers.hpp"
 
 namespace offstage::checkpoint {
+
+constexpr std::int64_t two_chunks = 2 * chunk_elements;
 
 /// Layers of two to four chunks whose chunk borders lie inside rows.
 inline state::ModelShape small_model() {

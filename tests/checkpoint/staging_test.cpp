@@ -21,8 +21,6 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr std::int64_t two_chunks = 2 * chunk_elements;
-
 class StagingOfARank : public ::testing::Test {
  protected:
   StagingOfARank() {

@@ -35,8 +35,6 @@ inline int last_owner(int ranks) {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t two_chunks = 2 * chunk_elements;
-
 /// Tiers that fail when the state is fetched.
 class FailingTiers final : public tiers::Tiers {
  public:

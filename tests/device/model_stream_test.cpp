@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 
 /// What a pacer may let work begin early (base/pacer.hpp).
-constexpr milliseconds credit{5};
+constexpr milliseconds stream_credit{5};
 
 using Clock = std::chrono::steady_clock;
 
@@ -69,7 +69,7 @@ TEST(ModelStream, ProductsTakeTheTimeThatTheRateSaysAndALaunchTakesNone) {
   }
   EXPECT_LT(Clock::now() - begin, milliseconds{60});
   stream->synchronize();
-  EXPECT_GE(Clock::now() - begin, milliseconds{60} - credit);
+  EXPECT_GE(Clock::now() - begin, milliseconds{60} - stream_credit);
 }
 
 TEST(ModelStream, ADeviceThatNobodyGaveWorkToDoesNotMakeUpForIt) {
@@ -81,7 +81,7 @@ TEST(ModelStream, ADeviceThatNobodyGaveWorkToDoesNotMakeUpForIt) {
     stream->enqueue([] {}, {.flops = 20e6});
     stream->synchronize();
   }
-  EXPECT_GE(Clock::now() - begin, milliseconds{80} - 2 * credit);
+  EXPECT_GE(Clock::now() - begin, milliseconds{80} - 2 * stream_credit);
 }
 
 #ifdef _OPENMP

@@ -79,8 +79,8 @@ class AttentionOnGpu : public testing::Test {
     }
   }
 };
-using Types = testing::Types<float, bfloat16, float16>;
-TYPED_TEST_SUITE(AttentionOnGpu, Types);
+using AttentionTypes = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(AttentionOnGpu, AttentionTypes);
 
 TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
   using T = TypeParam;

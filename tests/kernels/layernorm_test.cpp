@@ -6,12 +6,12 @@ namespace offstage::kernels {
 namespace {
 
 template <class T>
-struct Forward {
+struct LayerForward {
   std::vector<T> x, delta, weight, bias, y;
   std::vector<Real<T>> mean, inverse_deviation;
   Shape shape;
 
-  explicit Forward(Shape s)
+  explicit LayerForward(Shape s)
       : x{random_values<T>(s.rows * s.width, 1, 2.0)},
         delta{random_values<T>(s.rows * s.width, 2)},
         weight{random_values<T>(s.width, 3)},
@@ -36,12 +36,12 @@ struct Forward {
 };
 
 template <class T>
-struct Backward {
+struct LayerBackward {
   std::vector<T> x, weight, dy, dx, d_weight, d_bias;
   std::vector<Real<T>> mean, inverse_deviation;
   Shape shape;
 
-  explicit Backward(Shape s)
+  explicit LayerBackward(Shape s)
       : x{random_values<T>(s.rows * s.width, 1, 2.0)},
         weight{random_values<T>(s.width, 3)},
         dy{random_values<T>(s.rows * s.width, 4)},
@@ -83,16 +83,16 @@ TEST(Layernorm, AddsTheResidualFirst) {
 
 TEST(Layernorm, LeavesXAsItIsWhenTheSumGoesElsewhere) {
   for (Shape const shape : odd_shapes) {
-    Forward<float16> in_place{shape}, elsewhere{shape}, plain{shape};
+    LayerForward<float16> in_place{shape}, elsewhere{shape}, plain{shape};
     std::vector<float16> sum(elsewhere.x.size());
     host::layernorm_forward(in_place.view());
-    auto const apart = [&](Forward<float16>& f) {
+    auto const apart = [&](LayerForward<float16>& f) {
       auto view = f.view();
       view.sum = sum;
       return view;
     };
     host::layernorm_forward(apart(elsewhere));
-    EXPECT_EQ(elsewhere.x, Forward<float16>{shape}.x);
+    EXPECT_EQ(elsewhere.x, LayerForward<float16>{shape}.x);
     EXPECT_EQ(sum, in_place.x);
     EXPECT_EQ(elsewhere.y, in_place.y);
     ref::layernorm_forward(apart(plain));
@@ -118,7 +118,7 @@ TEST(Layernorm, ALargeMeanDoesNotDrownTheDeviation) {
 
 TEST(Layernorm, BackwardMatchesCentralDifferences) {
   Shape const shape{3, 5};
-  Forward<double> f{shape};
+  LayerForward<double> f{shape};
   f.delta.clear();
   auto const dy = random_values(15, 4);
   auto const loss = [&] {
@@ -145,17 +145,17 @@ TEST(Layernorm, BackwardMatchesCentralDifferences) {
 
 /// Against FP64 from equal inputs: `tolerance` is a few roundings of T.
 template <class T>
-void expect_host_close_to_fp64(double tolerance) {
+void expect_layernorm_close_to_fp64(double tolerance) {
   for (Shape const shape : odd_shapes) {
-    Forward<double> exact{shape};
-    Forward<T> fast{shape};
+    LayerForward<double> exact{shape};
+    LayerForward<T> fast{shape};
     ref::layernorm_forward(exact.view());
     host::layernorm_forward(fast.view());
     expect_close(convert<double>(fast.x), exact.x, tolerance);
     expect_close(convert<double>(fast.y), exact.y, 4 * tolerance);
 
-    Backward<double> exact_back{shape};
-    Backward<T> fast_back{shape};
+    LayerBackward<double> exact_back{shape};
+    LayerBackward<T> fast_back{shape};
     ref::layernorm_backward(exact_back.view());
     host::layernorm_backward(fast_back.view());
     expect_close(convert<double>(fast_back.dx), exact_back.dx, tolerance);
@@ -165,21 +165,21 @@ void expect_host_close_to_fp64(double tolerance) {
 }
 
 TEST(Layernorm, HostIsCloseToTheFp64Reference) {
-  expect_host_close_to_fp64<float>(1e-5);
-  expect_host_close_to_fp64<bfloat16>(1.0 / 128);
-  expect_host_close_to_fp64<float16>(1.0 / 1024);
+  expect_layernorm_close_to_fp64<float>(1e-5);
+  expect_layernorm_close_to_fp64<bfloat16>(1.0 / 128);
+  expect_layernorm_close_to_fp64<float16>(1.0 / 1024);
 }
 
 template <class T>
-void expect_host_rounds_as_ref() {
+void expect_layernorm_rounds_as_ref() {
   for (Shape const shape : odd_shapes) {
-    Forward<T> plain{shape}, fast{shape};
+    LayerForward<T> plain{shape}, fast{shape};
     ref::layernorm_forward(plain.view());
     host::layernorm_forward(fast.view());
     EXPECT_EQ(fast.x, plain.x);
     expect_same_rounding(fast.y, plain.y);
 
-    Backward<T> plain_back{shape}, fast_back{shape};
+    LayerBackward<T> plain_back{shape}, fast_back{shape};
     ref::layernorm_backward(plain_back.view());
     host::layernorm_backward(fast_back.view());
     expect_same_rounding(fast_back.dx, plain_back.dx);
@@ -189,13 +189,13 @@ void expect_host_rounds_as_ref() {
 }
 
 TEST(Layernorm, HostInA16BitTypeRoundsAsTheReferenceDoes) {
-  expect_host_rounds_as_ref<bfloat16>();
-  expect_host_rounds_as_ref<float16>();
+  expect_layernorm_rounds_as_ref<bfloat16>();
+  expect_layernorm_rounds_as_ref<float16>();
 }
 
 TEST(Layernorm, GradientsDoNotDependOnTheNumberOfThreads) {
   auto const run = [] {
-    Backward<float> b{{333, 40}};
+    LayerBackward<float> b{{333, 40}};
     host::layernorm_backward(b.view());
     return std::vector{b.d_weight, b.d_bias, b.dx};
   };
@@ -204,10 +204,10 @@ TEST(Layernorm, GradientsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Layernorm, RunsOnAStream) {
-  Forward<double> exact{{2, 9}};
-  Forward<float> fast{{2, 9}};
-  Backward<double> exact_back{{2, 9}};
-  Backward<float> fast_back{{2, 9}};
+  LayerForward<double> exact{{2, 9}};
+  LayerForward<float> fast{{2, 9}};
+  LayerBackward<double> exact_back{{2, 9}};
+  LayerBackward<float> fast_back{{2, 9}};
   on_stream([&](device::Stream& stream) {
     layernorm_forward(stream, exact.view());
     layernorm_forward(stream, fast.view());
@@ -220,7 +220,7 @@ TEST(Layernorm, RunsOnAStream) {
 
 TEST(Layernorm, RejectsViewsOfTheWrongLength) {
   auto const reject_forward = [](auto const& spoil) {
-    Forward<float> f{{2, 3}};
+    LayerForward<float> f{{2, 3}};
     spoil(f);
     EXPECT_THROW(ref::layernorm_forward(f.view()), PreconditionError);
     EXPECT_THROW(host::layernorm_forward(f.view()), PreconditionError);
@@ -235,7 +235,7 @@ TEST(Layernorm, RejectsViewsOfTheWrongLength) {
   reject_forward([](auto& f) { f.shape = {-1, -6}; });
 
   auto const reject_backward = [](auto const& spoil) {
-    Backward<float> b{{2, 3}};
+    LayerBackward<float> b{{2, 3}};
     spoil(b);
     EXPECT_THROW(ref::layernorm_backward(b.view()), PreconditionError);
     EXPECT_THROW(host::layernorm_backward(b.view()), PreconditionError);

@@ -6,12 +6,12 @@ namespace offstage::kernels {
 namespace {
 
 template <class T>
-struct Forward {
+struct RmsForward {
   std::vector<T> x, delta, weight, y;
   std::vector<Real<T>> inverse_rms;
   Shape shape;
 
-  explicit Forward(Shape s)
+  explicit RmsForward(Shape s)
       : x{random_values<T>(s.rows * s.width, 1, 2.0)},
         delta{random_values<T>(s.rows * s.width, 2)},
         weight{random_values<T>(s.width, 3)},
@@ -26,12 +26,12 @@ struct Forward {
 };
 
 template <class T>
-struct Backward {
+struct RmsBackward {
   std::vector<T> x, weight, dy, dx, d_weight;
   std::vector<Real<T>> inverse_rms;
   Shape shape;
 
-  explicit Backward(Shape s)
+  explicit RmsBackward(Shape s)
       : x{random_values<T>(s.rows * s.width, 1, 2.0)},
         weight{random_values<T>(s.width, 3)},
         dy{random_values<T>(s.rows * s.width, 4)},
@@ -69,16 +69,16 @@ TEST(Rmsnorm, AddsTheResidualFirst) {
 
 TEST(Rmsnorm, LeavesXAsItIsWhenTheSumGoesElsewhere) {
   for (Shape const shape : odd_shapes) {
-    Forward<bfloat16> in_place{shape}, elsewhere{shape}, plain{shape};
+    RmsForward<bfloat16> in_place{shape}, elsewhere{shape}, plain{shape};
     std::vector<bfloat16> sum(elsewhere.x.size());
     host::rmsnorm_forward(in_place.view());
-    auto const apart = [&](Forward<bfloat16>& f) {
+    auto const apart = [&](RmsForward<bfloat16>& f) {
       auto view = f.view();
       view.sum = sum;
       return view;
     };
     host::rmsnorm_forward(apart(elsewhere));
-    EXPECT_EQ(elsewhere.x, Forward<bfloat16>{shape}.x);
+    EXPECT_EQ(elsewhere.x, RmsForward<bfloat16>{shape}.x);
     EXPECT_EQ(sum, in_place.x);
     EXPECT_EQ(elsewhere.y, in_place.y);
     ref::rmsnorm_forward(apart(plain));
@@ -97,7 +97,7 @@ TEST(Rmsnorm, EpsilonKeepsARowOfZerosFinite) {
 
 TEST(Rmsnorm, BackwardMatchesCentralDifferences) {
   Shape const shape{3, 5};
-  Forward<double> f{shape};
+  RmsForward<double> f{shape};
   f.delta.clear();
   auto const dy = random_values(15, 4);
   auto const loss = [&] {
@@ -121,16 +121,16 @@ TEST(Rmsnorm, BackwardMatchesCentralDifferences) {
 
 TEST(Rmsnorm, HostInFloatIsCloseToTheFp64Reference) {
   for (Shape const shape : odd_shapes) {
-    Forward<double> exact{shape};
-    Forward<float> fast{shape};
+    RmsForward<double> exact{shape};
+    RmsForward<float> fast{shape};
     ref::rmsnorm_forward(exact.view());
     host::rmsnorm_forward(fast.view());
     expect_close(convert<double>(fast.x), exact.x, 1e-6);
     expect_close(convert<double>(fast.y), exact.y, 1e-5);
     expect_close(convert<double>(fast.inverse_rms), exact.inverse_rms, 1e-5);
 
-    Backward<double> exact_back{shape};
-    Backward<float> fast_back{shape};
+    RmsBackward<double> exact_back{shape};
+    RmsBackward<float> fast_back{shape};
     ref::rmsnorm_backward(exact_back.view());
     host::rmsnorm_backward(fast_back.view());
     expect_close(convert<double>(fast_back.dx), exact_back.dx, 1e-5);
@@ -139,15 +139,15 @@ TEST(Rmsnorm, HostInFloatIsCloseToTheFp64Reference) {
 }
 
 template <class T>
-void expect_host_rounds_as_ref() {
+void expect_rmsnorm_rounds_as_ref() {
   for (Shape const shape : odd_shapes) {
-    Forward<T> plain{shape}, fast{shape};
+    RmsForward<T> plain{shape}, fast{shape};
     ref::rmsnorm_forward(plain.view());
     host::rmsnorm_forward(fast.view());
     EXPECT_EQ(fast.x, plain.x);
     expect_same_rounding(fast.y, plain.y);
 
-    Backward<T> plain_back{shape}, fast_back{shape};
+    RmsBackward<T> plain_back{shape}, fast_back{shape};
     ref::rmsnorm_backward(plain_back.view());
     host::rmsnorm_backward(fast_back.view());
     expect_same_rounding(fast_back.dx, plain_back.dx);
@@ -156,8 +156,8 @@ void expect_host_rounds_as_ref() {
 }
 
 TEST(Rmsnorm, HostIn16BitsRoundsAsTheReferenceDoes) {
-  expect_host_rounds_as_ref<bfloat16>();
-  expect_host_rounds_as_ref<float16>();
+  expect_rmsnorm_rounds_as_ref<bfloat16>();
+  expect_rmsnorm_rounds_as_ref<float16>();
 }
 
 /// Three rows of four heads, of which the middle two are normalised: with each by itself as the
@@ -165,7 +165,7 @@ TEST(Rmsnorm, HostIn16BitsRoundsAsTheReferenceDoes) {
 TEST(Rmsnorm, OfPartsOfLongerRowsIsThatOfTheSameRowsAlone) {
   constexpr std::int64_t width = 5, heads = 2, rows = 3, pitch = 4 * width;
   RowPlaces const places{heads, pitch};
-  auto const alone = Forward<float>{{rows * heads, width}};
+  auto const alone = RmsForward<float>{{rows * heads, width}};
   auto const dy = random_values<float>(rows * heads * width, 4);
   auto const place = [&](std::vector<float> const& values) {
     std::vector<float> all(rows * pitch, 9.0F);
@@ -223,7 +223,7 @@ TEST(Rmsnorm, RejectsRowsThatLieOverOneAnother) {
 
 TEST(Rmsnorm, WeightGradientDoesNotDependOnTheNumberOfThreads) {
   auto const run = [] {
-    Backward<float> b{{333, 40}};
+    RmsBackward<float> b{{333, 40}};
     host::rmsnorm_backward(b.view());
     return b.d_weight;
   };
@@ -232,12 +232,12 @@ TEST(Rmsnorm, WeightGradientDoesNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Rmsnorm, RunsOnAStream) {
-  Forward<double> exact{{2, 9}};
-  Forward<float> fast{{2, 9}};
-  Backward<double> exact_back{{2, 9}};
-  Backward<float> fast_back{{2, 9}};
-  Forward<float16> coarse{{2, 9}};
-  Backward<float16> coarse_back{{2, 9}};
+  RmsForward<double> exact{{2, 9}};
+  RmsForward<float> fast{{2, 9}};
+  RmsBackward<double> exact_back{{2, 9}};
+  RmsBackward<float> fast_back{{2, 9}};
+  RmsForward<float16> coarse{{2, 9}};
+  RmsBackward<float16> coarse_back{{2, 9}};
   on_stream([&](device::Stream& stream) {
     rmsnorm_forward(stream, exact.view());
     rmsnorm_forward(stream, fast.view());
@@ -253,7 +253,7 @@ TEST(Rmsnorm, RunsOnAStream) {
 }
 
 TEST(Rmsnorm, RejectsASumWithoutADeltaAndTheOtherWayRound) {
-  Forward<float> f{{2, 3}};
+  RmsForward<float> f{{2, 3}};
   auto without_delta = f.view(), without_sum = f.view();
   without_delta.delta = {};
   without_sum.sum = {};
@@ -263,7 +263,7 @@ TEST(Rmsnorm, RejectsASumWithoutADeltaAndTheOtherWayRound) {
 
 TEST(Rmsnorm, RejectsViewsOfTheWrongLength) {
   auto const reject_forward = [](auto const& spoil) {
-    Forward<float> f{{2, 3}};
+    RmsForward<float> f{{2, 3}};
     spoil(f);
     EXPECT_THROW(ref::rmsnorm_forward(f.view()), PreconditionError);
     EXPECT_THROW(host::rmsnorm_forward(f.view()), PreconditionError);
@@ -276,7 +276,7 @@ TEST(Rmsnorm, RejectsViewsOfTheWrongLength) {
   reject_forward([](auto& f) { f.shape = {-1, -6}; });
 
   auto const reject_backward = [](auto const& spoil) {
-    Backward<float> b{{2, 3}};
+    RmsBackward<float> b{{2, 3}};
     spoil(b);
     EXPECT_THROW(ref::rmsnorm_backward(b.view()), PreconditionError);
     EXPECT_THROW(host::rmsnorm_backward(b.view()), PreconditionError);

@@ -74,7 +74,7 @@ TEST(Swiglu, HostMatchesTheReference) {
 }
 
 template <class T>
-void expect_same_in_place() {
+void expect_swiglu_same_in_place() {
   Gated<T> apart{{3, 37}};
   Gated<T> in_place{{3, 37}}, in_place_ref{{3, 37}};
   host::swiglu_backward(apart.backward());
@@ -90,9 +90,9 @@ void expect_same_in_place() {
 }
 
 TEST(Swiglu, BackwardWorksInPlace) {
-  expect_same_in_place<float>();
-  expect_same_in_place<bfloat16>();
-  expect_same_in_place<float16>();
+  expect_swiglu_same_in_place<float>();
+  expect_swiglu_same_in_place<bfloat16>();
+  expect_swiglu_same_in_place<float16>();
 }
 
 TEST(Swiglu, RunsOnAStream) {

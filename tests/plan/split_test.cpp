@@ -18,10 +18,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr double giga = 1e9;
+constexpr double gb_per_s = 1e9;
 /// MLP Table 1, Testbed-1: NVMe and VAST.
-std::vector<PathRate> const testbed_1{{6.9 * giga, 5.3 * giga, false},
-                                      {3.6 * giga, 3.6 * giga, false}};
+std::vector<PathRate> const testbed_1{{6.9 * gb_per_s, 5.3 * gb_per_s, false},
+                                      {3.6 * gb_per_s, 3.6 * gb_per_s, false}};
 
 std::string usage_error(std::string const& text) {
   try {

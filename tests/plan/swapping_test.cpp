@@ -12,7 +12,7 @@ namespace offstage::plan {
 namespace {
 
 /// Forward computes for 1 s; what always leaves takes the link 0.2 s, the parameters 0.5 s.
-SwapDemand demand() {
+SwapDemand swap_demand() {
   return {.forward_flops = 100,
           .always = 20,
           .company = {.parameters = 50, .gradients = 60},
@@ -22,13 +22,13 @@ SwapDemand demand() {
 }
 
 TEST(SwapTimes, AreThoseOfTheSlowestResource) {
-  auto const computing = swap_times(demand(), 30, 40);
+  auto const computing = swap_times(swap_demand(), 30, 40);
   EXPECT_DOUBLE_EQ(computing.forward.count(), 1.0);
   EXPECT_DOUBLE_EQ(computing.backward.count(), 2.4);
-  auto const to_device = swap_times(demand(), 200, 0);
+  auto const to_device = swap_times(swap_demand(), 200, 0);
   EXPECT_DOUBLE_EQ(to_device.forward.count(), 2.2);   // 220 bytes leave
   EXPECT_DOUBLE_EQ(to_device.backward.count(), 2.7);  // they and the parameters come
-  auto slow = demand();
+  auto slow = swap_demand();
   slow.device_to_host = 10;
   EXPECT_DOUBLE_EQ(swap_times(slow, 0, 0).forward.count(), 2.0);
   EXPECT_DOUBLE_EQ(swap_times(slow, 0, 0).backward.count(), 6.0);  // the gradients leave
@@ -38,7 +38,7 @@ TEST(SwapTimes, AreThoseOfTheSlowestResource) {
 
 /// Fuyou's equations 4, 5 and 7, by hand: storage gives 40 bytes a second and takes 20.
 TEST(SwapTimes, CountWhatStorageReadsAndWrites) {
-  auto of = demand();
+  auto of = swap_demand();
   of.storage = {.read = 40, .write = 20};
   of.company.stored_read = 50;
   EXPECT_DOUBLE_EQ(swap_times(of, 30, 0).forward.count(), 50.0 / 40) << "host memory has all";
@@ -56,7 +56,7 @@ TEST(SwapTimes, CountWhatStorageReadsAndWrites) {
 }
 
 TEST(SwapTimes, AreEndlessWhereThereIsNoStorageForWhatHostMemoryHasNoRoomFor) {
-  auto of = demand();
+  auto of = swap_demand();
   of.company.host_room = 50;
   EXPECT_LT(swap_times(of, 30, 0).total().count(), 10);
   EXPECT_TRUE(std::isinf(swap_times(of, 31, 0).total().count()));
@@ -82,12 +82,12 @@ std::size_t by_trial(SwapDemand const& of, std::vector<SwapItem> const& items) {
 TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
   // Each item saves 0.2 s of computing; backward's link is as busy as its computing when 180 bytes of activations come.
   std::vector<SwapItem> const items(10, {.flops = 20, .bytes = 16});
-  EXPECT_EQ(best_swap(demand(), items), by_trial(demand(), items));
-  auto fast = demand();
+  EXPECT_EQ(best_swap(swap_demand(), items), by_trial(swap_demand(), items));
+  auto fast = swap_demand();
   fast.host_to_device = fast.device_to_host = 1e6;
   EXPECT_EQ(best_swap(fast, items), items.size());
   EXPECT_EQ(best_swap(fast, items, 4), 4U);
-  auto slow = demand();
+  auto slow = swap_demand();
   slow.host_to_device = slow.device_to_host = 1;
   EXPECT_EQ(best_swap(slow, items), 0U) << "nothing need leave";
   fast.company.host_room = fast.always + 3 * items.front().bytes;
@@ -98,7 +98,7 @@ TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
   // again.
   fast.company.update_read = 500'000'000;
   EXPECT_EQ(best_swap(fast, items), 0U);
-  EXPECT_EQ(best_swap(demand(), {}), 0U);
+  EXPECT_EQ(best_swap(swap_demand(), {}), 0U);
 }
 
 }  // namespace

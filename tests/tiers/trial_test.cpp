@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-struct Storage {
+struct TrialStorage {
   int paths;
   std::int64_t cached;
   bool beside_residents = false;  ///< of a device
@@ -26,7 +26,7 @@ struct Storage {
 
 /// Four keys, each with itself in every byte, a spare of each
 /// kind for all of them, and the smallest pool.
-class AnyTrials : public ::testing::TestWithParam<Storage>, public VirtualFixture {
+class AnyTrials : public ::testing::TestWithParam<TrialStorage>, public VirtualFixture {
  protected:
   static constexpr Key n = 4;
   AnyTrials() {
@@ -194,8 +194,9 @@ TEST_P(AnyTrials, ANewPassChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trials, AnyTrials,
-                         ::testing::Values(Storage{0, 100}, Storage{1, 0}, Storage{2, 1},
-                                           Storage{1, 2}, Storage{1, 3}, Storage{1, 2, true}),
+                         ::testing::Values(TrialStorage{0, 100}, TrialStorage{1, 0},
+                                           TrialStorage{2, 1}, TrialStorage{1, 2},
+                                           TrialStorage{1, 3}, TrialStorage{1, 2, true}),
                          [](auto const& storage) {
                            return std::to_string(storage.param.paths) + "Paths" +
                                   std::to_string(storage.param.cached) + "Cached" +

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::GetCapturedStderr;
 
-constexpr Bytes extent = 256 * KiB;
+constexpr Bytes extent_bytes = 256 * KiB;
 
 class VirtualFaults : public ::testing::Test, public VirtualFixture {
  protected:
@@ -124,7 +124,7 @@ TEST_F(VirtualFaults, WhenEveryPathFailsTheExtentStaysInMemory) {
     paths.clear();
     add_paths(2);
     kernel->on_complete = nullptr;
-    auto const tiers = make({extent, extent, extent});
+    auto const tiers = make({extent_bytes, extent_bytes, extent_bytes});
     for (Key key = 0; key < 3; ++key) {
       put(*tiers, key, 1);
     }
@@ -138,7 +138,8 @@ TEST_F(VirtualFaults, WhenEveryPathFailsTheExtentStaysInMemory) {
     EXPECT_EQ(count(GetCapturedStderr(), "is left out"), 2U);
     EXPECT_TRUE(tiers->in_memory(1));
     EXPECT_TRUE(all(tiers->fetch(1).bytes(), 2));
-    EXPECT_THAT(message_of([&] { (void)tiers->fetch(0); }), HasSubstr("extent 1 was not written"))
+    EXPECT_THAT(message_of([&] { (void)tiers->fetch(0); }),
+                HasSubstr("extent 1 was not written"))
         << "it has the only buffer: waiting for that would last for ever";
     EXPECT_THAT(message_of([&] { tiers->fetch(1).commit(); }), HasSubstr("no tiers.path is left"));
     EXPECT_TRUE(all(tiers->fetch(1).bytes(), 2));
@@ -202,7 +203,7 @@ TEST_F(VirtualFaults, APathWithoutRoomToGrowTakesNoMore) {
 
 TEST_F(VirtualFaults, AFailedReadSaysThatTheRunMustResume) {
   add_path();
-  auto const tiers = make({extent, extent});
+  auto const tiers = make({extent_bytes, extent_bytes});
   put(*tiers, 0, 1);
   put(*tiers, 1, 1);
   kernel->on_complete = [](Transfer const&, Completion& completion) { completion.result = -EIO; };
@@ -234,8 +235,8 @@ TEST_F(VirtualFaults, AFlippedBitInEveryExtentIsFound) {
   flip_every_extent();
   for (Key key = 0; key < n; ++key) {
     EXPECT_THAT(message_of([&] { (void)tiers->fetch(key); }),
-                AllOf(HasSubstr("extent " + std::to_string(key) + ","), HasSubstr(scratch.path()),
-                      HasSubstr("checksum"), HasSubstr("checkpoint")));
+                AllOf(HasSubstr("extent " + std::to_string(key) + ","),
+                      HasSubstr(scratch.path()), HasSubstr("checksum"), HasSubstr("checkpoint")));
   }
 }
 
@@ -300,7 +301,7 @@ TEST_F(VirtualFaults, ShortTransfersAndEagainChangeNothing) {
     transfer.length = std::min<Bytes>(transfer.length, 12 * KiB);
     return ++calls % 7 == 0 ? -EAGAIN : 0;
   };
-  auto const tiers = make_filled(3, extent);
+  auto const tiers = make_filled(3, extent_bytes);
   for (int round = 0; round < 3; ++round) {
     EXPECT_TRUE(pass(*tiers, ascending(3), round));
   }

@@ -5,13 +5,13 @@
 namespace offstage::train {
 namespace {
 
-Chosen const chosen{.home = parameters::Home::host,
-                    .schedule = config::LayerSchedule::vertical,
-                    .activations = {activations::Policy::Rule::recompute},
-                    .overlap = config::Overlap::automatic,
-                    .share = 0.25,
-                    .resident = 0.5,
-                    .cache = 1024};
+Chosen const last_choice{.home = parameters::Home::host,
+                         .schedule = config::LayerSchedule::vertical,
+                         .activations = {activations::Policy::Rule::recompute},
+                         .overlap = config::Overlap::automatic,
+                         .share = 0.25,
+                         .resident = 0.5,
+                         .cache = 1024};
 
 config::RunConfig all_open() {
   config::RunConfig config;
@@ -36,7 +36,7 @@ config::RunConfig all_given() {
 
 TEST(Chosen, IsWrittenToKeysThatAreLeftToThePlan) {
   auto config = all_open();
-  take(config, chosen);
+  take(config, last_choice);
   EXPECT_EQ(config.parameter_home, parameters::Home::host);
   EXPECT_FALSE(leaves_home(config)) << "nobody chooses a second time";
   EXPECT_EQ(config.train.schedule, config::LayerSchedule::vertical);
@@ -48,7 +48,7 @@ TEST(Chosen, IsWrittenToKeysThatAreLeftToThePlan) {
 
 TEST(Chosen, LeavesKeysThatWereGiven) {
   auto config = all_given();
-  take(config, chosen);
+  take(config, last_choice);
   EXPECT_EQ(config.parameter_home, parameters::Home::storage);
   EXPECT_EQ(config.train.schedule, config::LayerSchedule::horizontal);
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::keep);
@@ -58,11 +58,11 @@ TEST(Chosen, LeavesKeysThatWereGiven) {
 }
 
 TEST(Chosen, IsDescribedByTheKeysThatWereOpen) {
-  EXPECT_EQ(describe(chosen, all_open()),
+  EXPECT_EQ(describe(last_choice, all_open()),
             "parameters.home=host, train.schedule=vertical, train.activations=recompute, "
             "update.overlap=auto, update.device-share=0.250, update.device-resident=0.50, "
             "tiers.cache=1024");
-  EXPECT_EQ(describe(chosen, all_given()), "all keys are given");
+  EXPECT_EQ(describe(last_choice, all_given()), "all keys are given");
 }
 
 }  // namespace

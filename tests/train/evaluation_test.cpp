@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-state::ModelShape shape() {
+state::ModelShape short_shape() {
   return {.layers = 1,
           .hidden = 32,
           .heads = 2,
@@ -45,9 +45,9 @@ class EvaluationOfRanks : public ::testing::Test {
     comm.barrier();
   }
   void write_model() const {
-    huggingface::ModelWriter writer{task.from, shape(), DType::fp32, GiB};
+    huggingface::ModelWriter writer{task.from, short_shape(), DType::fp32, GiB};
     writer.create();
-    auto const layers = state::layers_of(shape());
+    auto const layers = state::layers_of(short_shape());
     for (int layer = 0; layer < std::ssize(layers); ++layer) {
       auto const& layout = layers[static_cast<std::size_t>(layer)];
       state::ChunkRange const all{0, layout.chunks()};

@@ -10,7 +10,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-RunForecast forecast() {
+RunForecast forecast_of_a_run() {
   RunForecast forecast;
   forecast.step = {.step = Seconds{4.0},
                    .forward = Seconds{1.0},
@@ -38,14 +38,14 @@ TEST(ForecastReport, SaysNothingWhereNothingWasExpected) {
   report.add(times(1.0, 0));
   EXPECT_THAT(report.lines(), IsEmpty());
   EXPECT_EQ(report.step(), Seconds{});
-  report.expect(forecast());
+  report.expect(forecast_of_a_run());
   EXPECT_THAT(report.lines(), IsEmpty()) << "no step since";
 }
 
 TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
   ForecastReport report;
   report.set_ranks(2);
-  report.expect(forecast());
+  report.expect(forecast_of_a_run());
   EXPECT_EQ(report.step(), Seconds{4.0});
   report.add(times(100.0, GiB));
   report.add(times(1.0, MiB));
@@ -62,7 +62,7 @@ TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
 
 TEST(ForecastReport, AFactorSaysHowFarStepsAreFromAPredictionThatMissesThemByFar) {
   ForecastReport report;
-  auto quick = forecast();
+  auto quick = forecast_of_a_run();
   quick.step.forward = Seconds{0.2};
   quick.step.update = Seconds{0.0009};
   report.expect(quick);
@@ -74,7 +74,7 @@ TEST(ForecastReport, AFactorSaysHowFarStepsAreFromAPredictionThatMissesThemByFar
 
 TEST(ForecastReport, OfARunOfOneStepHasThatOne) {
   ForecastReport report;
-  report.expect(forecast());
+  report.expect(forecast_of_a_run());
   report.add(times(1.0, 0));
   EXPECT_THAT(report.lines().front(), HasSubstr("mean of 1 step;"));
 }
@@ -82,7 +82,7 @@ TEST(ForecastReport, OfARunOfOneStepHasThatOne) {
 TEST(ForecastReport, SaysByWhichRates) {
   ForecastReport report;
   report.add(times(1.0, 0));
-  auto measured = forecast();
+  auto measured = forecast_of_a_run();
   measured.given = false;
   measured.unknown = {"the link to the device", "the link from the device"};
   report.expect(measured);

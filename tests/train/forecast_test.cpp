@@ -43,15 +43,15 @@ config::RunConfig tiny() {
   return config;
 }
 
-constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
+constexpr ForecastScope lone_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
 
 TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   auto config = tiny();
   config.share.device_share = 0.0;  // no slots that could be lent
   config.train.activations = {activations::Policy::Rule::keep};
-  auto const planned = forecast(config, one_rank);
+  auto const planned = forecast(config, lone_rank);
   config.device.attention = config::Attention::own;
-  auto const own = forecast(config, one_rank);
+  auto const own = forecast(config, lone_rank);
   EXPECT_THAT(own.attention, HasSubstr("device.attention=own"));
   config.device.attention = config::Attention::automatic;
   if (!cudnn::is_built_in()) {
@@ -61,18 +61,18 @@ TEST(Forecast, CountsCudnnsWorkspaceWhereTheDeviceHasRoomForIt) {
   EXPECT_THAT(planned.attention, HasSubstr("if every node has libcudnn.so.9, workspace"));
   EXPECT_GT(planned.device.model, own.device.model);
   config.device.memory = planned.device.total() - planned.device.held;
-  EXPECT_EQ(forecast(config, one_rank).device.model, planned.device.model);
+  EXPECT_EQ(forecast(config, lone_rank).device.model, planned.device.model);
   --config.device.memory;
-  auto const small = forecast(config, one_rank);
+  auto const small = forecast(config, lone_rank);
   EXPECT_THAT(small.attention, HasSubstr("has no room"));
   EXPECT_EQ(small.device.model, own.device.model);
   // Blocks are rather computed again than bits changed.
   config.train.activations = {activations::Policy::Rule::automatic};
-  EXPECT_THAT(forecast(config, one_rank).attention, HasSubstr("workspace"));
+  EXPECT_THAT(forecast(config, lone_rank).attention, HasSubstr("workspace"));
 }
 
 TEST(Forecast, CountsTheModelAndItsShards) {
-  auto const one = forecast(tiny(), one_rank);
+  auto const one = forecast(tiny(), lone_rank);
   EXPECT_EQ(one.parameters, 34'976);
   EXPECT_EQ(one.nodes, 1);
   EXPECT_EQ(one.memory.state, 12 * one.shard_elements);
@@ -80,7 +80,7 @@ TEST(Forecast, CountsTheModelAndItsShards) {
   EXPECT_GT(one.memory.gradients, 2 * one.shard_elements);
   auto on_host = tiny();
   on_host.device.kind = config::DeviceKind::host;
-  EXPECT_EQ(forecast(on_host, one_rank).memory.gradients, 2 * one.shard_elements);
+  EXPECT_EQ(forecast(on_host, lone_rank).memory.gradients, 2 * one.shard_elements);
   auto const four = forecast(tiny(), {.ranks = 4, .ranks_per_node = 2, .host_memory = GiB});
   EXPECT_EQ(four.nodes, 2);
   // Of six layers of 1 to 3 chunks, 11 in all, the first rank has one chunk each.
@@ -158,7 +158,7 @@ TEST(MemoryDemand, LeavesRoomForOperandsThatAreWidenedButAnEighthOfTheLimitAtMos
 TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   auto config = tiny();
   config.share.device_resident = 0.5;
-  auto const result = forecast(config, one_rank);
+  auto const result = forecast(config, lone_rank);
   EXPECT_EQ(result.device.working_copy, 2 * result.shard_elements);
   EXPECT_EQ(result.shard_elements, 11 * chunk_elements);
   EXPECT_EQ(result.device.resident, 12 * 6 * chunk_elements) << "rounded to whole chunks";
@@ -169,18 +169,18 @@ TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
                                        result.device.chunk_buffers + result.device.model +
                                        result.device.gradient + result.device.held);
   config.train.activations = {activations::Policy::Rule::recompute};
-  EXPECT_LT(forecast(config, one_rank).device.model, result.device.model);
+  EXPECT_LT(forecast(config, lone_rank).device.model, result.device.model);
   config.share.device_resident = 0.0;
   config.share.device_share = 0.0;
-  EXPECT_EQ(forecast(config, one_rank).device.chunk_buffers, 0);
+  EXPECT_EQ(forecast(config, lone_rank).device.chunk_buffers, 0);
 }
 
 TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
   auto config = tiny();
-  auto const on_device = forecast(config, one_rank);
+  auto const on_device = forecast(config, lone_rank);
   EXPECT_EQ(on_device.memory.parameters, 0);
   config.parameter_home = parameters::Home::host;
-  auto const on_host = forecast(config, one_rank);
+  auto const on_host = forecast(config, lone_rank);
   Bytes const shard = 2 * on_host.shard_elements;
   EXPECT_EQ(on_host.memory.parameters, shard);
   EXPECT_EQ(on_host.memory.node_total - on_device.memory.node_total,
@@ -190,9 +190,9 @@ TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
   Bytes const layer = 2 * 3 * 4096;
   EXPECT_EQ(on_host.device.working_copy, 4 * layer) << "the device has no limit";
   config.device.memory = on_host.device.total() - 2 * layer + 1;
-  EXPECT_EQ(forecast(config, one_rank).device.working_copy, 2 * layer);
+  EXPECT_EQ(forecast(config, lone_rank).device.working_copy, 2 * layer);
   config.device.kind = config::DeviceKind::host;
-  EXPECT_EQ(forecast(config, one_rank).device.working_copy, 0) << "they are used where they lie";
+  EXPECT_EQ(forecast(config, lone_rank).device.working_copy, 0) << "they are used where they lie";
 
   config.parameter_home = parameters::Home::storage;
   tiers::PathSettings path;
@@ -200,7 +200,7 @@ TEST(Forecast, OfParametersThatLiveElsewhereTheDeviceHoldsAFewLayers) {
   path.read_rate = path.write_rate = 1e9;
   config.paths = {path};
   config.storage.most_cache = 0;
-  auto const stored = forecast(config, one_rank);
+  auto const stored = forecast(config, lone_rank);
   EXPECT_EQ(stored.memory.parameter_buffers, 4) << "one sent, one read, two updated";
   EXPECT_EQ(stored.memory.parameters, 4 * 2 * 4096);
   EXPECT_EQ(stored.paths[0].bytes, 14 * stored.shard_elements);
@@ -210,10 +210,10 @@ TEST(Forecast, AShardThatIsSmallerThanAChunkOfTheUpdateTakesNoMoreThanItself) {
   auto config = tiny();
   config.subgroup_size = 100'000'000;
   config.share.device_chunk = 4 * 1024 * 1024;
-  auto const planned = forecast(config, one_rank);
+  auto const planned = forecast(config, lone_rank);
   EXPECT_LT(planned.memory.gradients, MiB) << "with three chunks of the cores' new parameters";
   config.device.memory = planned.device.total();
-  EXPECT_EQ(forecast(config, one_rank).activations, "keep");
+  EXPECT_EQ(forecast(config, lone_rank).activations, "keep");
 }
 
 TEST(Forecast, OfALargeModelNeedsNoMemory) {
@@ -228,14 +228,14 @@ TEST(Forecast, OfALargeModelNeedsNoMemory) {
 }
 
 TEST(Forecast, ChoosesTheShareOfLeastTime) {
-  auto const result = forecast(tiny(), one_rank);
+  auto const result = forecast(tiny(), lone_rank);
   EXPECT_THAT(result.missing, IsEmpty());
   // (1 - s) / 100 = (12 s + 2) / 1400, but for the ends that a chunk has.
   EXPECT_NEAR(result.update.share, 12.0 / 26.0, 0.02);
   auto baseline = tiny();
   baseline.share.device_share = 0.0;
   baseline.share.transfers = plan::Transfers::blocking;
-  auto const blocking = forecast(baseline, one_rank);
+  auto const blocking = forecast(baseline, lone_rank);
   EXPECT_EQ(blocking.update.share, 0.0);
   double const elements = static_cast<double>(result.shard_elements);
   EXPECT_NEAR(blocking.update.times.total.count(), elements / 100 + 2 * elements / 1400, 1e-6);
@@ -247,7 +247,7 @@ TEST(Forecast, ChoosesTheShareOfLeastTime) {
 TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
   auto config = tiny();
   config.share.device_share = 0.0;
-  auto const result = forecast(config, one_rank);
+  auto const result = forecast(config, lone_rank);
   EXPECT_TRUE(result.compute_known);
   EXPECT_EQ(result.tokens, 48);
   // The cores update 100 elements a second and everything else is quicker; parameters hide but for the last chunk.
@@ -258,7 +258,7 @@ TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
   EXPECT_GT(result.step.forward.count(), 0.0);
   EXPECT_GT(result.step.backward.count(), 0.0);
   config.platform_products = 0.0;
-  auto const unknown = forecast(config, one_rank);
+  auto const unknown = forecast(config, lone_rank);
   EXPECT_FALSE(unknown.compute_known);
   EXPECT_THAT(unknown.missing, ElementsAre("platform.products"));
 }
@@ -275,7 +275,7 @@ TEST(Forecast, TakesTheRatesOfAnEmulatedDeviceWhereNoOthersAreGiven) {
                              .host_sum = 0,
                              .compute = 1e6};
   config.share.device_share = 0.0;
-  auto const emulated = forecast(config, one_rank);
+  auto const emulated = forecast(config, lone_rank);
   EXPECT_THAT(emulated.missing, IsEmpty());
   EXPECT_TRUE(emulated.compute_known);
   EXPECT_NEAR(emulated.step.update.count(), static_cast<double>(emulated.shard_elements) / 100,
@@ -285,25 +285,25 @@ TEST(Forecast, TakesTheRatesOfAnEmulatedDeviceWhereNoOthersAreGiven) {
 TEST(Forecast, KeepsToTheShareThatIsGiven) {
   auto config = tiny();
   config.share.device_share = 0.25;
-  EXPECT_EQ(forecast(config, one_rank).update.share, 0.25);
+  EXPECT_EQ(forecast(config, lone_rank).update.share, 0.25);
 }
 
 TEST(Forecast, MovesNothingFromTheCoresToThemselves) {
   auto config = tiny();
   config.device.kind = config::DeviceKind::host;
   config.platform = {.cpu_update = 100};
-  auto const result = forecast(config, one_rank);
+  auto const result = forecast(config, lone_rank);
   EXPECT_EQ(result.update.share, 0.0);
   EXPECT_EQ(result.update.times.host_to_device.count(), 0.0) << "written in place";
   config.device.emulation.host_to_device = 1e9;
-  EXPECT_THAT(forecast(config, one_rank).update.problem, HasSubstr("missing"));
+  EXPECT_THAT(forecast(config, lone_rank).update.problem, HasSubstr("missing"));
 }
 
 TEST(Forecast, NamesTheRatesThatAreNotKnown) {
   auto config = tiny();
   config.platform = {.cpu_update = 100, .host_to_device = 1400};
   config.paths = {{.directory = "/nvme", .engine = {}, .emulation = {}}};
-  auto const result = forecast(config, one_rank);
+  auto const result = forecast(config, lone_rank);
   EXPECT_THAT(result.missing, ElementsAre("platform.device-to-host", "platform.device-update",
                                           "read= and write= of tiers.path=/nvme"));
   EXPECT_EQ(result.stride, std::nullopt);
@@ -315,7 +315,7 @@ TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
       {.directory = "/a", .read_rate = 400, .write_rate = 400, .engine = {}, .emulation = {}},
       {.directory = "/b", .read_rate = 100, .write_rate = 100, .engine = {}, .emulation = {}}};
   config.storage.most_cache = 0;
-  auto const result = forecast(config, one_rank);
+  auto const result = forecast(config, lone_rank);
   ASSERT_THAT(result.paths, SizeIs(2));
   EXPECT_NEAR(result.paths[0].weight, 0.8, 1e-9);
   double const elements = static_cast<double>(result.shard_elements);
@@ -327,7 +327,7 @@ TEST(Forecast, StorageBoundsAnUpdateAndIsSplit) {
   config.storage.split = {.rule = plan::SplitRule::first, .weights = {}};
   config.storage.flush_fp32 = true;
   config.paths[1].read_rate = 0.0;
-  auto const first = forecast(config, one_rank);
+  auto const first = forecast(config, lone_rank);
   EXPECT_NEAR(first.update.times.storage.count(), 28 * elements / 400, 1e-3);
   EXPECT_EQ(first.paths[1].bytes, 0);
 }
@@ -339,7 +339,7 @@ TEST(Forecast, AStepWritesTheStateOfANodesRanksToItsPaths) {
   config.paths[0].endurance = GiB;
   config.storage.most_cache = 0;
   config.overlap = config::Overlap::off;
-  auto const one = forecast(config, one_rank);
+  auto const one = forecast(config, lone_rank);
   // Without a cache every subgroup is written once.
   EXPECT_EQ(one.paths[0].written, 12 * one.shard_elements);
   EXPECT_EQ(one.paths[0].endurance, GiB);
@@ -353,11 +353,11 @@ TEST(Forecast, AbsurdBatchesAreRefused) {
   auto config = tiny();
   config.train.micro_batch = config.train.global_batch = 1'000'000'000'000;
   config.train.sequence = config.model.max_sequence = 1'000'000'000'000;
-  EXPECT_THROW((void)forecast(config, one_rank), UsageError);
+  EXPECT_THROW((void)forecast(config, lone_rank), UsageError);
 }
 
 TEST(Forecast, WhatDoesNotFitIsTheErrorOfARun) {
-  auto scope = one_rank;
+  auto scope = lone_rank;
   scope.host_memory = 64 * KiB;
   try {
     (void)forecast(tiny(), scope);

@@ -46,16 +46,16 @@ config::RunConfig stored() {
   return config;
 }
 
-constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
+constexpr ForecastScope remedied_rank{.ranks = 1, .ranks_per_node = 1, .host_memory = GiB};
 
 Seconds step_of(config::RunConfig const& config) {
-  return forecast(config, one_rank).step.step;
+  return forecast(config, remedied_rank).step.step;
 }
 
 TEST(Advice, NamesThePathThatBoundsTheStepAndWhatASecondOneWouldSave) {
   auto const config = stored();
   Seconds const step = step_of(config);
-  auto const advice = advise(config, one_rank, step);
+  auto const advice = advise(config, remedied_rank, step);
   ASSERT_THAT(advice, SizeIs(::testing::AllOf(::testing::Ge(2U), ::testing::Le(4U))));
   EXPECT_THAT(advice[0], AllOf(HasSubstr("the step is bound by /nvme: busy "),
                                HasSubstr(fmt::format("% of {:.3g} s", step.count()))));
@@ -71,28 +71,28 @@ TEST(Advice, IsNotGivenWhereStepsAreFarFromTheirSimulation) {
   Seconds const step = step_of(config);
   for (double const factor : {0.5, 2.0}) {
     EXPECT_THAT(
-        advise(config, one_rank, factor * step),
+        advise(config, remedied_rank, factor * step),
         ElementsAre(AllOf(HasSubstr("steps took"), HasSubstr("by the rates at the run's end"))));
   }
-  EXPECT_THAT(advise(config, one_rank, 1.2 * step), SizeIs(::testing::Gt(1U)));
+  EXPECT_THAT(advise(config, remedied_rank, 1.2 * step), SizeIs(::testing::Gt(1U)));
 }
 
 TEST(Advice, IsNotGivenWhereRatesAreMissingOrNothingFits) {
   auto config = stored();
   config.platform_products = 0.0;
-  EXPECT_THAT(advise(config, one_rank, Seconds{1.0}), IsEmpty());
+  EXPECT_THAT(advise(config, remedied_rank, Seconds{1.0}), IsEmpty());
   EXPECT_THAT(advise(stored(), {.ranks = 1, .ranks_per_node = 1, .host_memory = 1}, Seconds{1.0}),
               IsEmpty());
 }
 
 TEST(Advice, IsNotGivenWhereNoStepWasCounted) {
-  EXPECT_THAT(advise(stored(), one_rank, Seconds{}), IsEmpty());
+  EXPECT_THAT(advise(stored(), remedied_rank, Seconds{}), IsEmpty());
 }
 
 TEST(WhatHelps, IsSortedByWhatItGains) {
   auto const config = stored();
   Seconds before = step_of(config);
-  auto const all = what_helps(config, one_rank, before);
+  auto const all = what_helps(config, remedied_rank, before);
   EXPECT_THAT(all, SizeIs(::testing::Ge(2U)));
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].forecast.step.step, all[i].forecast.step.step);
@@ -119,13 +119,13 @@ config::RunConfig quick() {
 TEST(WhatHelps, DoublesEveryRateOfWhatItNames) {
   auto config = quick();
   config.platform_passes.block_forward = config.platform_passes.block_backward = 1e6;
-  EXPECT_THAT(helping(config, one_rank), Contains("a device of twice the products"))
+  EXPECT_THAT(helping(config, remedied_rank), Contains("a device of twice the products"))
       << "a block's own rates, as probe measures them";
   config = quick();
   config.share.device_share = 0.0;
   config.share.device_gradients = 0;
   config.platform_passes.host_sum = 1e3;
-  EXPECT_THAT(helping(config, one_rank), Contains("twice the cores")) << "they add gradients";
+  EXPECT_THAT(helping(config, remedied_rank), Contains("twice the cores")) << "they add gradients";
 }
 
 TEST(WhatHelps, NamesTheLinkBetweenRanks) {
@@ -147,13 +147,13 @@ TEST(WhatHelps, NamesKeysWithWhichARunFits) {
   auto config = stored();
   config.train.activations = {activations::Policy::Rule::keep};
   config.train.micro_batch = config.train.global_batch = 64;
-  config.device.memory = forecast(config, one_rank).device.total() * 9 / 10;
+  config.device.memory = forecast(config, remedied_rank).device.total() * 9 / 10;
   EXPECT_THAT(ways_to_fit(config),
               IsSupersetOf({"train.activations=auto",
                             "train.micro-batch=1 (other bits: sums are rounded elsewhere)"}));
   config = stored();
   config.model.layers = 64;
-  config.device.memory = forecast(config, one_rank).device.total() / 2;
+  config.device.memory = forecast(config, remedied_rank).device.total() / 2;
   EXPECT_THAT(ways_to_fit(config), Contains("parameters.home=host"));
   config = stored();
   config.comm_backend = config::CommBackend::mpi;
@@ -165,7 +165,7 @@ TEST(WhatHelps, NamesKeysWithWhichARunFits) {
   config = stored();
   config.paths.clear();
   config.subgroup_is_default = true;
-  Bytes const needed = forecast(config, one_rank).memory.node_total;
+  Bytes const needed = forecast(config, remedied_rank).memory.node_total;
   EXPECT_THAT(ways_to_fit(config, needed - 64 * KiB), Contains("a tiers.path"));
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-config::RunConfig tiny() {
+config::RunConfig tiny_run() {
   auto config = small_run(2, 4);
   config.share.device_chunk = 4096;
   config.overlap = config::Overlap::off;
@@ -21,8 +21,8 @@ config::RunConfig tiny() {
 }
 
 struct Scene {
-  config::RunConfig config = tiny();
-  state::ShardMap map{state::layers_of(tiny().model), 1};
+  config::RunConfig config = tiny_run();
+  state::ShardMap map{state::layers_of(tiny_run().model), 1};
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 14};
   DeviceDemand device{};
 
@@ -33,14 +33,14 @@ struct Scene {
   }
 };
 
-plan::UpdateRates rates() {
+plan::UpdateRates measured_rates() {
   return {.cpu_update = 1e6, .host_to_device = 1e8, .device_to_host = 1e8};
 }
 
 TEST(RunForecast, IsThereWithoutAStepWhereAllRatesAreGiven) {
   Scene scene;
   EXPECT_FALSE(scene.foresee());
-  scene.config.platform = rates();
+  scene.config.platform = measured_rates();
   EXPECT_FALSE(scene.foresee()) << "products are missing";
   scene.config.platform_products = 1e9;
   auto const forecast = scene.foresee();
@@ -61,7 +61,7 @@ TEST(RunForecast, TakesOtherRatesFromTheFirstSteps) {
                                          "the link from the device"));
   EXPECT_NEAR(some->step.forward.count(), 0.5, 1e-9) << "nothing else takes time";
   EXPECT_EQ(some->step.update, Seconds{});
-  reached.update = rates();
+  reached.update = measured_rates();
   auto const all = scene.foresee(&reached);
   EXPECT_TRUE(all->unknown.empty());
   EXPECT_GT(all->step.update, Seconds{});
@@ -71,7 +71,7 @@ TEST(RunForecast, TakesOtherRatesFromTheFirstSteps) {
 
 TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
   Scene scene;
-  scene.config.platform = rates();
+  scene.config.platform = measured_rates();
   scene.config.platform_products = 1e9;
   scene.config.overlap = config::Overlap::on;
   scene.memory.spares = scene.memory.subgroups;
@@ -88,7 +88,7 @@ TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
 
 TEST(RunForecast, NeedsTheRatesOfPathsThatAreUsed) {
   Scene scene;
-  scene.config.platform = rates();
+  scene.config.platform = measured_rates();
   scene.config.platform_products = 1e9;
   scene.config.paths.emplace_back().directory = "/nvme";
   scene.memory.buffers = 3;
@@ -110,7 +110,7 @@ TEST(RunForecast, NeedsTheRatesOfPathsThatAreUsed) {
 
 TEST(RunForecast, ThatCannotBeMadeIsSaid) {
   Scene scene;
-  scene.config.platform = rates();
+  scene.config.platform = measured_rates();
   scene.config.platform_products = 1e9;
   scene.config.share.device_chunk = 0;
   EXPECT_THROW((void)scene.foresee(), PreconditionError);
@@ -118,7 +118,7 @@ TEST(RunForecast, ThatCannotBeMadeIsSaid) {
 
 TEST(RunForecast, KnowsVerticalSchedules) {
   Scene scene;
-  scene.config.platform = rates();
+  scene.config.platform = measured_rates();
   scene.config.platform_products = 1e9;
   scene.config.train.activations = {activations::Policy::Rule::recompute};
   auto const horizontal = scene.foresee();

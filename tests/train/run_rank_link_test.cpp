@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// Four ranks with a GPU each, NCCL, and an MPI that knows nothing of GPUs.
-RankLinkFacts on_gpus() {
+RankLinkFacts link_of_gpus() {
   return {.ranks = 4,
           .gpus = true,
           .host_visible = false,
@@ -54,7 +54,7 @@ std::string error_of(config::CommBackend asked, RankLinkFacts const& facts) {
 
 TEST(RunRankLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
   for (auto const asked : {config::CommBackend::automatic, config::CommBackend::nccl}) {
-    auto const choice = choose_rank_link(asked, on_gpus());
+    auto const choice = choose_rank_link(asked, link_of_gpus());
     EXPECT_TRUE(choice.nccl);
     EXPECT_EQ(choice.route, Route::direct);
     EXPECT_THAT(choice.text, HasSubstr("NCCL 2.28.3"));
@@ -62,7 +62,7 @@ TEST(RunRankLink, IsNcclsWhereEachRankHasAGpuOfItsOwn) {
 }
 
 TEST(RunRankLink, SaysOfGpusThatNobodyHasLookedAtThatTheyAreAssumed) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   EXPECT_THAT(choose_rank_link(config::CommBackend::automatic, facts).text,
               HasSubstr("(each rank has a GPU of its own)"));
   facts.assumed = true;
@@ -71,7 +71,7 @@ TEST(RunRankLink, SaysOfGpusThatNobodyHasLookedAtThatTheyAreAssumed) {
 }
 
 TEST(RunRankLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   auto const bytes_of = [&](int ranks, int ranks_per_node) {
     facts.ranks = ranks;
     facts.ranks_per_node = ranks_per_node;
@@ -90,7 +90,7 @@ TEST(RunRankLink, CountsWhatNcclTakesOfTheDeviceByTheRanksOfANode) {
 }
 
 TEST(RunRankLink, IsMpisWhereTheDeviceHasNoRoomForWhatNcclTakes) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   Bytes const expected = choose_rank_link(config::CommBackend::automatic, facts).device_bytes;
   facts.device_memory = expected;
   EXPECT_TRUE(choose_rank_link(config::CommBackend::automatic, facts).nccl);
@@ -106,7 +106,7 @@ TEST(RunRankLink, IsMpisWhereTheDeviceHasNoRoomForWhatNcclTakes) {
 }
 
 TEST(RunRankLink, IsMpisThroughHostMemoryWhereTheDeviceHasNoRoomForSlicesBesideTheModel) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   Bytes const own = choose_rank_link(config::CommBackend::automatic, facts).device_bytes;
   facts.device_memory = own + 30 * GiB;
   facts.needs = {.direct = 30 * GiB, .staged = 20 * GiB};
@@ -186,7 +186,7 @@ TEST(RankLinkNeeds, LeaveRoomFor280BillionParametersOnGpusOf40Gb) {
 }
 
 TEST(RunRankLink, IsMpisWhereNcclCannotBeOrMpiWasAskedFor) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   EXPECT_FALSE(choose_rank_link(config::CommBackend::mpi, facts).nccl);
   EXPECT_EQ(choose_rank_link(config::CommBackend::mpi, facts).route, Route::staged);
   facts.nccl = false;
@@ -209,7 +209,7 @@ TEST(RunRankLink, OfTheEmulatedDeviceGoesThroughHostMemoryIfThereIsALink) {
 }
 
 TEST(RunRankLink, OfOneRankIsNone) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   facts.ranks = 1;
   facts.nccl = false;  // nobody looked for it
   for (auto const asked :
@@ -222,7 +222,7 @@ TEST(RunRankLink, OfOneRankIsNone) {
 }
 
 TEST(RunRankLink, SaysWhyNcclCannotBeAndWhatHelps) {
-  auto facts = on_gpus();
+  auto facts = link_of_gpus();
   EXPECT_THAT(error_of(config::CommBackend::nccl, facts), IsEmpty());
   facts.nccl = false;
   facts.about_nccl = "NCCL: libnccl.so.2 cannot be loaded";

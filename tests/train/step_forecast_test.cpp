@@ -14,7 +14,7 @@
 namespace offstage::train {
 namespace {
 
-config::RunConfig tiny() {
+config::RunConfig tiny_step() {
   auto config = small_run(6, 10);
   config.numerics.accumulate_fp32 = true;
   config.share.device_chunk = 4096;
@@ -22,13 +22,13 @@ config::RunConfig tiny() {
   return config;
 }
 
-struct Scene {
+struct StepScene {
   config::RunConfig config;
   state::ShardMap map;
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 30};
   DeviceDemand device{};
 
-  explicit Scene(config::RunConfig const& with, int ranks = 1)
+  explicit StepScene(config::RunConfig const& with, int ranks = 1)
       : config{with}, map{state::layers_of(with.model), ranks} {}
   [[nodiscard]] StepFacts facts(int rank = 0) const {
     return {.map = map,
@@ -41,7 +41,7 @@ struct Scene {
 };
 
 TEST(StepForecast, HasAllProductsOfTheModel) {
-  Scene const scene{tiny()};
+  StepScene const scene{tiny_step()};
   auto const work = workload_of<bfloat16>(scene.config, scene.facts());
   double flops = 0.0;
   for (auto const& layer : work.layers) {
@@ -60,7 +60,7 @@ TEST(StepForecast, HasAllProductsOfTheModel) {
 }
 
 TEST(StepForecast, ARanksLayersAndSubgroupsCoverItsShard) {
-  Scene const scene{tiny(), 3};
+  StepScene const scene{tiny_step(), 3};
   for (int rank = 0; rank < 3; ++rank) {
     auto const work = workload_of<bfloat16>(scene.config, scene.facts(rank));
     std::int64_t layers = 0;
@@ -80,9 +80,9 @@ TEST(StepForecast, ARanksLayersAndSubgroupsCoverItsShard) {
 }
 
 TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.train.activations = {activations::Policy::Rule::recompute};
-  Scene const again{config};
+  StepScene const again{config};
   auto const recomputed = workload_of<bfloat16>(again.config, again.facts());
   // The MLP's backward begins with all of it, and needs attention's parameters.
   EXPECT_EQ(recomputed.layers[1].recompute, 0.0);
@@ -92,7 +92,7 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   EXPECT_EQ(recomputed.layers[12].recompute, 0.0) << "what the last block has made is still there";
   EXPECT_FALSE(recomputed.layers[12].with_before);
   config.train.activations = {activations::Policy::Rule::swap, 1.0};
-  Scene const swapped{config};
+  StepScene const swapped{config};
   auto const leaving = workload_of<bfloat16>(swapped.config, swapped.facts());
   Bytes bytes = 0;
   for (auto const& layer : leaving.layers) {
@@ -107,10 +107,10 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
 }
 
 TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.train.together = 5;
   config.train.activations = {activations::Policy::Rule::swap, 0.0};
-  Scene const scene{config};
+  StepScene const scene{config};
   auto const work = workload_of<bfloat16>(scene.config, scene.facts());
   ASSERT_TRUE(work.vertical.has_value());
   EXPECT_EQ(work.vertical->tensor, 2.0 * 2 * 32 * 64);
@@ -125,34 +125,34 @@ TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
     EXPECT_EQ(work.layers[attention].leaving + work.layers[attention + 1].leaving, 0);
   }
   config.train.activations = {activations::Policy::Rule::recompute};
-  Scene const staying{config};
+  StepScene const staying{config};
   EXPECT_EQ(workload_of<bfloat16>(staying.config, staying.facts()).vertical->tensor, 0.0);
 }
 
 /// Wherever parameters live: ranks gather large layers into memory of their own.
 TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.model.vocab = 4096;
-  Scene const scene{config, 2};
+  StepScene const scene{config, 2};
   auto const schedule = schedule_of<bfloat16>(scene.config, scene.facts());
   EXPECT_EQ(schedule.large_layers, (std::vector{0, 13})) << "the embedding and the head";
 }
 
 TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   using Copy = state::WorkingCopy<bfloat16>;
-  Scene scene{tiny(), 2};
+  StepScene scene{tiny_step(), 2};
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::least_slots);
   EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 2);
   scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::slots_for_held_blocks);
   EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 3);
-  Scene const alone{tiny()};
+  StepScene const alone{tiny_step()};
   EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
 }
 
 TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.parameter_home = parameters::Home::node;
-  Scene scene{config, 4};
+  StepScene scene{config, 4};
   auto const layers = static_cast<int>(scene.map.layers().size());
   auto const demand = [&](state::Route route) {
     return device_demand<bfloat16>(config, scene.map, 0, route, 8192);
@@ -172,13 +172,13 @@ TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
 }
 
 TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.platform_products = 1e12;
   config.platform_passes.rank_link = 1e8;
   // What takes time is layers on their way: there are no rates of updates.
   auto const foresee = [&](parameters::Sharding sharding) {
     config.sharding = sharding;
-    Scene scene{config, 2};
+    StepScene scene{config, 2};
     scene.device = device_demand<bfloat16>(config, scene.map, 0, state::Route::staged, 8192);
     EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).gathers_once,
               sharding == parameters::Sharding::zero2);
@@ -196,28 +196,28 @@ TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
 }
 
 TEST(StepForecast, SumsOfBlocksTakeAdditionsAndRoom) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.platform_passes.host_sum = 1e8;
   auto const step = [&](std::int64_t block) {
     config.numerics.sum_block = block;
-    Scene const scene{config, 2};
+    StepScene const scene{config, 2};
     return foresee_step<bfloat16>(scene.config, scene.facts()).step;
   };
   EXPECT_GT(step(2), step(1));
   EXPECT_EQ(step(config.train.global_batch), step(1)) << "one block is no block";
   config.numerics.sum_block = 2;
-  Scene const scene{config, 2};
+  StepScene const scene{config, 2};
   auto const work = workload_of<bfloat16>(scene.config, scene.facts());
   EXPECT_EQ(work.bytes_of_extents(), 2 * work.gradient_bytes);
 }
 
 TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
-  auto config = tiny();
+  auto config = tiny_step();
   config.platform_products = 1e8;
   // Cores so slow that forward does not hide all that is done again.
   config.platform = {
       .cpu_update = 5e5, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
-  Scene scene{config};
+  StepScene scene{config};
   scene.memory.spares = 30;
   auto const step = [&](config::Overlap overlap, double clip_rate) {
     scene.config.overlap = overlap;

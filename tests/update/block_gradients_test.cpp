@@ -50,7 +50,7 @@ TEST(BlockRounds, ABlockIsOneRanks) {
 }
 
 template <class T, class A>
-void expect_sums_and_norm(Place place) {
+void expect_block_sums_and_norm(Place place) {
   SCOPED_TRACE(fmt::format("{} chunks a subgroup, {} in memory, flush {}, blocks of {}, link {}",
                            place.subgroup_chunks, place.in_memory, place.flush, place.sum_block,
                            static_cast<int>(place.link)));
@@ -72,10 +72,10 @@ void expect_sums_of_blocks(Place place) {
   place.whole = true;
   for (int const block : {2, 3, 4}) {
     place.sum_block = block;
-    expect_sums_and_norm<float, float>(place);
-    expect_sums_and_norm<bfloat16, float>(place);
-    expect_sums_and_norm<bfloat16, bfloat16>(place);
-    expect_sums_and_norm<float16, float16>(place);
+    expect_block_sums_and_norm<float, float>(place);
+    expect_block_sums_and_norm<bfloat16, float>(place);
+    expect_block_sums_and_norm<bfloat16, bfloat16>(place);
+    expect_block_sums_and_norm<float16, float16>(place);
   }
 }
 

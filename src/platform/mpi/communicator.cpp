@@ -16,12 +16,6 @@ namespace {
 // One message; longer ones travel in pieces. Below INT_MAX, and a multiple of the page size.
 constexpr Bytes piece_bytes = GiB;
 
-void check(int code, char const* call) {
-  if (code != MPI_SUCCESS) {
-    throw MpiError{call, code};
-  }
-}
-
 std::string error_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length{};
@@ -116,6 +110,12 @@ std::span<Byte> part_of(std::span<Byte> bytes, Slice const& part) {
 
 MpiError::MpiError(std::string const& call, int code)
     : Error{ExitCode::other, call + " failed: " + error_text(code)} {}
+
+void check(int code, char const* call) {
+  if (code != MPI_SUCCESS) {
+    throw MpiError{call, code};
+  }
+}
 
 Communicator::Communicator(MPI_Comm handle) : handle_{handle} {
   check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");

@@ -21,6 +21,8 @@ class MpiError : public Error {
  public:
   MpiError(std::string const& call, int code);
 };
+/// Errors: MpiError if the call returned another code than MPI_SUCCESS.
+void check(int code, char const* call);
 
 using offstage::Slice;
 

@@ -5,12 +5,6 @@ namespace {
 
 constexpr int tag = 3;
 
-void check(int code, char const* call) {
-  if (code != MPI_SUCCESS) {
-    throw MpiError{call, code};
-  }
-}
-
 int length_of(std::span<std::byte const> bytes) {
   require(std::ssize(bytes) <= GiB, "Message: at most 1 GiB");
   return static_cast<int>(bytes.size());

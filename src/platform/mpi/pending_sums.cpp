@@ -3,16 +3,6 @@
 #include <utility>
 
 namespace offstage::mpi {
-namespace {
-
-void check(int code, char const* call) {
-  if (code != MPI_SUCCESS) {
-    throw MpiError{call, code};
-  }
-}
-
-}  // namespace
-
 PendingSums::PendingSums(Communicator const& comm, std::vector<std::int64_t> mine)
     : memory_{std::make_unique<Memory>()} {
   memory_->sums.resize(mine.size());

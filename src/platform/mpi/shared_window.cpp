@@ -13,12 +13,6 @@ namespace {
 
 constexpr std::size_t alignment = 64;  // a cache line
 
-void check(int code, char const* call) {
-  if (code != MPI_SUCCESS) {
-    throw MpiError{call, code};
-  }
-}
-
 }  // namespace
 
 SharedWindow::SharedWindow(Communicator const& node, Bytes size)

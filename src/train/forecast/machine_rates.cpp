@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/rate.hpp"
 #include "base/units.hpp"
 #include "probe/measure.hpp"
 #include "train/forecast/step_forecast.hpp"
@@ -16,15 +17,10 @@ namespace offstage::train {
 namespace {
 
 /// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
-constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 constexpr double tenth = 0.1;
 
 double least_of(double here, mpi::Communicator const& comm) {
   return -comm.maximum(-here);
-}
-
-double first_known(double one, double other) {
-  return one > 0.0 ? one : other;
 }
 
 void compare(std::vector<std::string>& moved, std::string const& what, double planned, double now) {
@@ -48,7 +44,8 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
   auto& rates = config.platform;
   if (known.cpu_update <= 0.0) {
     measure(rates.cpu_update, [&] {
-      return probe::measure_cpu_update(config.numerics.dtype, config.device.emulation, effort);
+      return probe::measure_cpu_update(config.numerics.dtype, config.device.emulation,
+                                       probe::for_plans);
     });
   }
   if (known_compute(config) <= 0.0) {
@@ -57,16 +54,17 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
                                     {.rows = config.train.micro_batch * config.train.sequence,
                                      .in = config.model.hidden,
                                      .out = config.model.ffn_hidden},
-                                    effort);
+                                    probe::for_plans);
     });
   }
   if (!device.host_visible() && known.device_update <= 0.0) {
-    measure(rates.device_update,
-            [&] { return probe::measure_device_update(device, config.numerics.dtype, effort); });
+    measure(rates.device_update, [&] {
+      return probe::measure_device_update(device, config.numerics.dtype, probe::for_plans);
+    });
   }
   if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
     probe::LinkRates link;
-    mpi::agree(comm, [&] { link = probe::measure_link(device, effort); });
+    mpi::agree(comm, [&] { link = probe::measure_link(device, probe::for_plans); });
     rates.host_to_device = least_of(link.to_device, comm);
     rates.device_to_host = least_of(link.to_host, comm);
     rates.host_to_device_both = least_of(link.to_device_both, comm);

@@ -14,7 +14,7 @@ namespace offstage::train {
 namespace {
 
 /// A gain that is worth a line.
-constexpr double clear_gain = 0.02;
+constexpr double worth_a_line = 0.02;
 /// A resource that is busy for less of the step does not bound it alone.
 constexpr double bounding = 0.7;
 /// A step that differs by more from the simulated one is bound by something else.
@@ -180,7 +180,7 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
   std::vector<Help> found;
   for (Remedy& remedy : all) {
     auto forecast = attempt(remedy.config, remedy.scope);
-    if (forecast && (!before || *before > (1.0 + clear_gain) * forecast->step.step)) {
+    if (forecast && (!before || *before > (1.0 + worth_a_line) * forecast->step.step)) {
       found.push_back({std::move(remedy.words), *std::move(forecast)});
     }
   }

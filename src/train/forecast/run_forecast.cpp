@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
+#include "base/rate.hpp"
 #include "train/forecast/step_forecast.hpp"
 
 namespace offstage::train {
@@ -27,10 +28,6 @@ bool is_known(config::RunConfig const& config, std::vector<plan::PathRate> const
     }
   }
   return true;
-}
-
-double first_known(double one, double other) {
-  return one > 0.0 ? one : other;
 }
 
 void fill_in(plan::Machine& machine, plan::Workload const& work, StepFacts const& facts,

@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
+#include "base/rate.hpp"
 #include "model/block.hpp"
 #include "model/block_traffic.hpp"
 #include "model/dims.hpp"
@@ -31,10 +32,6 @@ constexpr double head_products = 3.0;
 /// Largest number of events in a trace: some ten megabytes. It also bounds the time of simulating a
 /// long step.
 constexpr std::size_t most_events = 100'000;
-
-double first_known(double one, double other) {
-  return one > 0.0 ? one : other;
-}
 
 bool is_host_visible(StepFacts const& facts) {
   return facts.route == state::Route::in_place;

@@ -29,7 +29,7 @@ constexpr Seconds longest_slice{0.1};
 /// Transfers of each thread in a slice, if that is long enough.
 constexpr double transfers_in_slice = 3.0;
 /// Slices of each kind; the median counts.
-constexpr int rounds = 3;
+constexpr int trial_rounds = 3;
 /// With smaller pieces the trial would measure how soon threads wake.
 constexpr Bytes least_piece = 256 * KiB;
 /// Longest time of a round, one transfer of each thread of all ranks. A slower path is not tried,
@@ -48,12 +48,12 @@ struct Part {
 };
 
 /// A trial of one path by the node's ranks.
-class Trial {
+class PathTrial {
  public:
   /// `turns` and `crowd` are the paths in turns and all at once. Collective over the node, as all
   /// members are. A problem of any rank is every rank's.
-  Trial(config::RunConfig const& config, std::size_t path, mpi::Communicator const& node,
-        LockTrial const& settings, tiers::PathSet const& turns, tiers::PathSet const& crowd)
+  PathTrial(config::RunConfig const& config, std::size_t path, mpi::Communicator const& node,
+            LockTrial const& settings, tiers::PathSet const& turns, tiers::PathSet const& crowd)
       : settings_{config.paths[path]}, node_{node}, turns_{*turns[path]}, crowd_{*crowd[path]} {
     attempt([&] { prepare(config, settings); });
   }
@@ -63,7 +63,7 @@ class Trial {
     fill();
     std::vector<double> in_turn;
     std::vector<double> at_once;
-    for (int round = 0; round < rounds && !failed_; ++round) {
+    for (int round = 0; round < trial_rounds && !failed_; ++round) {
       in_turn.push_back(rate(turns_));
       at_once.push_back(rate(crowd_));
     }
@@ -111,7 +111,7 @@ class Trial {
 };
 
 /// Makes as many parts as threads may use the path, with pieces of the run's extents.
-void Trial::prepare(config::RunConfig const& config, LockTrial const& settings) {
+void PathTrial::prepare(config::RunConfig const& config, LockTrial const& settings) {
   int const count = settings_.transfers_at_once();
   Bytes const full =
       std::min<Bytes>(tiers::path_hold_bytes / settings_.threads,
@@ -129,7 +129,7 @@ void Trial::prepare(config::RunConfig const& config, LockTrial const& settings) 
   }
 }
 
-void Trial::on_parts(std::function<void(Part&)> const& work) {
+void PathTrial::on_parts(std::function<void(Part&)> const& work) {
   std::vector<std::exception_ptr> errors(parts_.size());
   {
     std::vector<NamedThread> threads;
@@ -150,21 +150,21 @@ void Trial::on_parts(std::function<void(Part&)> const& work) {
   }
 }
 
-Seconds Trial::together(std::function<void()> const& work) {
+Seconds PathTrial::together(std::function<void()> const& work) {
   node_.barrier();
   Stopwatch const watch;
   attempt(work);
   return Seconds{node_.maximum(watch.elapsed().count())};
 }
 
-void Trial::look_at(Seconds round) {
+void PathTrial::look_at(Seconds round) {
   if (!failed_ && round > longest_round) {
     problem_ = "the path is slow";
     failed_ = true;
   }
 }
 
-Seconds Trial::write(Bytes piece) {
+Seconds PathTrial::write(Bytes piece) {
   Seconds const taken = together([&] {
     on_parts([&](Part& part) {
       turns_.write(file_, part.memory.bytes().first(static_cast<std::size_t>(piece)), part.begin);
@@ -176,7 +176,7 @@ Seconds Trial::write(Bytes piece) {
 
 /// The fastest write counts, because a busy machine, or one that has just begun, makes some slow.
 /// Pieces below the least only tell whether usual ones would take too long.
-double Trial::first_rate(Bytes parts, Bytes most) {
+double PathTrial::first_rate(Bytes parts, Bytes most) {
   Bytes const least = std::min(least_piece, most);
   if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
     double const given = 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
@@ -202,7 +202,7 @@ double Trial::first_rate(Bytes parts, Bytes most) {
 
 /// Finds a slice's length, and a piece so small that each part moves one at least in a slice.
 /// Writes the bytes that will be read.
-void Trial::fill() {
+void PathTrial::fill() {
   Bytes const most = node_.minimum(piece_);
   Bytes const parts = static_cast<Bytes>(settings_.transfers_at_once()) * node_.size();
   double const found = first_rate(parts, most);
@@ -216,7 +216,7 @@ void Trial::fill() {
   }
 }
 
-double Trial::rate(tiers::StoragePath& path) {
+double PathTrial::rate(tiers::StoragePath& path) {
   if (failed_) {
     return 0.0;
   }
@@ -304,7 +304,7 @@ std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Commu
     if (owners[i] == i) {
       LockChoice here{.problem = problem};
       if (node.size() > 1 && tries) {
-        Trial{config, i, node, trial, *turns, *crowd}.run(here);
+        PathTrial{config, i, node, trial, *turns, *crowd}.run(here);
       }
       choices[i] = agree_on(here, node.size() > 1 && node.rank() == 0, comm);
     } else {

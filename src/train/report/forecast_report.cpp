@@ -33,11 +33,6 @@ std::string moved(double bytes, double rate) {
                      rate > 0.0 ? format_rate(rate) : "no known rate");
 }
 
-void add_to(tiers::DirectionTraffic& sum, tiers::DirectionTraffic const& more) {
-  sum.bytes += more.bytes;
-  sum.seconds += more.seconds;
-}
-
 }  // namespace
 
 void ForecastReport::add(StepTimes const& times) {
@@ -58,8 +53,7 @@ void ForecastReport::add(StepTimes const& times) {
   sum_.update += times.update;
   sum_.step += times.step;
   for (std::size_t i = 0; i < std::min(paths_.size(), times.storage.paths.size()); ++i) {
-    add_to(paths_[i].traffic.read, times.storage.paths[i].traffic.read);
-    add_to(paths_[i].traffic.write, times.storage.paths[i].traffic.write);
+    add_to(paths_[i].traffic, times.storage.paths[i].traffic);
   }
 }
 

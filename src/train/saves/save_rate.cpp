@@ -17,8 +17,8 @@ namespace {
 
 // Limits of a measurement: the time for which a path is measured, and the bytes of two transfers of
 // a save.
-constexpr Seconds measuring_time{0.5};
-constexpr Bytes measured_most = GiB;
+constexpr Seconds directory_time{0.5};
+constexpr Bytes directory_most = GiB;
 constexpr Bytes measuring_memory = 4 * MiB;
 
 dev_t device_of(std::string const& directory) {
@@ -88,7 +88,7 @@ double measure_checkpoint_directory(config::RunConfig const& config, mpi::Commun
     try {
       rate = tiers::measure_rates(
                  path != nullptr ? *path : own, spill,
-                 {.time = measuring_time, .most = measured_most, .memory = measuring_memory})
+                 {.time = directory_time, .most = directory_most, .memory = measuring_memory})
                  .write;
     } catch (IoError const& error) {
       throw IoError{

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/rate.hpp"
 #include "plan/split.hpp"
 #include "probe/measure.hpp"
 #include "train/offload/offload.hpp"
@@ -16,15 +17,10 @@ namespace offstage::train {
 namespace {
 
 /// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
-constexpr probe::Effort effort{.bytes = 16 * MiB, .rounds = 3, .least = Seconds{0.01}};
 
 /// The least of all ranks.
 double least(mpi::Communicator const& comm, double here) {
   return -comm.maximum(-here);
-}
-
-double first_known(double one, double other) {
-  return one > 0.0 ? one : other;
 }
 
 /// Rates of the paths that take extents.
@@ -85,14 +81,14 @@ void measure_rates(ActivationRates& rates, WantedRates const& wanted, config::Ru
                                     {.rows = config.train.micro_batch * config.train.sequence,
                                      .in = config.model.hidden,
                                      .out = config.model.ffn_hidden},
-                                    effort);
+                                    probe::for_plans);
     });
     known.compute = least(comm, here);
     rates.compute_measured = true;
   }
   if (wanted.link) {
     probe::LinkRates here;
-    mpi::agree(comm, [&] { here = probe::measure_link_both(device, effort); });
+    mpi::agree(comm, [&] { here = probe::measure_link_both(device, probe::for_plans); });
     known.host_to_device = least(comm, here.to_device_both);
     known.device_to_host = least(comm, here.to_host_both);
     rates.link_measured = true;

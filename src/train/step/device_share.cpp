@@ -10,12 +10,12 @@ namespace {
 constexpr double first_share = 0.5;
 /// The weight of the newest figure. It is so small that one disturbed update does not overturn the
 /// choice.
-constexpr double newest = 0.5;
+constexpr double newest_figure = 0.5;
 
 void follow(double& rate, double amount, Seconds seconds) {
   if (amount > 0.0 && seconds > Seconds{}) {
     double const now = amount / seconds.count();
-    rate = rate > 0.0 ? (1.0 - newest) * rate + newest * now : now;
+    rate = rate > 0.0 ? (1.0 - newest_figure) * rate + newest_figure * now : now;
   }
 }
 
