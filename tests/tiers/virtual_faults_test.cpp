@@ -138,8 +138,7 @@ TEST_F(VirtualFaults, WhenEveryPathFailsTheExtentStaysInMemory) {
     EXPECT_EQ(count(GetCapturedStderr(), "is left out"), 2U);
     EXPECT_TRUE(tiers->in_memory(1));
     EXPECT_TRUE(all(tiers->fetch(1).bytes(), 2));
-    EXPECT_THAT(message_of([&] { (void)tiers->fetch(0); }),
-                HasSubstr("extent 1 was not written"))
+    EXPECT_THAT(message_of([&] { (void)tiers->fetch(0); }), HasSubstr("extent 1 was not written"))
         << "it has the only buffer: waiting for that would last for ever";
     EXPECT_THAT(message_of([&] { tiers->fetch(1).commit(); }), HasSubstr("no tiers.path is left"));
     EXPECT_TRUE(all(tiers->fetch(1).bytes(), 2));
@@ -235,8 +234,8 @@ TEST_F(VirtualFaults, AFlippedBitInEveryExtentIsFound) {
   flip_every_extent();
   for (Key key = 0; key < n; ++key) {
     EXPECT_THAT(message_of([&] { (void)tiers->fetch(key); }),
-                AllOf(HasSubstr("extent " + std::to_string(key) + ","),
-                      HasSubstr(scratch.path()), HasSubstr("checksum"), HasSubstr("checkpoint")));
+                AllOf(HasSubstr("extent " + std::to_string(key) + ","), HasSubstr(scratch.path()),
+                      HasSubstr("checksum"), HasSubstr("checkpoint")));
   }
 }
 
