@@ -12,6 +12,7 @@ from harness import MPI, OFFSTAGE, OffstageTest, main
 from partner_test import NODES, may_pretend
 
 USAGE, DATA, IO, OTHER = 64, 65, 74, 1
+SETPGID = re.compile(r"\[.*\] plm:rsh: Warning: setpgid\(.*\) failed in parent")
 
 
 class Refusals(OffstageTest):
@@ -25,7 +26,8 @@ class Refusals(OffstageTest):
 
     def check(self, result, code, words):
         self.assertEqual(code, result.code, result)
-        lines = [line for line in result.err.splitlines() if line.strip()]
+        # mpirun says so if a pretended node's daemon has begun before its parent looks: on a busy machine.
+        lines = [line for line in result.err.splitlines() if line.strip() and not SETPGID.match(line)]
         self.assertEqual(1, len(result.errors), result)
         self.assertEqual(result.errors, lines, result)
         for word in words:
