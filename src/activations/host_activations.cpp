@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "activations/parts.hpp"
 #include "base/error.hpp"
 
 namespace offstage::activations {
 namespace {
 
-constexpr Bytes most_at_a_time = 64 * MiB;
-constexpr Bytes alignment = 4 * KiB;
 constexpr char const* out_row = "activations out";
 constexpr char const* back_row = "activations back";
 
@@ -17,7 +16,7 @@ constexpr char const* back_row = "activations back";
 Bytes HostActivations::host_bytes(std::span<state::LeavingPart const> parts) {
   Bytes bytes = 0;
   for (state::LeavingPart const& part : parts) {
-    bytes += round_up(part.bytes, alignment);
+    bytes += round_up(part.bytes, part_alignment);
   }
   return bytes;
 }
@@ -33,7 +32,7 @@ HostActivations::HostActivations(std::span<state::LeavingPart const> parts, devi
   for (state::LeavingPart const& part : parts) {
     places_[{part.block, part.part}].memory = memory_.bytes().subspan(
         static_cast<std::size_t>(offset), static_cast<std::size_t>(part.bytes));
-    offset += round_up(part.bytes, alignment);
+    offset += round_up(part.bytes, part_alignment);
   }
 }
 

@@ -6,16 +6,11 @@
 #include <iterator>
 #include <ranges>
 
+#include "activations/parts.hpp"
 #include "base/error.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::activations {
-namespace {
-
-constexpr Bytes copied_at_a_time = 64 * MiB;
-constexpr Bytes part_alignment = 4 * KiB;
-
-}  // namespace
 
 std::vector<Bytes> StoredActivations::extents(std::span<state::LeavingPart const> parts) {
   std::map<int, Bytes> blocks;
@@ -266,8 +261,8 @@ void StoredActivations::copy_parts(Passage& passage, device::Stream& stream, std
     lock.unlock();
     state::queue_behind(stream, *move.after);
     std::byte* const host = extent + move.offset;
-    for (Bytes done = 0; done < std::ssize(move.memory); done += copied_at_a_time) {
-      Bytes const size = std::min(copied_at_a_time, std::ssize(move.memory) - done);
+    for (Bytes done = 0; done < std::ssize(move.memory); done += most_at_a_time) {
+      Bytes const size = std::min(most_at_a_time, std::ssize(move.memory) - done);
       std::byte* const there = move.memory.data() + done;
       stream.copy(out ? host + done : there, out ? there : host + done, size,
                   out ? device::Copy::device_to_host : device::Copy::host_to_device);

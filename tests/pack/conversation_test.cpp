@@ -235,8 +235,8 @@ TEST_F(Conversations, LearnASpecialTokenThatTakesBlanksFromItsSides) {
   EXPECT_THAT(encoded.mask, ElementsAre(0, 1, 0));
 }
 
-// Of a text that is cut anywhere into what is not learned, what is, and what is not again. Tokens of ASCII
-// stand for the bytes that each is decoded to.
+// A text is cut anywhere into what is not learned, what is, and what is not again. A token of ASCII
+// stands for the bytes that it is decoded to.
 TEST_F(Conversations, LearnTokensOnBothSidesOfAPlace) {
   auto const tokenizer =
       tokens::open_json_tokenizer(OFFSTAGE_TOKENIZERS "/gpt2.json", "--tokenizer");

@@ -109,7 +109,7 @@ void LocalLevel::tidy() noexcept {
   if (made_ || lock_) {  // else the files there are not this run's
     remove_empty();
   }
-  // What stays there the next start takes.
+  // The next start takes what stays there.
   if (std::error_code error; comm_.rank() == 0 && !fs::exists(path_, error)) {
     checkpoint::withdraw_local_directory(checkpoints_);
   }
