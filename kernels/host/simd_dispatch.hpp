@@ -30,11 +30,16 @@ void with_simd(Simd simd, Work const& work) {
 /// out a small subgroup. Whole chunks.
 constexpr std::size_t piece_elements = 16 * static_cast<std::size_t>(chunk_elements);
 
-/// work(begin, count) for pieces of [0, total) on all threads.
+/// work(begin, count) for pieces of [0, total) on all threads. A single piece makes no team of threads: OpenMP allocates
+/// one even for one thread, which costs more than a row of a product's tile.
 template <class Work>
 void for_each_piece(std::size_t total, Work const& work) {
   auto const pieces = static_cast<std::int64_t>((total + piece_elements - 1) / piece_elements);
-#pragma omp parallel for schedule(static) if (pieces > 1)
+  if (pieces == 1) {
+    work(std::size_t{0}, total);
+    return;
+  }
+#pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < pieces; ++i) {
     std::size_t const begin = static_cast<std::size_t>(i) * piece_elements;
     work(begin, std::min(piece_elements, total - begin));
