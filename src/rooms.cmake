@@ -224,6 +224,8 @@ endif()
 #
 # One GoogleTest program. With RANKS it runs once per listed number of ranks under mpirun and must
 # bring its own main (tests/mpi_main.cpp); otherwise it runs as a plain process.
+# Ranks mostly wait: they count as one processor, or ctest would start them last, when enough are free at once. COST: before
+# tests without one.
 # THREADS: of OpenMP, 1 unless given. Several wait for each other at the end of each small loop, on a busy
 # machine for minutes in all.
 function(offstage_test)
