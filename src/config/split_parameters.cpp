@@ -63,6 +63,7 @@ void settle_split_parameters(RunConfig& config) {
   if (config.optimizer.split_parameter) {
     for (tiers::PathSettings& path : config.paths) {
       path.persistent = false;
+      path.nearby = false;
     }
   }
 }

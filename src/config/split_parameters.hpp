@@ -17,7 +17,7 @@ namespace offstage::config {
 /// Errors: UsageError: tiers.split-parameters=on, and splitting is not possible.
 [[nodiscard]] bool splits_parameters(RunConfig const& config);
 
-/// Settles it for a run: sets optimizer.split_parameter. With it no path is persistent.
+/// Settles it for a run: sets optimizer.split_parameter. With it no path is persistent or nearby.
 void settle_split_parameters(RunConfig& config);
 
 }  // namespace offstage::config

@@ -146,11 +146,13 @@ TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
     c.storage.split_parameters = SplitParameters::on;
     c.overlap = Overlap::on;
     c.paths[0].persistent = true;
+    c.paths[0].nearby = true;
   });
   EXPECT_EQ(asked.optimizer.layout().planes().front().type, PlaneType::low16);
   EXPECT_EQ(asked.optimizer.layout().bytes_per_element(), 10.0);
   EXPECT_EQ(asked.optimizer.checkpoint_layout(), adamw_layout());
   EXPECT_FALSE(asked.paths[0].persistent);
+  EXPECT_FALSE(asked.paths[0].nearby);
   EXPECT_THAT(error_after([](RunConfig& c) {
                 c.storage.split_parameters = SplitParameters::on;
                 c.numerics.dtype = DType::fp16;

@@ -121,13 +121,19 @@ class Split(OffstageTest):
                 plan = self.offstage("plan", *self.command("auto", *MODEL, *options)[2:])
                 self.assertEqual(split, "parameters split" in plan.out, plan)
 
-    def test_extents_of_a_persistent_path_are_copied(self):
-        result = self.train("copied", *MODEL, *self.paths(1, ",persistent"), "tiers.split-parameters=on")
-        self.assertIn("parameters split", result.out)
-        self.assertIn("persistent", result.warnings[0])
-        self.assertEqual([], list(self.checkpoints("copied")[-1].glob("extent-*")))
+    def test_extents_that_others_would_link_are_copied(self):
+        """Of a persistent path, and of one beside level 1, also where what is auto is settled after level 1 is found."""
+        (self.folder / "local").mkdir()
         self.train("whole", *MODEL)
-        self.assert_same_state("copied", "whole")
+        beside = [f"checkpoint.local={self.folder}/local", "checkpoint.local-every=1"]
+        for name, options in [("copied", self.paths(1, ",persistent")), ("chosen", ["plan.choose=on", *self.paths(1, ",persistent")]),
+                              ("beside", [*beside, *self.paths(1)]), ("chosen-beside", ["plan.choose=on", *beside, *self.paths(1)])]:
+            with self.subTest(name):
+                result = self.train(name, *MODEL, *options, "tiers.split-parameters=on", "tiers.cache=0")
+                self.assertIn("parameters split", result.out)
+                self.assertEqual("persistent" in str(options), "persistent" in str(result.warnings))
+                self.assertEqual([], list(self.checkpoints(name)[-1].glob("extent-*")))
+                self.assert_same_state(name, "whole")
 
     def test_says_what_is_in_the_way(self):
         link = "--device.emulate=h2d=1GB/s,d2h=1GB/s"

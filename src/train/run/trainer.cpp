@@ -484,7 +484,7 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   if (!config.plan.choose) {
     mpi::agree(comm, [&] { config::settle_split_parameters(settled); });
   }
-  if (comm.rank() == 0 && settled.optimizer.split_parameter &&
+  if (comm.rank() == 0 && config.storage.split_parameters == config::SplitParameters::on &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
         "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "
