@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -71,6 +74,48 @@ TEST(RunLock, IsLetGoByTheDeathOfItsProcess) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(std::filesystem::exists(directory.path().string() + "/lock"));
   EXPECT_EQ(locked_message(directory.path().string()), "not locked");
+}
+
+/// A line of the holder, in which the lock file names a process of this host.
+void name_holder(std::string const& directory, pid_t process) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::ofstream{directory + "/lock"} << "host " << host.data() << ", process " << process
+                                     << ", since today\n";
+}
+
+/// A process that was killed and keeps its files open for a while looks as one that nobody has asked how it ended.
+TEST(RunLock, IsWaitedForWhileAKilledProcessEnds) {
+  TemporaryDirectory const directory;
+  auto const path = directory.path().string();
+  pid_t const child = ::fork();
+  if (child == 0) {
+    ::_exit(0);
+  }
+  siginfo_t how{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &how, WEXITED | WNOWAIT), 0);
+  auto held = std::make_unique<RunLock>(path, "run.dir");
+  name_holder(path, child);
+  std::thread ends{[&held] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+    held.reset();
+  }};
+  EXPECT_EQ(locked_message(path), "not locked");
+  ends.join();
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST(RunLock, OfAProcessThatIsGoneIsGivenUpSoon) {
+  TemporaryDirectory const directory;
+  auto const path = directory.path().string();
+  pid_t const child = ::fork();
+  if (child == 0) {
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  RunLock const held{path, "run.dir"};
+  name_holder(path, child);
+  EXPECT_THAT(locked_message(path), HasSubstr("process " + std::to_string(child)));
 }
 
 TEST(RunLock, ARefusedRunDoesNotTouchTheContents) {

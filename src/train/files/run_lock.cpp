@@ -7,8 +7,14 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <ctime>
+#include <fstream>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -16,14 +22,20 @@
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::train {
 namespace {
 
-std::string this_process() {
+/// What a holder's line begins with, before its process.
+std::string this_host() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("host {}, process {}, since {:%Y-%m-%d %H:%M:%S %z}", host.data(), ::getpid(),
+  return fmt::format("host {}, process ", host.data());
+}
+
+std::string this_process() {
+  return fmt::format("{}{}, since {:%Y-%m-%d %H:%M:%S %z}", this_host(), ::getpid(),
                      fmt::localtime(std::time(nullptr)));
 }
 
@@ -35,6 +47,23 @@ std::string holder_of(int descriptor) {
   std::string const whole{text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
   auto const line = whole.substr(0, whole.find('\n'));
   return line.empty() ? "another run" : printable_name(line);
+}
+
+/// Time to wait for a holder. A process of this host that was killed has no command line any more, and its lock until
+/// storage has answered what it had asked; mpirun may return before. One that is gone has just ended.
+std::chrono::seconds patience_with(std::string_view holder) {
+  std::string const host = this_host();
+  std::int64_t process{};
+  if (!holder.starts_with(host) ||
+      std::from_chars(holder.data() + host.size(), holder.data() + holder.size(), process).ec !=
+          std::errc{}) {
+    return std::chrono::seconds{0};
+  }
+  std::ifstream words{fmt::format("/proc/{}/cmdline", process)};
+  if (!words) {
+    return std::chrono::seconds{1};
+  }
+  return std::chrono::seconds{words.peek() == std::ifstream::traits_type::eof() ? 60 : 0};
 }
 
 /// Writes the holder's line. It only informs, so that a failure to write it is no error.
@@ -93,7 +122,16 @@ bool RunLock::open(std::string const& directory, std::string const& key) {
 
 /// Returns false if the file is no longer the one that the next run would open.
 bool RunLock::lock(std::string const& directory, std::string const& key) {
-  switch (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key, directory), path_)) {
+  auto const action = fmt::format("{}={}: cannot lock", key, directory);
+  auto const begin = std::chrono::steady_clock::now();
+  auto locked = lock_file(descriptor_, action, path_);
+  while (locked == FileLock::elsewhere &&
+         std::chrono::steady_clock::now() - begin < patience_with(holder_of(descriptor_))) {
+    Waiting const waiting{"the end of a killed process that held the directory"};
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    locked = lock_file(descriptor_, action, path_);
+  }
+  switch (locked) {
     case FileLock::held:
       if (!is_file_at(path_, descriptor_)) {
         return false;
