@@ -69,9 +69,10 @@ class Network(NodesTest):
         self.check_cut_before_the_start("mpirun")
 
     def test_a_slow_node_is_named(self):
-        # Steps that compute for more than a moment, and wait for no storage.
+        # Steps that compute for more than a moment, and wait for no storage and no emulated device: time passes there for
+        # ranks that stand still, too.
         self.set_keys({"model.hidden": 128, "model.ffn-hidden": 512, "train.sequence": 64, "train.steps": 80,
-                       "train.global-batch": 12, "tiers.cache": "auto"}, places=[])
+                       "train.global-batch": 12, "tiers.cache": "auto", "device.emulate": ""}, places=[])
         job = self.submit("train.sbatch")
         self.wait_for_job_step(job, 2)
         slow = self.nodes_of(job)[1]
