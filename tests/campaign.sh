@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
 # nodes, many ranks, packages.
-#   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills
-#       nodes tokenizers looks scale package (all unless told)
+#   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules
+#       placements kills nodes tokenizers looks scale package (all unless told)
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -12,6 +12,8 @@
 #       1,500 of the things that a disk may hold after a loss of power, and 1,500 damages to files of checkpoints: begin no
 #       more of each after so long (all unless told: some 7,500 kills). Then packs, killed at each such call
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
+#   PLACEMENT_SECONDS=3600 PLACEMENT_SEED=7 tests/campaign.sh placements     random settings of whole runs that are ended again
+#       and again, for so long (600 unless told), from that seed on (any)
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
@@ -138,6 +140,13 @@ run_schedules() {
   return "$failed"
 }
 
+# Random placements of one run after the other, under signals and faults of files: the bits of the plain run.
+run_placements() {
+  jobs/build.sh release offstage faulty_files &&
+    OFFSTAGE=$PWD/build/release/offstage FAULTY_FILES=$PWD/build/release/tests/sweep/libfaulty_files.so \
+      tests/placements.py "${PLACEMENT_SECONDS:-600}" ${PLACEMENT_SEED:+"$PLACEMENT_SEED"}
+}
+
 run_kills() {
   jobs/build.sh release offstage && OFFSTAGE=$PWD/build/release/offstage tests/kills.py "${KILLS:-50}"
 }
@@ -182,7 +191,7 @@ run_package() {
   tests/package.sh
 }
 
-all=(format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules kills nodes tokenizers looks scale package)
+all=(format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules placements kills nodes tokenizers looks scale package)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
