@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Random numbers, placements and ends of runs:
    tests/placements.py [SECONDS [SEED]]      rounds for so long (600 unless told); SECONDS 0: the round of SEED alone
-A round draws what decides the bits of a run. It starts the run again and again, each time on other ranks with another
-placement of everything, until it is done. Most starts are ended by a signal, or meet one fault of their files. Passes if
+A round draws what decides the bits of a run. It starts the run again and again, each time on other ranks and pretended
+nodes with another placement of everything, until it is done. Most starts are ended by a signal, or meet one fault of
+their files; nodes lose their storage in between. Passes if
 all end with the right codes, `offstage plan` refuses what they refuse, and the last has the losses and the bits of a run
 on one rank in host memory.
 $OFFSTAGE and $FAULTY_FILES are the program and the library of tests/sweep. A failure tells its seed."""
@@ -21,12 +22,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "e2e"))
 # pylint: disable=wrong-import-position
 from harness import OFFSTAGE, OffstageTest  # noqa: E402
+from partner_test import NODES, may_pretend  # noqa: E402
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 600
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
 STEPS = 8
 DISTURBED = 9  # starts of a round; later ones have nothing in their way
 STARTS = 25
+NAMES = ["n1", "n2", "n3", "n4"]
 
 # What decides the bits.
 FAMILIES = [  # as in models that there are
@@ -91,27 +94,47 @@ def draw_numbers(numbers):
     return keys
 
 
-def draw_fault(numbers, ranks):
-    """Of the calls of one rank, one that is to fail."""
+def draw_fault(numbers, ranks, first):
+    """Of the calls of one rank, one that is to fail, none before so many."""
     error = numbers.choice(ERRORS)
-    fault = {"error": error, "after": int(10 ** numbers.uniform(0, 3.6)), "rank": numbers.randrange(ranks), "times": 1}
+    fault = {"error": error, "after": first + int(10 ** numbers.uniform(0, 3.6)), "rank": numbers.randrange(ranks), "times": 1}
     if error == "SHORT" or numbers.random() < 0.6:
         fault["calls"] = numbers.choice(MOVES if error == "SHORT" else CALLS)
-        fault["after"] = int(10 ** numbers.uniform(0, 2.5))
+        fault["after"] = first + int(10 ** numbers.uniform(0, 2.5))
     return fault
 
 
 class Placements(OffstageTest):
     def setUp(self):
         super().setUp()
-        self.work = self.folder / "work"  # all files of a run but what it says
+        self.work = self.folder / "work"  # all files of a run but what it says, and what lies on nodes
+        self.local = self.work / "local"  # the node's own
+        self.nodes = self.folder / "nodes"
+        self.has_nodes = may_pretend()
         self.rounds = self.starts_made = self.refused = 0
 
-    def start_run(self, *options, ranks):
+    def start_run(self, *options, ranks, hosts):
+        """`hosts`: the number of ranks of each; empty: this machine alone."""
+        command = self.command("work/run", *options, ranks=1 if hosts else ranks)
+        if hosts:
+            named = ",".join(f"{host}:{number}" for host, number in hosts.items())
+            command = [NODES, named, str(self.local), str(self.nodes), "--quiet", *command]
         with open(self.folder / "run.out", "wb") as out, open(self.folder / "run.err", "wb") as err:
-            return subprocess.Popen(self.command("work/run", *options, ranks=ranks), stdout=out, stderr=err, cwd=self.folder)
+            return subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder)
 
-    def draw_placement(self, numbers, dtype):
+    def draw_hosts(self, numbers):
+        """Mostly none; and some nodes have lost their storage."""
+        if not self.has_nodes or numbers.random() < 0.6:
+            return {}
+        for host in NAMES:
+            if numbers.random() < 0.1:
+                shutil.rmtree(self.nodes / host, ignore_errors=True)
+        hosts = {host: numbers.choice([1, 2]) for host in numbers.sample(NAMES, numbers.choice([1, 2, 3]))}
+        for host in hosts:
+            (self.nodes / host).mkdir(parents=True, exist_ok=True)  # a fault is not for what starts the ranks
+        return hosts
+
+    def draw_placement(self, numbers, dtype, hosts):
         """Options that mostly go together."""
         keys = drawn(numbers, PLACEMENT)
         paths = numbers.choice([0, 1, 1, 2, 3])
@@ -129,12 +152,13 @@ class Placements(OffstageTest):
         if keys["train.valid-every"] or keys["checkpoint.keep-best"] == "on":
             keys["data.valid"] = self.valid
         if numbers.random() < 0.3:
-            (self.work / "local").mkdir(exist_ok=True)
-            keys |= {"checkpoint.local": self.work / "local", "checkpoint.local-every": numbers.choice([1, 2])}
+            keys |= {"checkpoint.local": self.local, "checkpoint.local-every": numbers.choice([1, 2])}
+            if len(hosts) > 1:
+                keys["checkpoint.partner"] = numbers.choice(["copy", "off"])
         emulated = numbers.choice(DEVICES)
         options = options_of(keys) + ([f"device.emulate={emulated}"] if emulated else [])
         for path in range(paths):
-            directory = self.work / f"path{path}"
+            directory = self.local if path == 1 else self.work / f"path{path}"
             directory.mkdir(exist_ok=True)
             options.append(f"--tiers.path={directory}{numbers.choice(PATHS)}")
         return options
@@ -156,14 +180,17 @@ class Placements(OffstageTest):
 
     def start_once(self, numbers, same, dtype, disturbed):
         """Returns what was done to it, the codes with which it may end, its result, and what `offstage plan` says of it."""
-        ranks = numbers.choice([1, 1, 2, 3, 4])
-        options = self.draw_placement(numbers, dtype)
-        plan = self.call(OFFSTAGE, "plan", "--ranks", ranks, *self.command("work/run", *same, *options)[2:])
+        hosts = self.draw_hosts(numbers)
+        ranks = sum(hosts.values()) or numbers.choice([1, 1, 2, 3, 4])
+        options = self.draw_placement(numbers, dtype, hosts)
+        each = max(hosts.values(), default=ranks)
+        plan = self.call(OFFSTAGE, "plan", "--ranks", ranks, "--ranks-per-node", each, *self.command("work/run", *same, *options)[2:])
         killed = (0, 128 + signal.SIGKILL, -signal.SIGKILL)
-        fault = draw_fault(numbers, ranks) if disturbed and numbers.random() < 0.4 else None
+        # Programs that start ranks on nodes are taken for rank 0 and make few calls.
+        fault = draw_fault(numbers, ranks, 20 if hosts else 0) if disturbed and numbers.random() < 0.4 else None
         with self.faulty(self.work, **fault) if fault else contextlib.nullcontext():
-            process = self.start_run(*same, *options, ranks=ranks)
-        told = f"{ranks} ranks {' '.join(options)}"
+            process = self.start_run(*same, *options, ranks=ranks, hosts=hosts)
+        told = f"{hosts or ranks} ranks {' '.join(options)}"
         if fault:
             codes = {"SHORT": (0,), "KILL": killed}.get(fault["error"], (0, 74))
             return f"{told}: {fault}", codes, self.finish("run", process), plan
@@ -204,9 +231,9 @@ class Placements(OffstageTest):
     def test_rounds(self):
         begin = time.monotonic()
         while self.rounds == 0 or time.monotonic() < begin + SECONDS:
-            for folder in (self.folder / "plain", self.work):
+            for folder in (self.folder / "plain", self.work, self.nodes):
                 shutil.rmtree(folder, ignore_errors=True)
-            self.work.mkdir()
+            self.local.mkdir(parents=True)
             self.play_round(SEED + self.rounds)
             self.rounds += 1
         print(f"{self.rounds} rounds from seed {SEED}, {self.starts_made} starts, {self.refused} of them refused")
