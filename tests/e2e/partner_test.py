@@ -92,6 +92,11 @@ class Partner(OnNodes):
         self.assertIn(f"continuing after step {begin}\n", result.out)
         self.assert_same_state(self.straight(begin + 1), self.folder / "run/checkpoints")
 
+    def test_a_path_from_which_nothing_can_be_linked_is_named_once_for_all_nodes(self):
+        (self.folder / "storage").mkdir()
+        result = self.train_on("n1:1,n2:1", "run", *self.options, f"tiers.path={self.folder}/storage", "train.steps=2")
+        self.assertEqual(1, result.out.count("checkpoint.local: no links from"), result)
+
     def test_other_nodes_and_ranks_take_what_is_left_of_it(self):
         self.killed("n1:2,n2:1", *self.options)
         shutil.rmtree(self.nodes / "n1")

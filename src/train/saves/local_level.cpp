@@ -230,9 +230,12 @@ void LocalLevel::find_near_paths(config::RunConfig& config) const {
     } catch (IoError const&) {
       path.nearby = false;  // the path does not exist or cannot be written, which the tiers report
     }
-    if (!path.nearby && node_.rank() == 0) {
-      log::info("checkpoint.local: no links from {} to {}; level 1 copies the extents there",
-                path.directory, path_);
+    std::int64_t const nodes = config.checkpoint.nodes;
+    std::int64_t const without = comm_.sum(std::int64_t{node_.rank() == 0 && !path.nearby});
+    if (without > 0 && comm_.rank() == 0) {
+      log::info("checkpoint.local: no links from {} to {}{}; level 1 copies the extents there",
+                path.directory, path_,
+                without < nodes ? fmt::format(" on {} of {} nodes", without, nodes) : "");
     }
   }
 }
