@@ -13,7 +13,7 @@
 #       more of each after so long (all unless told: some 7,500 kills). Then packs, killed at each such call
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   PLACEMENT_SECONDS=3600 PLACEMENT_SEED=7 tests/campaign.sh placements     random settings of whole runs that are ended again
-#       and again, for so long (600 unless told), from that seed on (any)
+#       and again, on cores and with CUDA on the CPU, for so long (600 unless told), from that seed on (any)
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
@@ -140,11 +140,15 @@ run_schedules() {
   return "$failed"
 }
 
-# Random placements of one run after the other, under signals and faults of files: the bits of the plain run.
+# Random placements of one run after the other, under signals and faults of files: the bits of the plain run. On cores, then
+# with CUDA on the CPU, half the time each.
 run_placements() {
-  jobs/build.sh release offstage faulty_files &&
-    OFFSTAGE=$PWD/build/release/offstage FAULTY_FILES=$PWD/build/release/tests/sweep/libfaulty_files.so \
-      tests/placements.py "${PLACEMENT_SECONDS:-600}" ${PLACEMENT_SEED:+"$PLACEMENT_SEED"}
+  local seconds=$(((${PLACEMENT_SECONDS:-600} + 1) / 2)) seed=${PLACEMENT_SEED:-$RANDOM} build=$PWD/build/release failed=0
+  local -x FAULTY_FILES=$build/tests/sweep/libfaulty_files.so
+  jobs/build.sh release offstage offstage_on_cpu faulty_files || return
+  OFFSTAGE=$build/offstage tests/placements.py "$seconds" "$seed" host || failed=1
+  OFFSTAGE=$build/tests/cuda_on_cpu/offstage_on_cpu tests/placements.py "$seconds" "$seed" cuda || failed=1
+  return "$failed"
 }
 
 run_kills() {

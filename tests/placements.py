@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Random numbers, placements and ends of runs:
-   tests/placements.py [SECONDS [SEED]]      rounds for so long (600 unless told); SECONDS 0: the round of SEED alone
+   tests/placements.py [SECONDS [SEED [DEVICE]]]      rounds for so long (600 unless told); SECONDS 0: the round of SEED
+       alone; DEVICE: host (unless told) or cuda, which ranks share
 A round draws what decides the bits of a run. It starts the run again and again, each time on other ranks and pretended
 nodes with another placement of everything, until it is done. Most starts are ended by a signal, or meet one fault of
 their files; nodes lose their storage in between. Passes if
@@ -26,7 +27,9 @@ from partner_test import NODES, may_pretend  # noqa: E402
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 600
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
-STEPS = 8
+DEVICE = sys.argv[3] if len(sys.argv) > 3 else "host"
+STEPS = 8 if DEVICE == "host" else 4
+os.environ.setdefault("CUDA_ON_CPU_MEMORY", "64GiB")  # room for all ranks
 DISTURBED = 9  # starts of a round; later ones have nothing in their way
 STARTS = 25
 NAMES = ["n1", "n2", "n3", "n4"]
@@ -85,7 +88,9 @@ def options_of(keys):
 
 
 def draw_numbers(numbers):
-    keys = drawn(numbers, NUMBERS) | numbers.choice(FAMILIES) | {"train.steps": STEPS}
+    keys = drawn(numbers, NUMBERS) | numbers.choice(FAMILIES) | {"train.steps": STEPS, "device.kind": DEVICE}
+    if DEVICE == "cuda":
+        keys["device.share-gpu"] = "true"
     if keys["optimizer.kind"] in ("rmsprop", "sgd"):
         no_moments = keys["optimizer.kind"] == "sgd" and keys["optimizer.moments"] == "fp32"
         keys["optimizer.momentum"] = numbers.choice([0, 0.9]) if no_moments or keys["optimizer.kind"] == "rmsprop" else 0.9
@@ -155,7 +160,7 @@ class Placements(OffstageTest):
             keys |= {"checkpoint.local": self.local, "checkpoint.local-every": numbers.choice([1, 2])}
             if len(hosts) > 1:
                 keys["checkpoint.partner"] = numbers.choice(["copy", "off"])
-        emulated = numbers.choice(DEVICES)
+        emulated = numbers.choice(DEVICES) if DEVICE == "host" else ""
         options = options_of(keys) + ([f"device.emulate={emulated}"] if emulated else [])
         for path in range(paths):
             directory = self.local if path == 1 else self.work / f"path{path}"
@@ -236,7 +241,7 @@ class Placements(OffstageTest):
             self.local.mkdir(parents=True)
             self.play_round(SEED + self.rounds)
             self.rounds += 1
-        print(f"{self.rounds} rounds from seed {SEED}, {self.starts_made} starts, {self.refused} of them refused")
+        print(f"{self.rounds} rounds from seed {SEED} on {DEVICE}, {self.starts_made} starts, {self.refused} of them refused")
 
 
 if __name__ == "__main__":

@@ -248,7 +248,15 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
   if (checks == Check::launches) {
     waits_.emplace();
   }
-  Bytes const available = std::max<Bytes>(0, cuda::free_bytes(index_) / ranks - library_bytes);
+  Bytes const unused = cuda::free_bytes(index_);
+  Bytes const available = unused / ranks - library_bytes;
+  if (available <= 0) {
+    throw UsageError{fmt::format(
+        "GPU {} ({}) has {} free for {}, {} of which each leaves to its libraries; {}end what else "
+        "uses it (nvidia-smi lists that)",
+        index, name_, format_bytes(unused), ranks == 1 ? "a rank" : fmt::format("{} ranks", ranks),
+        format_bytes(library_bytes), ranks == 1 ? "" : "start fewer ranks on it, or ")};
+  }
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
 }
 
