@@ -49,8 +49,9 @@ std::string holder_of(int descriptor) {
   return line.empty() ? "another run" : printable_name(line);
 }
 
-/// Time to wait for a holder. A process of this host that was killed has no command line any more, and its lock until
-/// storage has answered what it had asked; mpirun may return before. One that is gone has just ended.
+/// Time to wait for a holder. A process of this host that was killed has no command line any more,
+/// and its lock until storage has answered what it had asked; mpirun may return before. One that is
+/// gone has just ended.
 std::chrono::seconds patience_with(std::string_view holder) {
   std::string const host = this_host();
   std::int64_t process{};

@@ -6,8 +6,8 @@ namespace offstage::train {
 
 /// Holds `directory/lock` (F_OFD_SETLK) while it lives, so that two runs never share a directory.
 /// The kernel frees the lock if the process dies. The file stays; its contents (host, process,
-/// start time) only inform, but for one thing: a holder of this host that was killed is waited for, a minute at most, as
-/// its lock lasts until storage has answered it.
+/// start time) only inform, but for one thing: a holder of this host that was killed is waited for,
+/// a minute at most, as its lock lasts until storage has answered it.
 /// Errors: LockedError naming the directory and the process that holds it; IoError, also if the
 ///         name is that of no regular file (base/regular_file.hpp). A file system without locks
 ///         (ENOLCK) causes a warning only.
