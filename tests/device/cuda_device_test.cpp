@@ -74,7 +74,7 @@ TEST_F(OnGpu, GivesEachOfTheRanksThatShareItAnEqualPartAndTheirLibrariesTheirs) 
   // A real one may be used by others meanwhile.
   EXPECT_NEAR(static_cast<double>(2 * (shared + GiB)), static_cast<double>(alone + GiB), 64e6);
   EXPECT_EQ(make_cuda_device(index, 1 * MiB, 2)->capacity(), 1 * MiB);
-  EXPECT_EQ(make_cuda_device(index, 0, 1 << 20)->capacity(), 0);
+  EXPECT_THROW(static_cast<void>(make_cuda_device(index, 0, 1 << 20)), UsageError);
 }
 
 TEST_F(OnGpu, MovesPinnedAndOrdinaryMemoryThereAndBack) {
