@@ -4,9 +4,8 @@
        alone; DEVICE: host (unless told) or cuda, which ranks share
 A round draws what decides the bits of a run. It starts the run again and again, each time on other ranks and pretended
 nodes with another placement of everything, until it is done. Most starts are ended by a signal, or meet one fault of
-their files; nodes lose their storage in between. Passes if
-all end with the right codes, `offstage plan` refuses what they refuse, and the last has the losses and the bits of a run
-on one rank in host memory.
+their files; nodes lose their storage in between. Passes if all end with the right codes, `offstage plan` refuses what
+they refuse, and the last has the losses and the bits of a run on one rank in host memory.
 $OFFSTAGE and $FAULTY_FILES are the program and the library of tests/sweep. A failure tells its seed."""
 import contextlib
 import errno
@@ -14,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import unittest
@@ -22,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "e2e"))
 # pylint: disable=wrong-import-position
-from harness import OFFSTAGE, OffstageTest  # noqa: E402
-from partner_test import NODES, may_pretend  # noqa: E402
+from harness import OFFSTAGE  # noqa: E402
+from partner_test import OnNodes, may_pretend  # noqa: E402
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 600
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
@@ -92,8 +90,8 @@ def draw_numbers(numbers):
     if DEVICE == "cuda":
         keys["device.share-gpu"] = "true"
     if keys["optimizer.kind"] in ("rmsprop", "sgd"):
-        no_moments = keys["optimizer.kind"] == "sgd" and keys["optimizer.moments"] == "fp32"
-        keys["optimizer.momentum"] = numbers.choice([0, 0.9]) if no_moments or keys["optimizer.kind"] == "rmsprop" else 0.9
+        may_lack = keys["optimizer.kind"] == "rmsprop" or keys["optimizer.moments"] == "fp32"  # or it would have no moments
+        keys["optimizer.momentum"] = numbers.choice([0, 0.9]) if may_lack else 0.9
     if keys["data.cross-documents"] != "true":
         keys["data.separator"] = 32
     return keys
@@ -109,23 +107,20 @@ def draw_fault(numbers, ranks, first):
     return fault
 
 
-class Placements(OffstageTest):
+class Placements(OnNodes):
     def setUp(self):
         super().setUp()
         self.work = self.folder / "work"  # all files of a run but what it says, and what lies on nodes
-        self.local = self.work / "local"  # the node's own
-        self.nodes = self.folder / "nodes"
+        self.local = self.work / "local"
         self.has_nodes = may_pretend()
         self.rounds = self.starts_made = self.refused = 0
 
     def start_run(self, *options, ranks, hosts):
         """`hosts`: the number of ranks of each; empty: this machine alone."""
-        command = self.command("work/run", *options, ranks=1 if hosts else ranks)
-        if hosts:
-            named = ",".join(f"{host}:{number}" for host, number in hosts.items())
-            command = [NODES, named, str(self.local), str(self.nodes), "--quiet", *command]
-        with open(self.folder / "run.out", "wb") as out, open(self.folder / "run.err", "wb") as err:
-            return subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder)
+        if not hosts:
+            return self.begin("run", self.command("work/run", *options, ranks=ranks))
+        named = ",".join(f"{host}:{number}" for host, number in hosts.items())
+        return self.begin("run", self.on(named, "work/run", *options))
 
     def draw_hosts(self, numbers):
         """Mostly none; and some nodes have lost their storage."""

@@ -252,10 +252,9 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
   Bytes const available = unused / ranks - library_bytes;
   if (available <= 0) {
     throw UsageError{fmt::format(
-        "GPU {} ({}) has {} free for {}, {} of which each leaves to its libraries; {}end what else "
-        "uses it (nvidia-smi lists that)",
-        index, name_, format_bytes(unused), ranks == 1 ? "a rank" : fmt::format("{} ranks", ranks),
-        format_bytes(library_bytes), ranks == 1 ? "" : "start fewer ranks on it, or ")};
+        "{} of GPU {} ({}) are free, and each of its ranks (here {}) leaves {} of its part to "
+        "libraries; start fewer ranks on it, or end what else uses it (nvidia-smi lists that)",
+        format_bytes(unused), index, name_, ranks, format_bytes(library_bytes))};
   }
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
 }

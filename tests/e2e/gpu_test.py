@@ -117,7 +117,7 @@ class Gpu(OffstageTest):
         result = self.train("two", *options, ranks=2, expect=64)
         self.assertRegex(result.errors[0], r"the device's memory, 512 KiB, is too small: .* are needed")
         result = self.train("three", *options, ranks=3, expect=64)
-        self.assertRegex(result.errors[0], r"GPU 0 \(.*\) has 2.00 GiB free for 3 ranks, 1.00 GiB of which each leaves")
+        self.assertRegex(result.errors[0], r"2.00 GiB of GPU 0 \(.*\) are free, and each of its ranks \(here 3\) leaves 1.00 GiB")
 
     def test_auto_takes_the_gpus_where_there_is_one_for_each_rank(self):
         alone = self.train("auto", *MODELS["llama"], *ONE_STEP, AUTO)

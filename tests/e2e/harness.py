@@ -102,9 +102,12 @@ class OffstageTest(unittest.TestCase):
 
     def start(self, name, *options, ranks=1):
         """The running command, its output in files beside folder/name."""
+        return self.begin(name, self.command(name, *options, ranks=ranks))
+
+    def begin(self, name, command):
+        """As start, any command."""
         with open(self.folder / f"{name}.out", "wb") as out, open(self.folder / f"{name}.err", "wb") as err:
-            return subprocess.Popen(self.command(name, *options, ranks=ranks), stdout=out, stderr=err,
-                                    cwd=self.folder)
+            return subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder)
 
     def finish(self, name, process):
         code = process.wait(PATIENCE)

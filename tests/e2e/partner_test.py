@@ -47,9 +47,7 @@ class OnNodes(OffstageTest):
 
     def killed(self, hosts, *options, copies=2):
         """Kills all ranks of a run once so many copies have become complete."""
-        with open(self.folder / "run.out", "wb") as out, open(self.folder / "run.err", "wb") as err:
-            process = subprocess.Popen(self.on(hosts, "run", *options, "train.steps=1000000"), stdout=out, stderr=err,
-                                       cwd=self.folder)
+        process = self.begin("run", self.on(hosts, "run", *options, "train.steps=1000000"))
         said = self.folder / "run.out"
         self.wait_until(lambda: said.read_text().count(", level 3") >= copies, process, "copies")
         for pid in self.ranks_of("run"):
@@ -130,8 +128,7 @@ class Branches(OnNodes):
     def test_level_1_of_a_node_that_others_went_on_without_is_not_taken(self):
         options = [*COMMON, f"checkpoint.local={self.local}", "checkpoint.local-every=1", "checkpoint.every=1000"]
         self.train_on("n1:1", "run", *options, "train.steps=4")
-        with open(self.folder / "run.out", "wb") as out:
-            process = subprocess.Popen(self.on("n1:1", "run", *options, "train.steps=1000000"), stdout=out, stderr=out, cwd=self.folder)
+        process = self.begin("run", self.on("n1:1", "run", *options, "train.steps=1000000"))
         self.wait_until(lambda: self.levels("n1", 1)[-1:] > [5], process, "level 1")
         for pid in self.ranks_of("run"):
             os.kill(pid, signal.SIGKILL)

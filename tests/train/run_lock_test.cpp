@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::train {
@@ -76,46 +76,40 @@ TEST(RunLock, IsLetGoByTheDeathOfItsProcess) {
   EXPECT_EQ(locked_message(directory.path().string()), "not locked");
 }
 
-/// A line of the holder, in which the lock file names a process of this host.
-void name_holder(std::string const& directory, pid_t process) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  std::ofstream{directory + "/lock"} << "host " << host.data() << ", process " << process
-                                     << ", since today\n";
-}
-
-/// A process that was killed and keeps its files open for a while looks as one that nobody has asked how it ended.
-TEST(RunLock, IsWaitedForWhileAKilledProcessEnds) {
-  TemporaryDirectory const directory;
-  auto const path = directory.path().string();
-  pid_t const child = ::fork();
-  if (child == 0) {
-    ::_exit(0);
+/// A lock that this process holds, in whose file stands a child that has ended. Until this test asks
+/// how (forget), the child has no command line, as a killed process that keeps its files open.
+class HeldByTheDead : public ::testing::Test {
+ protected:
+  HeldByTheDead() : child_{::fork()} {
+    if (child_ == 0) {
+      ::_exit(0);
+    }
+    siginfo_t how{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child_), &how, WEXITED | WNOWAIT), 0);
+    std::ofstream{path_ + "/lock"} << "host " << cpu::host_name() << ", process " << child_
+                                   << ", since today\n";
   }
-  siginfo_t how{};
-  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &how, WEXITED | WNOWAIT), 0);
-  auto held = std::make_unique<RunLock>(path, "run.dir");
-  name_holder(path, child);
-  std::thread ends{[&held] {
+  void forget() { EXPECT_EQ(::waitpid(child_, nullptr, 0), child_); }
+
+  TemporaryDirectory directory_;
+  std::string path_ = directory_.path().string();
+  std::unique_ptr<RunLock> held_ = std::make_unique<RunLock>(path_, "run.dir");
+  pid_t child_;
+};
+
+TEST_F(HeldByTheDead, IsWaitedForWhileAKilledProcessEnds) {
+  std::thread ends{[this] {
     std::this_thread::sleep_for(std::chrono::milliseconds{200});
-    held.reset();
+    held_.reset();
   }};
-  EXPECT_EQ(locked_message(path), "not locked");
+  EXPECT_EQ(locked_message(path_), "not locked");
   ends.join();
-  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  forget();
 }
 
-TEST(RunLock, OfAProcessThatIsGoneIsGivenUpSoon) {
-  TemporaryDirectory const directory;
-  auto const path = directory.path().string();
-  pid_t const child = ::fork();
-  if (child == 0) {
-    ::_exit(0);
-  }
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  RunLock const held{path, "run.dir"};
-  name_holder(path, child);
-  EXPECT_THAT(locked_message(path), HasSubstr("process " + std::to_string(child)));
+TEST_F(HeldByTheDead, IsGivenUpSoonWhereTheProcessIsGone) {
+  forget();
+  EXPECT_THAT(locked_message(path_), HasSubstr("process " + std::to_string(child_)));
 }
 
 TEST(RunLock, ARefusedRunDoesNotTouchTheContents) {

@@ -23,19 +23,18 @@
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/watch.hpp"
+#include "platform/cpu/affinity.hpp"
 
 namespace offstage::train {
 namespace {
 
-/// What a holder's line begins with, before its process.
-std::string this_host() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("host {}, process ", host.data());
+/// Words before the number of the process in the line of a holder of this host.
+std::string words_before_process() {
+  return fmt::format("host {}, process ", cpu::host_name());
 }
 
 std::string this_process() {
-  return fmt::format("{}{}, since {:%Y-%m-%d %H:%M:%S %z}", this_host(), ::getpid(),
+  return fmt::format("{}{}, since {:%Y-%m-%d %H:%M:%S %z}", words_before_process(), ::getpid(),
                      fmt::localtime(std::time(nullptr)));
 }
 
@@ -53,10 +52,10 @@ std::string holder_of(int descriptor) {
 /// and its lock until storage has answered what it had asked; mpirun may return before. One that is
 /// gone has just ended.
 std::chrono::seconds patience_with(std::string_view holder) {
-  std::string const host = this_host();
+  std::string const before = words_before_process();
   std::int64_t process{};
-  if (!holder.starts_with(host) ||
-      std::from_chars(holder.data() + host.size(), holder.data() + holder.size(), process).ec !=
+  if (!holder.starts_with(before) ||
+      std::from_chars(holder.data() + before.size(), holder.data() + holder.size(), process).ec !=
           std::errc{}) {
     return std::chrono::seconds{0};
   }
@@ -126,9 +125,13 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
   auto const action = fmt::format("{}={}: cannot lock", key, directory);
   auto const begin = std::chrono::steady_clock::now();
   auto locked = lock_file(descriptor_, action, path_);
+  bool said = false;
   while (locked == FileLock::elsewhere &&
          std::chrono::steady_clock::now() - begin < patience_with(holder_of(descriptor_))) {
     Waiting const waiting{"the end of a killed process that held the directory"};
+    if (!std::exchange(said, true)) {
+      log::info("{}={}: waits for the end of {}", key, directory, holder_of(descriptor_));
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     locked = lock_file(descriptor_, action, path_);
   }
