@@ -222,16 +222,18 @@ if(NOT OFFSTAGE_SANITIZE)
   list(APPEND test_flags -g0)
 endif()
 
-# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>...] [TIMEOUT <s>] [THREADS <n>])
+# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>... [MORE_RANKS <n>...]] [TIMEOUT <s>]
+#               [THREADS <n>])
 #
 # One GoogleTest program. With RANKS it runs once per listed number of ranks under mpirun and must
 # bring its own main (tests/mpi_main.cpp); otherwise it runs as a plain process.
+# MORE_RANKS have the label more: tests/campaign.sh whole runs them, tests/run.sh alone does not.
 # Ranks mostly wait: they count as one processor, or ctest would start them last, when enough are free at once. COST: before
 # tests without one.
 # THREADS: of OpenMP, 1 unless given. Several wait for each other at the end of each small loop, on a busy
 # machine for minutes in all.
 function(offstage_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;THREADS" "SOURCES;ROOMS;LABELS;RANKS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;THREADS" "SOURCES;ROOMS;LABELS;RANKS;MORE_RANKS;LINK")
   list(TRANSFORM arg_ROOMS PREPEND "offstage::")
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -253,11 +255,15 @@ function(offstage_test)
     set(arg_THREADS 1)
   endif()
   if(arg_RANKS)
-    foreach(ranks ${arg_RANKS})
+    foreach(ranks ${arg_RANKS} ${arg_MORE_RANKS})
+      set(more "")
+      if(ranks IN_LIST arg_MORE_RANKS)
+        set(more more)
+      endif()
       add_test(NAME ${arg_NAME}.${ranks}ranks
         COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi.sh ${ranks} $<TARGET_FILE:${arg_NAME}>)
       set_tests_properties(${arg_NAME}.${ranks}ranks PROPERTIES
-        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST 20)
+        LABELS "${arg_LABELS};${more}" TIMEOUT ${arg_TIMEOUT} COST 20)
     endforeach()
   else()
     target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
 # nodes, many ranks, packages.
-#   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules
+#   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules
 #       placements kills nodes tokenizers looks scale package (all unless told)
+#   tests/campaign.sh whole           tests/run.sh with all combinations of settings, all numbers of ranks, each allocation and each
+#       call of a pack that fails, in place of a choice of them
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
@@ -10,7 +12,7 @@
 #       Ends with RESULT sweep_faults and sweep_bad; a line per bad one says how to repeat it (tests/sweep/sweep.py --help)
 #   CRASH_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh crashes     small runs: a rank killed at each call that changes a file,
 #       1,500 of the things that a disk may hold after a loss of power, and 1,500 damages to files of checkpoints: begin no
-#       more of each after so long (all unless told: some 7,500 kills). Then packs, killed at each such call
+#       more of each after so long (all unless told: some 7,500 kills)
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   PLACEMENT_SECONDS=3600 PLACEMENT_SEED=7 tests/campaign.sh placements     random settings of whole runs that are ended again
 #       and again, on cores and with CUDA on the CPU, for so long (600 unless told), from that seed on (any)
@@ -59,6 +61,10 @@ run_benchmarks() {
   jobs/build.sh release benchmarks
 }
 
+run_whole() {
+  OFFSTAGE_TESTS=all tests/run.sh
+}
+
 # Open MPI and HDF5 keep memory until the process ends. hwloc's PCI plugin leaks a little in libpciaccess and is unloaded
 # then, so that no suppression could name it: it stays out. So do Open MPI's: programs that start it are not asked for leaks.
 run_asan-ubsan() {
@@ -82,16 +88,6 @@ run_tsan() {
 
 run_fuzz() {
   tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
-}
-
-# Every allocation of saves, restarts, tiers and files of models fails once; within the tests it is a sample.
-run_memory() {
-  local room failed=0 rooms=(base tiers huggingface checkpoint)
-  jobs/build.sh release "${rooms[@]/%/_allocations_test}" || return
-  for room in "${rooms[@]}"; do
-    (cd "build/release/tests/$room" && OFFSTAGE_ALLOCATIONS=all "./${room}_allocations_test") || failed=1
-  done
-  return "$failed"
 }
 
 # at_random FOLDER TEST FILTER SECONDS SEED, on each processor, from seeds far apart. A failure says its seed, with
@@ -126,8 +122,6 @@ run_crashes() {
   tests/sweep/sweep.py --of kills "${all[@]}" || failed=1
   tests/sweep/sweep.py --of power --sample 1500 "${all[@]}" || failed=1
   tests/sweep/sweep.py --of damage --sample 1500 "${all[@]}" || failed=1
-  OFFSTAGE=$PWD/build/release/offstage FAULTY_FILES=$PWD/build/release/tests/sweep/libfaulty_files.so \
-    OFFSTAGE_PACK_KILLS=all python3 tests/e2e/pack_resume_test.py --verbose || failed=1
   return "$failed"
 }
 
@@ -195,7 +189,7 @@ run_package() {
   tests/package.sh
 }
 
-all=(format alone tidy benchmarks asan-ubsan tsan fuzz memory faults sweep crashes schedules placements kills nodes tokenizers looks scale package)
+all=(format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules placements kills nodes tokenizers looks scale package)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
 for stage in "${stages[@]}"; do

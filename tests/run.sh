@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the release preset and runs all tests:
 #   tests/run.sh [CTEST OPTION...]      for example tests/run.sh -L unit, or -R e2e
+#   OFFSTAGE_TESTS=all tests/run.sh     more combinations and numbers of ranks, three times as long: tests/campaign.sh whole
 # The last line counts the cases that were left out, after a line for each that says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +14,12 @@ built=$SECONDS
 status=0
 if (($# == 0)); then
   echo "tests/run.sh: label nodes (networks and daemons of their own) is left to tests/campaign.sh nodes"
-  set -- --label-exclude '^nodes$'
+  left=nodes
+  if [[ ${OFFSTAGE_TESTS:-} != all ]]; then
+    echo "tests/run.sh: label more (other numbers of ranks) is left to tests/campaign.sh whole"
+    left+='|more'
+  fi
+  set -- --label-exclude "^($left)\$"
 fi
 # Tests share the cores. A rank that waits sleeps, and idle threads do.
 export SLEEPING_YIELD=$PWD/build/release/tests/libsleeping_yield.so OMP_WAIT_POLICY=passive

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "effort.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OFFSTAGE_SANITIZED 1
@@ -128,13 +129,11 @@ std::int64_t FailingAllocations::failed() {
 
 std::vector<StarvedRun> starve(std::function<void()> const& work, std::function<void()> const& tidy,
                                bool forever) {
-  char const* const wanted = std::getenv("OFFSTAGE_ALLOCATIONS");
-  bool const all = wanted != nullptr && std::strcmp(wanted, "all") == 0;
   std::int64_t const times = forever ? std::numeric_limits<std::int64_t>::max() : 1;
   work();  // whatever is made once is made with memory
   tidy();
   std::vector<StarvedRun> bad;
-  for (std::int64_t first = 1;; first += all ? 1 : 1 + first / 16) {
+  for (std::int64_t first = 1;; first += tries_all() ? 1 : 1 + first / 16) {
     StarvedRun run = run_starved(work, first, times);
     bool const over = FailingAllocations::failed() == 0;
     tidy();

@@ -35,7 +35,7 @@ struct StarvedRun {
 };
 
 /// Runs `work` with its 1st allocation failing, then its 2nd and so on, until one run has none that fails: all of them
-/// if OFFSTAGE_ALLOCATIONS=all is in the environment, else the first ones and then one in every few. `forever`: all
+/// if OFFSTAGE_TESTS=all is in the environment, else the first ones and then one in every few. `forever`: all
 /// that follow it fail, too. `tidy` runs after each, with memory.
 /// Returns what ended otherwise than well. An exception that is neither std::bad_alloc nor an Error goes through.
 [[nodiscard]] std::vector<StarvedRun> starve(

@@ -4,6 +4,7 @@ $OFFSTAGE is the program. Every process that a test starts has the test's direct
 so leftovers are found by it, and nothing else is ever touched.
 """
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -26,6 +27,7 @@ for name in ("OFFSTAGE", "FAULTY_FILES", "NCCL_ON_CPU", "SCARCE_THREADS", "SINGL
         sys.exit(f"{os.environ[name]} is not built; build its target: ninja -C BUILD {target}")
 
 MPI = str(Path(__file__).resolve().parent.parent / "mpi.sh")
+ALL = os.environ.get("OFFSTAGE_TESTS") == "all"  # tests/campaign.sh whole: all combinations in place of a choice of them
 PATIENCE = 300  # seconds until a run counts as stuck
 os.environ.setdefault("OMPI_MCA_pml", "ob1")  # as tests/mpi.sh, for runs without mpirun
 
@@ -44,6 +46,13 @@ TINY = {
 
 # mpirun says so where the daemon of a pretended node has begun before its parent looks, on a busy machine.
 SETPGID = re.compile(r"^\[.*\] plm:rsh: Warning: setpgid\(.*\) failed in parent .*\n", re.MULTILINE)
+
+
+def in_turn(*factors):
+    """Combinations of one value of each factor: all of them where ALL, else so few that each value comes up."""
+    if ALL:
+        return list(itertools.product(*factors))
+    return [tuple(values[i % len(values)] for values in factors) for i in range(max(map(len, factors)))]
 
 
 class Result:
@@ -122,6 +131,11 @@ class OffstageTest(unittest.TestCase):
         result = self.call(*self.command(name, *options, ranks=ranks))
         self.assertEqual(expect, result.code, result)
         return result
+
+    def train_once(self, name, *options):
+        """A run that others are compared with, unless it is there."""
+        if not (self.folder / name).exists():
+            self.train(name, *options)
 
     def offstage(self, *arguments, ranks=1, expect=0):
         """Any command of the program."""

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from bad_input_test import may_mount, on_small_disk
-from harness import OffstageTest, main
+from harness import OffstageTest, in_turn, main
 from partner_test import NODES, may_pretend
 
 # Three micro-batches, so that two and four ranks have an idle one.
@@ -34,6 +34,7 @@ class NodeHome(OffstageTest):
         return f"--tiers.path={directory},read=1GB/s,write=1GB/s"
 
     def check_ways(self, base, ways, *options, run=None):
+        self.train_once(base, *MODEL, *options)
         for number, (ranks, more) in enumerate(ways):
             with self.subTest(base=base, ranks=ranks, options=more):
                 name = f"{base}-{number}"
@@ -47,9 +48,8 @@ class NodeHome(OffstageTest):
 
     def test_ranks_places_and_schedules_leave_the_bits_as_they_are(self):
         clipped = ["optimizer.clip=0.5"]
-        for base, options in ("bf16", clipped), ("fp32", ["numerics.dtype=fp32"]), ("tied", ["model.tied-head=true"]):
-            self.train(base, *MODEL, *options)
-            self.check_ways(base, [
+        bases = ("bf16", clipped), ("fp32", ["numerics.dtype=fp32"]), ("tied", ["model.tied-head=true"])
+        for (base, options), way in in_turn(bases, [
                 (1, []),
                 (2, []),
                 (4, []),
@@ -60,7 +60,8 @@ class NodeHome(OffstageTest):
                 (4, [LINK, "update.overlap=on", self.path()]),
                 (3, [SLOW, "update.device-share=0.5", "update.device-chunk=4096", "update.device-resident=0.3"]),
                 (4, [LINK, "train.schedule=vertical", "train.activations=host"]),
-                (2, [LINK, "update.overlap=on", "update.device-share=1", self.path(), "tiers.host-memory=60MB"])], *options)
+                (2, [LINK, "update.overlap=on", "update.device-share=1", self.path(), "tiers.host-memory=60MB"])]):
+            self.check_ways(base, [way], *options)
 
     def test_a_layer_crosses_between_ranks_once_in_a_step(self):
         for number, link in enumerate(([], [LINK])):
@@ -72,11 +73,9 @@ class NodeHome(OffstageTest):
             self.assertEqual(3 * (2 * 3 + 2), len(brought), "two layers of each block, embedding and head, in each of three steps")
 
     def test_products_that_are_queued_leave_the_bits_as_they_are(self):
-        self.train("queued", *MODEL)
         self.check_ways("queued", [(2, ["--device.emulate=compute=2T"]), (4, ["--device.emulate=compute=2T", "update.overlap=on"])])
 
     def test_halves_of_parameters_leave_the_bits_as_they_are(self):
-        self.train("halves", *MODEL, "optimizer.clip=0.5")
         self.check_ways("halves", [(4, ["tiers.split-parameters=on"]), (2, [LINK, "tiers.split-parameters=on"])], "optimizer.clip=0.5")
 
     def test_steps_that_overflow_are_skipped_alike(self):
@@ -103,15 +102,14 @@ class NodeHome(OffstageTest):
             result = self.call(NODES, ranks, str(local), str(self.folder / "nodes"), "--quiet", *self.command(name, *options))
             self.assertEqual(0, result.code, result)
             return result
-        for base, options in ("clipped", ["optimizer.clip=0.5"]), ("tied", ["model.tied-head=true"]):
-            self.train(base, *MODEL, *options)
-            self.check_ways(base, [
+        for (base, options), way in in_turn((("clipped", ["optimizer.clip=0.5"]), ("tied", ["model.tied-head=true"])), [
                 ("n1:2,n2:2", []),
                 ("n1:3,n2:1", []),
                 ("n1:1,n2:2", ["train.schedule=vertical"]),
                 ("n1:2,n2:2", [LINK, "update.overlap=on", f"--tiers.path={local}"]),
                 ("n1:3,n2:1", [LINK, "update.overlap=on", f"--tiers.path={local}", "tiers.cache=auto"]),
-                ("n1:1,n2:1,n3:1", [LINK])], *options, run=on_nodes)
+                ("n1:1,n2:1,n3:1", [LINK])]):
+            self.check_ways(base, [way], *options, run=on_nodes)
 
     def test_a_kill_leaves_nothing_in_shared_memory(self):
         for ranks in 1, 3:

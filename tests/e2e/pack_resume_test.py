@@ -14,7 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-from harness import OFFSTAGE, OffstageTest, main
+from harness import ALL, OFFSTAGE, OffstageTest, in_turn, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "sweep"))
 # pylint: disable=wrong-import-position
@@ -22,8 +22,8 @@ from cases import CHANGING  # noqa: E402
 from power_loss import Disk, read_events, write_image  # noqa: E402
 
 LOCKED, USAGE, DATA, IO = 1, 64, 65, 74
-# Of a pack's calls that change something, one in so many is tried as its last; tests/campaign.sh crashes tries each.
-EVERY = {} if os.environ.get("OFFSTAGE_PACK_KILLS") == "all" else {"bytes": 3, "rows": 2, "chats": 5}
+# Of a pack's calls that change something, one in so many is tried as its last.
+EVERY = {} if ALL else {"bytes": 7, "rows": 5, "chats": 11}
 TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 
@@ -148,22 +148,21 @@ class PackResume(OffstageTest):
         self.assertGreater(len(seen), 20)
 
     def test_a_full_disk_ends_it_by_name_and_the_same_command_goes_on(self):
-        for name in "bytes", "chats":
-            whole, _ = self.straight(name)
-            for calls, error in ("write", errno.ENOSPC), ("sync", errno.EIO), ("truncate", errno.EIO):
-                for after in 0, 1, 2, 4, 8, 16, 30:
-                    with self.subTest(f"{name}, {calls} {after}"):
-                        with self.faulty(self.work, calls=calls, after=after, error=error):
-                            result = self.pack(name, expect=(0, IO))
-                        if result.code != 0:
-                            self.assertIn(os.strerror(error), result.errors[0])
-                            self.check_nothing_half(whole, after)
-                            saved = "out.pack.part" in self.contents()
-                            self.assertEqual(saved, "the same command goes on behind" in result.out, result)
-                            self.assertTrue(saved or not self.contents(), self.contents().keys())
-                            self.pack(name)
-                        self.assertEqual(whole, self.contents())
-                    self.clear()
+        wholes = {name: self.straight(name)[0] for name in ("bytes", "chats")}
+        failing = ("write", errno.ENOSPC), ("sync", errno.EIO), ("truncate", errno.EIO)
+        for (name, whole), (calls, error), after in in_turn(list(wholes.items()), failing, (0, 1, 2, 4, 8, 16, 30)):
+            with self.subTest(f"{name}, {calls} {after}"):
+                with self.faulty(self.work, calls=calls, after=after, error=error):
+                    result = self.pack(name, expect=(0, IO))
+                if result.code != 0:
+                    self.assertIn(os.strerror(error), result.errors[0])
+                    self.check_nothing_half(whole, after)
+                    saved = "out.pack.part" in self.contents()
+                    self.assertEqual(saved, "the same command goes on behind" in result.out, result)
+                    self.assertTrue(saved or not self.contents(), self.contents().keys())
+                    self.pack(name)
+                self.assertEqual(whole, self.contents())
+            self.clear()
 
     def kill_midway(self, name, places=2):
         """Kills a pack when it has saved so many places."""

@@ -3,7 +3,7 @@
 no place and no schedule."""
 import shutil
 
-from harness import OFFSTAGE, OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, in_turn, main
 
 # Ten micro-batches in four blocks, of which the last has one: two, three and four ranks have idle ones.
 MODEL = ["model.layers=2", "train.steps=3", "train.micro-batch=1", "train.global-batch=10", "optimizer.clip=0.5"]
@@ -33,51 +33,48 @@ class SumBlock(OffstageTest):
         self.assertIn("gradients: summed in 4 blocks of 3 micro-batches (numerics.sum-block=3)", result.out)
 
     def test_ranks_places_and_schedules_leave_the_bits_of_blocks_as_they_are(self):
-        for dtype in ["numerics.dtype=bf16"], ["numerics.dtype=bf16", "numerics.accumulate=16bit"], ["numerics.dtype=fp32"]:
-            base = f"one-{dtype[-1][9:]}"
-            self.train(base, *BLOCKS, *dtype)
-            for ranks, options in (
-                    (1, [LINK]),
-                    (1, [LINK, "update.overlap=on", "update.device-share=1"]),
-                    (1, [LINK, self.path(), "tiers.host-memory=60MB"]),
-                    (1, ["train.schedule=vertical", LINK]),
-                    (2, ["parameters.sharding=zero2"]),
-                    (2, ["train.schedule=vertical"]),
-                    (3, ["parameters.home=host", LINK]),
-                    (4, ["parameters.sharding=zero3", self.path(), "update.gradients=flush-fp32"]),
-                    (4, ["train.schedule=vertical", "parameters.home=host", LINK])):
-                with self.subTest(dtype=dtype, ranks=ranks, options=options):
-                    self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
-                    self.assert_same_state(base, "run")
-                shutil.rmtree(self.folder / "run")
+        dtypes = ["numerics.dtype=bf16"], ["numerics.dtype=bf16", "numerics.accumulate=16bit"], ["numerics.dtype=fp32"]
+        for dtype, (ranks, options) in in_turn(dtypes, [
+                (1, [LINK]),
+                (1, [LINK, "update.overlap=on", "update.device-share=1"]),
+                (1, [LINK, self.path(), "tiers.host-memory=60MB"]),
+                (1, ["train.schedule=vertical", LINK]),
+                (2, ["parameters.sharding=zero2"]),
+                (2, ["train.schedule=vertical"]),
+                (3, ["parameters.home=host", LINK]),
+                (4, ["parameters.sharding=zero3", self.path(), "update.gradients=flush-fp32"]),
+                (4, ["train.schedule=vertical", "parameters.home=host", LINK])]):
+            with self.subTest(dtype=dtype, ranks=ranks, options=options):
+                base = f"one-{dtype[-1][9:]}"
+                self.train_once(base, *BLOCKS, *dtype)
+                self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
+                self.assert_same_state(base, "run")
+            shutil.rmtree(self.folder / "run")
 
     # Where each rank sums whole gradients of its blocks: two ranks have two blocks each, three and four have idle ones.
     def test_shardings_leave_the_bits_of_blocks_as_they_are(self):
-        for dtype in ["numerics.dtype=bf16"], ["numerics.dtype=fp16", "numerics.accumulate=16bit"]:
-            base = f"base-{dtype[0][15:]}"
-            self.train(base, *BLOCKS, *dtype)
-            for ranks, options in (
-                    (1, ["parameters.sharding=zero1"]),
-                    (1, ["parameters.sharding=zero1", LINK, self.path(), "tiers.host-memory=60MB"]),
-                    (2, ["parameters.sharding=zero1"]),
-                    (2, ["parameters.sharding=zero1", LINK, "update.overlap=on"]),
-                    (2, ["parameters.sharding=zero1", "train.schedule=vertical"]),
-                    (3, ["parameters.sharding=zero1", "train.schedule=vertical", LINK]),
-                    (4, ["parameters.sharding=zero3"]),
-                    (4, ["parameters.sharding=zero2", LINK]),
-                    (4, ["parameters.sharding=zero1"]),
-                    (4, ["parameters.sharding=zero1", "train.schedule=vertical", LINK, "model.tied-head=true"]),
-                    (4, ["parameters.sharding=zero1", LINK, self.path(), "update.gradients=flush-fp32"])):
-                with self.subTest(dtype=dtype, ranks=ranks, options=options):
-                    tied = [option for option in options if option.startswith("model.")]
-                    if tied:
-                        self.train("tied", *BLOCKS, *dtype, *tied)
-                    result = self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
-                    self.assert_same_state("tied" if tied else base, "run")
-                    self.assertEqual("parameters.sharding=zero1" in options,
-                                     "numerics.sum-block=3), each by one rank, whole (parameters.sharding=zero1)" in result.out)
-                shutil.rmtree(self.folder / "run")
-                shutil.rmtree(self.folder / "tied", ignore_errors=True)
+        dtypes = ["numerics.dtype=bf16"], ["numerics.dtype=fp16", "numerics.accumulate=16bit"]
+        for dtype, (ranks, options) in in_turn(dtypes, [
+                (1, ["parameters.sharding=zero1"]),
+                (1, ["parameters.sharding=zero1", LINK, self.path(), "tiers.host-memory=60MB"]),
+                (2, ["parameters.sharding=zero1"]),
+                (2, ["parameters.sharding=zero1", LINK, "update.overlap=on"]),
+                (2, ["parameters.sharding=zero1", "train.schedule=vertical"]),
+                (3, ["parameters.sharding=zero1", "train.schedule=vertical", LINK]),
+                (4, ["parameters.sharding=zero3"]),
+                (4, ["parameters.sharding=zero2", LINK]),
+                (4, ["parameters.sharding=zero1"]),
+                (4, ["parameters.sharding=zero1", "train.schedule=vertical", LINK, "model.tied-head=true"]),
+                (4, ["parameters.sharding=zero1", LINK, self.path(), "update.gradients=flush-fp32"])]):
+            with self.subTest(dtype=dtype, ranks=ranks, options=options):
+                tied = [option for option in options if option.startswith("model.")]
+                base = f"base-{dtype[0][15:]}{'-tied' if tied else ''}"
+                self.train_once(base, *BLOCKS, *dtype, *tied)
+                result = self.train("run", *BLOCKS, *dtype, *options, ranks=ranks)
+                self.assert_same_state(base, "run")
+                self.assertEqual("parameters.sharding=zero1" in options,
+                                 "numerics.sum-block=3), each by one rank, whole (parameters.sharding=zero1)" in result.out)
+            shutil.rmtree(self.folder / "run")
 
     def test_a_run_goes_on_with_another_sharding_and_other_ranks(self):
         self.train("run", *BLOCKS, "train.steps=1", "optimizer.warmup-steps=0", "parameters.sharding=zero1", ranks=2)

@@ -2,7 +2,7 @@
 """Runs whose micro-batches pass the layers together have the bits of those that take one after the other."""
 import json
 
-from harness import OffstageTest, main
+from harness import OffstageTest, in_turn, main
 
 MODEL = ["model.layers=5", "train.steps=3", "train.global-batch=10"]  # five micro-batches
 LINK = "device.emulate=h2d=1GB/s,d2h=1GB/s,compute=1T"
@@ -23,18 +23,16 @@ class Vertical(OffstageTest):
         places = [[], [f"{HOME}=host"], [LINK, f"{HOME}=host"], [LINK, *stored, "update.overlap=on"],
                   [*stored, "update.overlap=off", "optimizer.clip=0.01"], [LINK, "update.transfers=blocking"],
                   [LINK, "update.device-gradients=0"]]
-        for turn_of, (dtype, tied) in enumerate((("fp32", "false"), ("bf16", "true"), ("bf16", "false"), ("fp16", "true"))):
-            common = [*MODEL, f"numerics.dtype={dtype}", f"model.tied-head={tied}"]
-            if turn_of % 2:
-                common += ["model.family=gpt2", "model.kv-heads=", "model.max-sequence=24"]
-            for clip in "1.0", "0.01":
-                self.train(f"{dtype}-{tied}-{clip}", *common, f"optimizer.clip={clip}")
-            for turn, place in enumerate(places):
-                ranks = 1 + (turn + turn_of) % 3
-                clip = "0.01" if "optimizer.clip=0.01" in place else "1.0"
-                fate = ("recompute", "host", "0")[turn % 3]
-                self.assert_same(f"{dtype}-{tied}-{clip}", f"{dtype}-{tied}-{turn}", *common, "optimizer.clip=1.0", *place,
-                                 f"train.activations={fate}", ranks=ranks)
+        gpt2 = ["model.family=gpt2", "model.kv-heads=", "model.max-sequence=24"]
+        kinds = [("fp32", "false", []), ("bf16", "true", gpt2), ("bf16", "false", []), ("fp16", "true", gpt2)]
+        for turn, ((dtype, tied, family), place) in enumerate(in_turn(kinds, places)):
+            common = [*MODEL, f"numerics.dtype={dtype}", f"model.tied-head={tied}", *family]
+            clip = "0.01" if "optimizer.clip=0.01" in place else "1.0"
+            base = f"{dtype}-{tied}-{clip}"
+            self.train_once(base, *common, f"optimizer.clip={clip}")
+            fate = ("recompute", "host", "0")[turn % 3]
+            self.assert_same(base, f"{dtype}-{tied}-{turn}", *common, "optimizer.clip=1.0", *place,
+                             f"train.activations={fate}", ranks=1 + turn % 3)
 
     def test_it_changes_no_bits_where_sums_are_of_16_bits_or_flushed_or_ranks_have_nothing_to_do(self):
         (self.folder / "path").mkdir()

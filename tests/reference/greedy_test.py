@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import plain_model
-from harness import OFFSTAGE, OffstageTest, main
+from harness import ALL, OFFSTAGE, OffstageTest, main
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 FILES = Path(__file__).resolve().parent / "files"
@@ -48,7 +48,8 @@ class Greedy(OffstageTest):
         return list(map(int, result.out.split()))
 
     def test_tokens_are_those_of_a_model_that_keeps_nothing(self):
-        for directory, prompt, count in self.texts():
+        texts = self.texts()
+        for directory, prompt, count in texts if ALL else {text[0]: text for text in texts}.values():
             model = plain_model.open_model(directory)
             tokens = list(prompt)
             for _ in range(count):

@@ -3,6 +3,7 @@
 looks at what becomes of them: see --help. $OFFSTAGE and $FAULTY_FILES are the program and the preloaded library; those of
 build/release unless told."""
 import argparse
+import collections
 import concurrent.futures
 import fnmatch
 import functools
@@ -174,13 +175,23 @@ class Ground:
         check.goes_on(steps)
 
 
+def kind_of(case):
+    """What --of calls it."""
+    if isinstance(case, Loss):
+        return "power"
+    if isinstance(case, Damage):
+        return "damage"
+    return "kills" if case.kills() else "faults"
+
+
 class Sweep:
     """Runs cases, several at a time, and counts."""
     def __init__(self, folder, jobs, keep):
         self.folder, self.jobs, self.keep = folder, jobs, keep
         self.grounds = {}
         self.lock = threading.Lock()  # guards what follows
-        self.met = self.missed = self.bad = 0
+        self.met = collections.Counter()  # by kind
+        self.missed = self.bad = 0
         self.stopped = False
 
     def stop(self, *_):
@@ -217,7 +228,7 @@ class Sweep:
             workers = [pool.submit(work, worker) for worker in range(self.jobs)]
             began = time.monotonic()
             while concurrent.futures.wait(workers, timeout=10).not_done:
-                self.say(f"{self.met + self.missed} of {len(cases)} cases after {time.monotonic() - began:.0f} s, "
+                self.say(f"{self.met.total() + self.missed} of {len(cases)} cases after {time.monotonic() - began:.0f} s, "
                          f"{self.bad} bad")
 
     def run_one(self, world, case):
@@ -227,7 +238,7 @@ class Sweep:
         except Exception:  # pylint: disable=broad-except
             problem = f"the sweep itself failed: {traceback.format_exc()}"
         with self.lock:
-            self.met += met
+            self.met[kind_of(case)] += met
             self.missed += not met
             self.bad += problem is not None
         if problem is not None:
@@ -268,14 +279,14 @@ def lines_of(path):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def candidates(sweep, arguments, numbers):
-    """All cases of the kind that is asked for: (those in turn, and those that a pattern may name)."""
+def candidates(sweep, kind, seed, numbers):
+    """All cases of a kind: (those in turn, and those that a pattern may name)."""
     grounds = [sweep.grounds[name] for name in sorted(sweep.grounds)]
-    if arguments.of == "faults":
-        return sweep.cases(functools.partial(cases_in_turn, seed=arguments.seed)), sweep.cases(all_cases)
-    if arguments.of == "kills":
+    if kind == "faults":
+        return sweep.cases(functools.partial(cases_in_turn, seed=seed)), sweep.cases(all_cases)
+    if kind == "kills":
         found = sweep.cases(kills)
-    elif arguments.of == "power":
+    elif kind == "power":
         found = [loss for ground in grounds for loss in ground.recorded.losses()]
     else:
         hit = [ground for ground in grounds if ground.scenario.before and not ground.scenario.rollback]
@@ -286,16 +297,17 @@ def candidates(sweep, arguments, numbers):
 def select(sweep, arguments, names, patterns):
     """The cases that are asked for, in an order that the seed gives."""
     numbers = random.Random(arguments.seed)
-    in_turn, everything = candidates(sweep, arguments, numbers)
+    in_turn, everything = zip(*(candidates(sweep, kind, arguments.seed, numbers) for kind in arguments.of))
     chosen = [parse(name) for name in names]
     for pattern in patterns:
-        found = matching(everything, pattern)
+        found = matching(itertools.chain(*everything), pattern)
         require(found, f"no case matches {pattern}")
         chosen += found
     if arguments.sample:
-        chosen += spread(in_turn, arguments.sample, numbers)
+        for cases in in_turn:
+            chosen += spread(cases, arguments.sample, numbers)
     elif not chosen:
-        chosen = everything if arguments.all else in_turn
+        chosen = [*itertools.chain(*(everything if arguments.all else in_turn))]
     chosen = list(dict.fromkeys(chosen))
     numbers.shuffle(chosen)
     return chosen
@@ -306,16 +318,16 @@ def read_arguments():
                                      description="Lets every file operation of small runs fail: the run ends with 0 or 74, "
                                                  "keeps what it saved, and the same command goes on. Or see --of.")
     add = parser.add_argument
-    add("--of", choices=("faults", "kills", "power", "damage"), default="faults",
+    add("--of", nargs="+", choices=("faults", "kills", "power", "damage"), default=["faults"],
         help="calls that fail (unless told); a rank killed at each call that changes something; what a disk may hold after "
              "a loss of power; bits, ends and names of a checkpoint's files")
     add("--case", action="append", default=[], metavar="NAME", help="this one, as a BAD line names it")
     add("--cases", metavar="FILE", help="those whose names are the lines of a file")
     add("--match", action="append", default=[], metavar="PATTERN", help="all whose names match, as a shell's")
     add("--regressions", action="store_true", help="those that match the lines of regressions.txt; of faults and kills")
-    add("--sample", type=int, default=0, metavar="N", help="so many, spread over all scenarios and kinds of calls")
+    add("--sample", type=int, default=0, metavar="N", help="so many of each of --of, spread over all scenarios and kinds of calls")
     add("--all", action="store_true", help="every errno at every place")
-    add("--scenarios", default="*", metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
+    add("--scenarios", nargs="+", default=["*"], metavar="PATTERN", help="of these scenarios alone: " + " ".join(SCENARIOS))
     add("--list", action="store_true", help="print the names of the cases and run none")
     add("--keep", action="store_true", help="leave the folders of bad cases")
     add("--jobs", type=int, default=int(os.environ.get("SWEEP_JOBS") or 2 * len(os.sched_getaffinity(0))),
@@ -334,11 +346,11 @@ def main():
     signal.signal(signal.SIGTERM, sweep.stop)
     names = arguments.case + (lines_of(arguments.cases) if arguments.cases else [])
     regressions = lines_of(REGRESSIONS) if arguments.regressions else []
-    patterns = arguments.match + [line for line in regressions if (":KILL:" in line) == (arguments.of == "kills")]
+    patterns = arguments.match + [line for line in regressions if ("kills" if ":KILL:" in line else "faults") in arguments.of]
     try:
         began = time.monotonic()
         named_alone = {parse(name).scenario for name in names} if not (patterns or arguments.sample) else set()
-        sweep.prepare(sorted(named_alone) or [name for name in SCENARIOS if fnmatch.fnmatchcase(name, arguments.scenarios)])
+        sweep.prepare(sorted(named_alone or {name for pattern in arguments.scenarios for name in fnmatch.filter(SCENARIOS, pattern)}))
         cases = select(sweep, arguments, names, patterns)
         if arguments.list:
             print("\n".join(map(str, cases)))
@@ -350,8 +362,10 @@ def main():
         if not (arguments.keep and sweep.bad):
             shutil.rmtree(folder, ignore_errors=True)
     print(f"{sweep.missed} cases did not come to be")
-    print(f"RESULT sweep_{arguments.of} {sweep.met}\nRESULT sweep_bad {sweep.bad}")
-    return 1 if sweep.bad or not sweep.met else 0
+    for kind in arguments.of:
+        print(f"RESULT sweep_{kind} {sweep.met[kind]}")
+    print(f"RESULT sweep_bad {sweep.bad}")
+    return 1 if sweep.bad or not all(sweep.met[kind] for kind in arguments.of) else 0
 
 
 if __name__ == "__main__":
