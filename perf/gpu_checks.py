@@ -37,11 +37,11 @@ class Cases:
             self.failed.append(case[2])
 
 
-def run_test(section, kind, sanitizer, program, seconds):
+def run_test(section, kind, under, program, seconds):
     """Keeps what came of one program, also if it did not end in time."""
     cases, began, ended = Cases(), time.monotonic(), "0"
     try:
-        section.call([*sanitizer, program], seconds, cases.hear)
+        section.call([*under, program], seconds, cases.hear)
     except Failed as failed:
         ended = str(failed)
     skipped_all = not section.on_gpu and cases.skipped > 0
@@ -56,12 +56,12 @@ def run_test(section, kind, sanitizer, program, seconds):
                         f"ended {ended.splitlines()[0]}")
 
 
-def run_tests(section, kind, sanitizer, names):
+def run_tests(section, kind, under, names):
     """Each program has its share of the time that is left."""
     for index, name in enumerate(names):
         program = section.build / "tests" / name
         if program.exists():
-            run_test(section, kind, sanitizer, program, section.clock.left() / (len(names) - index))
+            run_test(section, kind, under, program, section.clock.left() / (len(names) - index))
         else:
             section.keep(kind, program.name, {"ended": "not built"})
             section.say(f"  {program.name:28} not built")
@@ -70,7 +70,7 @@ def run_tests(section, kind, sanitizer, names):
 
 
 def check_tests(section):
-    run_tests(section, "tests", [], TESTS)
+    run_tests(section, "tests", ["env", "OFFSTAGE_TESTS=all"], TESTS)
 
 
 def sanitize(kind, names):

@@ -145,16 +145,16 @@ class Parameters(OffstageTest):
     def test_parameters_that_stay_whole_are_gathered_once_a_step_with_the_same_bits(self):
         model = [*MODEL, "numerics.dtype=bf16", "model.tied-head=false", "run.trace=on", "optimizer.clip=0.05"]
         self.train("one", *model, "parameters.sharding=zero2")
-        for ranks, rounds in (2, 2), (3, 1):
-            for number, options in enumerate([[], [*LINKS["fast"], "update.overlap=on"], ["train.schedule=vertical"]]):
-                passes = 1 if "train.schedule=vertical" in options else rounds
-                for sharding, count in ("zero3", passes * (8 + 6)), ("zero2", 8):
-                    with self.subTest(ranks=ranks, options=options, sharding=sharding):
-                        name = f"{sharding}-{ranks}-{number}"
-                        result = self.train(name, *model, *options, f"parameters.sharding={sharding}", ranks=ranks)
-                        self.assert_same_state("one", name)
-                        self.assertEqual({count}, self.gathers(name, ranks))
-                        self.assertEqual(sharding == "zero2", f"gathered: 8 in a step, each layer once, in place of {passes * 14} " in result.out)
+        ways = [[], [*LINKS["fast"], "update.overlap=on"], ["train.schedule=vertical"]]
+        for number, ((ranks, rounds), options) in enumerate(in_turn([(2, 2), (3, 1)], ways)):
+            passes = 1 if "train.schedule=vertical" in options else rounds
+            for sharding, count in ("zero3", passes * (8 + 6)), ("zero2", 8):
+                with self.subTest(ranks=ranks, options=options, sharding=sharding):
+                    name = f"{sharding}-{number}"
+                    result = self.train(name, *model, *options, f"parameters.sharding={sharding}", ranks=ranks)
+                    self.assert_same_state("one", name)
+                    self.assertEqual({count}, self.gathers(name, ranks))
+                    self.assertEqual(sharding == "zero2", f"gathered: 8 in a step, each layer once, in place of {passes * 14} " in result.out)
 
     def test_auto_keeps_parameters_whole_where_the_device_has_room(self):
         model = [*MODEL, "numerics.dtype=bf16", "parameters.sharding=auto", "device.memory=64MiB"]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A schedule changes when and where something is computed, never what: the same bits of p, m and v for
 any number of ranks, place of the state, recomputation and interruption."""
-from harness import OFFSTAGE, OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, in_turn, main
 
 RANKS = [1, 2, 4]
+DTYPES = ["fp32", "bf16"]
 
 
 class SameBits(OffstageTest):
@@ -30,29 +31,26 @@ class SameBits(OffstageTest):
         self.check_ranks_and_restarts("bf16")
 
     def test_the_same_command_goes_on_where_it_ended(self):
-        for dtype in "fp32", "bf16":
-            for ranks in RANKS:
-                name = f"{dtype}-{ranks}"
-                common = [f"numerics.dtype={dtype}", "optimizer.schedule=constant"]
-                if ranks == 1:
-                    self.train(f"{dtype}-straight", *common)
-                self.train(name, *common, "train.steps=3", ranks=ranks)
-                result = self.train(name, *common, "train.steps=6", ranks=ranks)
-                self.assertIn("step 3", result.out)
-                self.assert_same_state(f"{dtype}-straight", name)
+        for dtype, ranks in in_turn(DTYPES, RANKS):
+            name = f"{dtype}-{ranks}"
+            common = [f"numerics.dtype={dtype}", "optimizer.schedule=constant"]
+            self.train_once(f"{dtype}-straight", *common)
+            self.train(name, *common, "train.steps=3", ranks=ranks)
+            result = self.train(name, *common, "train.steps=6", ranks=ranks)
+            self.assertIn("step 3", result.out)
+            self.assert_same_state(f"{dtype}-straight", name)
 
     def test_state_on_storage_and_in_host_memory(self):
         (self.folder / "storage").mkdir()
-        for dtype in "fp32", "bf16":
-            self.train(f"{dtype}-host", f"numerics.dtype={dtype}", ranks=2)
-            for ranks, subgroup in (1, 4096), (2, 8192), (4, 100_000):
-                name = f"{dtype}-storage{ranks}"
-                self.train(name, f"numerics.dtype={dtype}", f"tiers.path={self.folder}/storage",
-                           f"update.subgroup-size={subgroup}", ranks=ranks)
-                self.assert_same_state(f"{dtype}-host", name)
-                # Of all steps: what a step leaves to go on under the next forward counts for that one.
-                for moved in "read_bytes", "write_bytes":
-                    self.assertGreater(sum(step[moved] for step in self.steps(name)), 0)
+        for dtype, (ranks, subgroup) in in_turn(DTYPES, [(1, 4096), (2, 8192), (4, 100_000)]):
+            name = f"{dtype}-storage{ranks}"
+            self.train_once(f"{dtype}-host", f"numerics.dtype={dtype}")
+            self.train(name, f"numerics.dtype={dtype}", f"tiers.path={self.folder}/storage",
+                       f"update.subgroup-size={subgroup}", ranks=ranks)
+            self.assert_same_state(f"{dtype}-host", name)
+            # Of all steps: what a step leaves to go on under the next forward counts for that one.
+            for moved in "read_bytes", "write_bytes":
+                self.assertGreater(sum(step[moved] for step in self.steps(name)), 0)
 
     def test_recomputation(self):
         for dtype in "fp32", "bf16":
@@ -70,25 +68,24 @@ class SameBits(OffstageTest):
             self.assert_same_state("idle1", f"idle{ranks}")
 
     def test_a_device_that_queues_the_models_work(self):
-        # Fast enough to cost nothing; with and without a link that the host does not see across. Each on each number of ranks.
+        # Fast enough to cost nothing; with and without a link that the host does not see across.
         (self.folder / "storage").mkdir()
         link = "h2d=2GB/s,d2h=1GB/s,compute=1T"
         devices = [["device.emulate=compute=100T"],
                    [f"device.emulate={link}", "train.activations=recompute"],
                    [f"device.emulate={link},host-sum=1GB/s", "parameters.home=host", f"tiers.path={self.folder}/storage",
                     "update.overlap=on"]]
-        for turn, (dtype, accumulate) in enumerate([("fp32", "fp32"), ("bf16", "fp32"), ("bf16", "16bit")]):
+        types = [("fp32", "fp32"), ("bf16", "fp32"), ("bf16", "16bit")]
+        for number, ((dtype, accumulate), device, ranks) in enumerate(in_turn(types, devices, RANKS)):
             common = [f"numerics.dtype={dtype}", f"numerics.accumulate={accumulate}"]
             inline = f"{dtype}-{accumulate}"
-            self.train(inline, *common)
-            for number, device in enumerate(devices):
-                ranks = RANKS[(number + turn) % len(RANKS)]
-                name = f"{inline}-{number}"
-                with self.subTest(name, ranks=ranks):
-                    self.train(name, *common, *device, ranks=ranks)
-                    self.assert_same_state(inline, name)
-                    self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(inline)],
-                                     [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
+            self.train_once(inline, *common)
+            name = f"{inline}-{number}"
+            with self.subTest(name, ranks=ranks):
+                self.train(name, *common, *device, ranks=ranks)
+                self.assert_same_state(inline, name)
+                self.assertEqual([(r["loss"], r["grad_norm"]) for r in self.steps(inline)],
+                                 [(r["loss"], r["grad_norm"]) for r in self.steps(name)])
 
     def test_sums_of_gradients_in_16_bit(self):
         for ranks in 1, 2, 4:

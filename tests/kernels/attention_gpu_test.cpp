@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
+#include "effort.hpp"
 #include "environment_variable.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention_gpu_support.hpp"
@@ -84,7 +86,12 @@ TYPED_TEST_SUITE(AttentionOnGpu, AttentionTypes);
 
 TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
   using T = TypeParam;
+  // Each shape for one of the types, unless all are tried.
+  std::size_t turn = std::is_same_v<T, float> ? 0 : std::is_same_v<T, bfloat16> ? 1 : 2;
   for (auto const& shape : shapes()) {
+    if (turn++ % 3 != 0 && !tries_all()) {
+      continue;
+    }
     Problem<T> problem{shape};
     solve_on_gpu(problem);
     expect_close(problem, Wanted<T>{problem}, tolerance<T>);
