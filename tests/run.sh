@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the release preset and runs all tests:
 #   tests/run.sh [CTEST OPTION...]      for example tests/run.sh -L unit, or -R e2e
-#   OFFSTAGE_TESTS=all tests/run.sh     more combinations and numbers of ranks, three times as long: tests/campaign.sh whole
+#   OFFSTAGE_TESTS=all tests/run.sh     more combinations and numbers of ranks, half as long again: tests/campaign.sh whole
 # The last line counts the cases that were left out, after a line for each that says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."

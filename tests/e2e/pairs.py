@@ -33,6 +33,6 @@ def covering_array(factors):
 
 
 def chosen_rows(factors):
-    """The rows of a covering array, or, unless ALL, the half that has most pairs."""
+    """The rows of a covering array; unless ALL, the half that comes first, which has four of five pairs and every value."""
     rows = covering_array(factors)
     return rows if ALL else rows[:-(-len(rows) // 2)]
