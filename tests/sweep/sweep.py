@@ -304,7 +304,8 @@ def select(sweep, arguments, names, patterns):
         require(found, f"no case matches {pattern}")
         chosen += found
     if arguments.sample:
-        for cases in in_turn:
+        for kind, cases in zip(arguments.of, in_turn):
+            require(cases, f"these scenarios have no {kind}")
             chosen += spread(cases, arguments.sample, numbers)
     elif not chosen:
         chosen = [*itertools.chain(*(everything if arguments.all else in_turn))]
@@ -362,10 +363,11 @@ def main():
         if not (arguments.keep and sweep.bad):
             shutil.rmtree(folder, ignore_errors=True)
     print(f"{sweep.missed} cases did not come to be")
-    for kind in arguments.of:
-        print(f"RESULT sweep_{kind} {sweep.met[kind]}")
+    met = {kind: sweep.met[kind] for kind in map(kind_of, cases)}
+    for kind, count in met.items():
+        print(f"RESULT sweep_{kind} {count}")
     print(f"RESULT sweep_bad {sweep.bad}")
-    return 1 if sweep.bad or not all(sweep.met[kind] for kind in arguments.of) else 0
+    return 1 if sweep.bad or not met or not all(met.values()) else 0
 
 
 if __name__ == "__main__":
