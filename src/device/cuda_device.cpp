@@ -253,7 +253,7 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
   if (available <= 0) {
     throw UsageError{fmt::format(
         "{} of GPU {} ({}) are free, and each of its ranks (here {}) leaves {} of its part to "
-        "libraries; start fewer ranks on it, or end what else uses it (nvidia-smi lists that)",
+        "libraries; end what else uses it (nvidia-smi lists that), or start fewer ranks on it",
         format_bytes(unused), index, name_, ranks, format_bytes(library_bytes))};
   }
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;

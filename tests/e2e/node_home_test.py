@@ -3,10 +3,8 @@
 nothing left in shared memory, however a run ends."""
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
 import unittest
 from pathlib import Path
 

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from harness import OFFSTAGE, OffstageTest, main
+from harness import OffstageTest, main
 
 NODES = str(Path(__file__).resolve().parent.parent / "nodes.sh")
 COMMON = ["optimizer.schedule=constant", "tiers.cache=0"]

@@ -130,7 +130,8 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
          std::chrono::steady_clock::now() - begin < patience_with(holder_of(descriptor_))) {
     Waiting const waiting{"the end of a killed process that held the directory"};
     if (!std::exchange(said, true)) {
-      log::info("{}={}: waits for the end of {}", key, directory, holder_of(descriptor_));
+      log::info("{}={}: waits for a killed process to end: {}", key, directory,
+                holder_of(descriptor_));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     locked = lock_file(descriptor_, action, path_);
