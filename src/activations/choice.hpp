@@ -17,7 +17,7 @@ template <class T>
 [[nodiscard]] std::vector<model::BlockFates> block_fates(Policy const& policy,
                                                          model::Dims const& dims, int blocks);
 
-/// The rates that the rule `paper` goes by, of one rank while all do the same.
+/// The rates that Fuyou's rule goes by, of one rank while all do the same.
 struct Rates {
   double compute{};  ///< floating-point operations per second; 0: not known
   double host_to_device{}, device_to_host{};  ///< bytes per second; 0: not known

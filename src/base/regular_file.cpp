@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -71,6 +72,12 @@ void refuse_link(std::string const& action, std::string const& path) {
   }
 }
 
+void rename_file(std::string const& action, std::string const& from, std::string const& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    throw IoError{action, to, errno};
+  }
+}
+
 OutputFile::OutputFile(std::string context, std::string path, int flags)
     : context_{std::move(context)},
       path_{std::move(path)},
@@ -113,6 +120,36 @@ void OutputFile::close() {
 
 void OutputFile::fail(char const* action) const {
   throw IoError{context_ + ": cannot " + action, path_, errno};
+}
+
+namespace {
+
+/// `path`, at which a file or nothing is.
+std::string checked(std::string const& context, std::string path) {
+  if (int const there = open_regular(context + ": cannot open", path, O_WRONLY); there >= 0) {
+    ::close(there);
+  }
+  return path;
+}
+
+}  // namespace
+
+WholeFile::WholeFile(std::string const& context, std::string path)
+    : context_{context},
+      path_{checked(context, std::move(path))},
+      draft_{context, path_ + ".tmp", O_TRUNC} {}
+
+WholeFile::~WholeFile() {
+  if (!is_whole_) {
+    ::unlink(draft_.path().c_str());
+  }
+}
+
+void WholeFile::commit(std::string_view text) {
+  draft_.write(text);
+  draft_.close();
+  rename_file(context_ + ": cannot replace", draft_.path(), path_);
+  is_whole_ = true;
 }
 
 }  // namespace offstage

@@ -20,6 +20,10 @@ namespace offstage {
 /// Errors: IoError, as above, if `path` itself is a symbolic link. Nothing there is no error.
 void refuse_link(std::string const& action, std::string const& path);
 
+/// Gives a file, or a directory, the name `to` in the place of `from`; a file of that name goes.
+/// Errors: IoError: `action`, as in "cannot rename to", `to`, and what is wrong.
+void rename_file(std::string const& action, std::string const& from, std::string const& to);
+
 /// A text file open for writing by open_regular, made if it is not there.
 /// Errors: IoError: `context` ("run.dir"), what failed, the path.
 class OutputFile {
@@ -44,6 +48,26 @@ class OutputFile {
   std::string context_;
   std::string path_;
   int descriptor_;
+};
+
+/// A text file that gets its name, `path`, when it is whole: until then it is PATH.tmp. It takes the
+/// place of a file of that name. Errors: IoError: `context`, what failed, the path.
+class WholeFile {
+ public:
+  /// Opens the draft. Errors: IoError as well where something else than a file is at `path`.
+  WholeFile(std::string const& context, std::string path);
+  /// Removes a draft that was not committed.
+  ~WholeFile();
+  WholeFile(WholeFile const&) = delete;
+  WholeFile& operator=(WholeFile const&) = delete;
+
+  /// Writes `text` and gives the file its name. To be called once.
+  void commit(std::string_view text);
+
+ private:
+  std::string context_, path_;
+  OutputFile draft_;
+  bool is_whole_{};
 };
 
 }  // namespace offstage

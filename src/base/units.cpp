@@ -92,7 +92,11 @@ std::int64_t whole(double value, std::string_view text) {
   if (value >= static_cast<double>(std::numeric_limits<std::int64_t>::max())) {
     throw UsageError{fmt::format("'{}' is too large", text)};
   }
-  return std::llround(value);
+  auto const rounded = std::llround(value);
+  if (rounded == 0 && value > 0.0) {
+    throw UsageError{fmt::format("'{}' is less than 1", text)};
+  }
+  return rounded;
 }
 
 }  // namespace

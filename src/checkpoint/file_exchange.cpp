@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/directory.hpp"
@@ -407,9 +407,7 @@ void FileExchange::write(Parcel const& parcel) {
   if (to.left == 0) {
     to.file.sync();
     incoming_.erase(found);
-    if (std::rename(path.c_str(), whole.c_str()) != 0) {
-      throw IoError{"cannot rename to", whole, errno};
-    }
+    rename_file("cannot rename to", path, whole);
   }
 }
 

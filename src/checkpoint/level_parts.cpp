@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -16,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
@@ -173,7 +172,7 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
       mine = look();
     }
   });
-  auto texts = gather_texts(comm_, mine);
+  auto texts = comm_.gather_texts(mine);
   tell_texts(comm_, texts);
   holdings_ = parse(texts, comm_.all_gather_value(ring_.here()));
   map_ = map;
@@ -350,9 +349,7 @@ void LevelParts::bring(std::string const& name) {
     }
     std::string const unfinished = directory + "/" + unfinished_master_name;
     std::string const finished = directory + "/" + master_name;
-    if (std::rename(unfinished.c_str(), finished.c_str()) != 0) {
-      throw IoError{"cannot rename to", finished, errno};
-    }
+    rename_file("cannot rename to", unfinished, finished);
     aio::sync_directory(directory);
     aio::sync_directory(places_.own);
   });

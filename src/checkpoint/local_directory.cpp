@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <istream>
 #include <iterator>
@@ -16,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "platform/aio/file.hpp"
@@ -67,9 +66,7 @@ void write_record(std::string const& path, LocalDirectory const& directory) {
   std::string const unfinished = path + ".tmp";
   remove_file(unfinished);
   write_text(unfinished, text_of(directory));
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    throw IoError{"cannot rename to", path, errno};
-  }
+  rename_file("cannot rename to", unfinished, path);
   aio::sync_directory(fs::path{path}.parent_path().string());
 }
 

@@ -1,11 +1,10 @@
 #include "checkpoint/replacement.hpp"
 
-#include <cerrno>
-#include <cstdio>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "platform/aio/file.hpp"
 
@@ -16,9 +15,7 @@ constexpr std::string_view replaced_prefix = "replaced-";
 
 void rename_in(std::string const& directory, std::string const& from, std::string const& to) {
   std::string const target = directory + "/" + to;
-  if (std::rename((directory + "/" + from).c_str(), target.c_str()) != 0) {
-    throw IoError{"cannot rename to", target, errno};
-  }
+  rename_file("cannot rename to", directory + "/" + from, target);
   aio::sync_directory(directory);
 }
 

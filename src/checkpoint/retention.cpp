@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <ranges>
 #include <sstream>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "platform/aio/file.hpp"
@@ -39,9 +38,7 @@ void rename_aside(std::string const& directory, std::string const& name) {
   for (int count = 2; size_of(target); ++count) {
     target = fmt::format("{}.{}", wanted, count);
   }
-  if (std::rename(path.c_str(), target.c_str()) != 0) {
-    throw IoError{"cannot rename to", target, errno};
-  }
+  rename_file("cannot rename to", path, target);
   aio::sync_directory(directory);
   log::warning("checkpoint {} was passed over and is now {}; remove it if you do not want it", path,
                target);

@@ -187,7 +187,7 @@ void Store::complete(Saving& saving) {
     saving.written.lap();
     saving.stats.bytes = mine.copied;
     saving.stats.referred = mine.referred;
-    std::vector<std::string> manifests = gather_texts(comm_, mine.manifest);
+    std::vector<std::string> manifests = comm_.gather_texts(mine.manifest);
     if (is_local()) {
       tell_texts(comm_, manifests);
     }

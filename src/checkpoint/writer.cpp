@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -13,6 +11,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/allowance.hpp"
 #include "checkpoint/checksum.hpp"
@@ -423,9 +422,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   write_master(unfinished, master, parsed);
   sync_file(unfinished);
   read_back_master(unfinished, master, parsed);
-  if (std::rename(unfinished.c_str(), finished.c_str()) != 0) {
-    throw IoError{"cannot rename to", finished, errno};
-  }
+  rename_file("cannot rename to", unfinished, finished);
   aio::sync_directory(step_directory);
   aio::sync_directory(std::filesystem::absolute(step_directory).parent_path().string());
 }

@@ -50,9 +50,9 @@ GivenOptions parse_evaluate(Arguments const& arguments) {
   auto const text = [] { return po::value<std::string>(); };
   add("from", text()->required());
   add("data", text()->required());
-  for (auto const& [name, value] : {std::pair{"sequence", "0"},
-                                    {"micro-batch", "0"},
-                                    {"windows", "0"},
+  add("sequence", text());
+  add("micro-batch", text());
+  for (auto const& [name, value] : {std::pair{"windows", "0"},
                                     {"format", "auto"},
                                     {"cross-documents", "true"},
                                     {"mask", "on"},
@@ -65,13 +65,17 @@ GivenOptions parse_evaluate(Arguments const& arguments) {
   return parse_command_options(arguments, options, "evaluate");
 }
 
+/// 0: the option is not given, and evaluate() settles it.
+std::int64_t count_or_default(GivenOptions const& given, char const* name, std::int64_t most) {
+  return given.contains(name) ? number<std::int64_t>(name, text_of(given, name), 1, most) : 0;
+}
+
 data::DatasetOptions data_options(GivenOptions const& given) {
   using data::Format;
   using data::WindowRule;
-  constexpr std::int64_t most = 1'000'000'000;
   data::DatasetOptions options;
   options.key = "--data";
-  options.sequence = number<std::int64_t>("sequence", text_of(given, "sequence"), 0, most);
+  options.sequence = count_or_default(given, "sequence", 1'000'000'000);
   options.format = choice<Format>(given, "format",
                                   {{"auto", Format::automatic},
                                    {"text", Format::text},
@@ -94,13 +98,12 @@ train::EvaluationTask task_of(GivenOptions const& given) {
   train::EvaluationTask task;
   task.from = given_checkpoints(text_of(given, "from"));
   try {
-    task.data = data::parse_sources(text_of(given, "data"));
+    task.data = data::parse_sources_in_turn(text_of(given, "data"));
   } catch (UsageError const& error) {
     throw UsageError{fmt::format("--data: {}", error.what())};
   }
   task.options = data_options(given);
-  task.micro_batch =
-      number<std::int64_t>("micro-batch", text_of(given, "micro-batch"), 0, 1'000'000);
+  task.micro_batch = count_or_default(given, "micro-batch", 1'000'000);
   task.most_windows =
       number<std::int64_t>("windows", text_of(given, "windows"), 0, 1'000'000'000'000);
   task.dtype = choice<DType>(given, "dtype",

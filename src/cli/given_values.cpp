@@ -25,6 +25,8 @@ namespace {
 
 namespace po = boost::program_options;
 
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";  ///< of UTF-8
+
 po::options_description known_options(std::vector<std::string> const& extra = {}) {
   po::options_description options;
   options.add_options()("config", po::value<std::string>());
@@ -200,7 +202,9 @@ class ConfigFile {
 
   Values read(std::istream& file) {
     for (std::string line; std::getline(file, line);) {
-      ++line_;
+      if (++line_ == 1 && line.starts_with(byte_order_mark)) {
+        line.erase(0, byte_order_mark.size());
+      }
       std::string const content{trimmed(line.substr(0, line.find('#')))};
       if (content.starts_with('[')) {
         enter_section(std::string{trimmed(content.substr(0, semicolon_comment(content)))});

@@ -159,9 +159,16 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
     beyond *= 2;
   }
   if (beyond > most) {
-    throw UsageError{fmt::format(
-        "--max: {}={} fits still, so nothing limits it; give device.memory and tiers.host-memory",
-        key_of(what), least)};
+    std::vector<std::string> no_limits;
+    for (auto const& [key, limit] : {std::pair{"device.memory", options.config.device.memory},
+                                     {"tiers.host-memory", options.config.host_memory}}) {
+      if (limit == 0) {
+        no_limits.emplace_back(key);
+      }
+    }
+    throw UsageError{fmt::format("--max: {}={} fits still, so nothing limits it{}{}", key_of(what),
+                                 least, no_limits.empty() ? "" : "; give ",
+                                 fmt::join(no_limits, " and "))};
   }
   while (beyond - least > 1) {
     std::int64_t const middle = least + (beyond - least) / 2;

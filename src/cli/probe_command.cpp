@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -135,39 +134,14 @@ Order read_order(Arguments const& arguments) {
   return order;
 }
 
-/// The output file. It exists as a whole or not at all.
-class FoundKeysFile {
- public:
-  /// Opens the draft. Errors: UsageError, IoError, before anything is measured.
-  explicit FoundKeysFile(std::string path)
-      : path_{file_name(std::move(path))},
-        draft_{path_ + ".tmp"},
-        file_{"--output", draft_, O_TRUNC} {}
-  ~FoundKeysFile() {
-    std::error_code ignored;
-    std::filesystem::remove(draft_, ignored);
+/// The file of --output. Errors: UsageError, IoError, before anything is measured.
+std::unique_ptr<WholeFile> open_output(std::string const& path) {
+  std::error_code ignored;
+  if (path.ends_with('/') || std::filesystem::is_directory(path, ignored)) {
+    throw UsageError{fmt::format("--output={}: it is a directory; name a file", path)};
   }
-  FoundKeysFile(FoundKeysFile const&) = delete;
-  FoundKeysFile& operator=(FoundKeysFile const&) = delete;
-
-  void commit(std::string const& text) {
-    file_.write(text);
-    file_.close();
-    std::filesystem::rename(draft_, path_);
-  }
-
- private:
-  static std::string file_name(std::string path) {
-    std::error_code ignored;
-    if (path.ends_with('/') || std::filesystem::is_directory(path, ignored)) {
-      throw UsageError{fmt::format("--output={}: it is a directory; name a file", path)};
-    }
-    return path;
-  }
-
-  std::string path_, draft_;
-  OutputFile file_;
-};
+  return std::make_unique<WholeFile>("--output", path);
+}
 
 /// Runs `work`. An error of a storage path names the option that it came from here, --dir.
 template <class Work>
@@ -398,11 +372,11 @@ void print(Probing const& probing, probe::Measured const& measured,
 
 void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
   Order order;
-  std::unique_ptr<FoundKeysFile> output;
+  std::unique_ptr<WholeFile> output;
   mpi::agree(comm, [&] {
     order = read_order(arguments);
     if (comm.rank() == 0 && !order.output.empty()) {
-      output = std::make_unique<FoundKeysFile>(order.output);
+      output = open_output(order.output);
     }
   });
   Probing probing{order, comm};

@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <boost/program_options.hpp>
@@ -72,9 +71,7 @@ ExitCode report_command(Arguments const& arguments) {
       given.count("output") > 0
           ? given["output"].as<std::string>()
           : (std::filesystem::path{runs.front().directory} / "report.html").string();
-  OutputFile file{"report", output, O_TRUNC};
-  file.write(report::page(runs));
-  file.close();
+  WholeFile{"report", output}.commit(report::page(runs));
   log::info("wrote {}", output);
   return ExitCode::done;
 }

@@ -121,15 +121,8 @@ std::string default_attention_factor(RunConfig const& config) {
 }
 
 void set_validation_files(RunConfig& config, std::string const& text) {
-  config.data.valid = text.empty() ? std::vector<data::Source>{} : data::parse_sources(text);
-  for (data::Source const& file : config.data.valid) {
-    if (file.weight.value_or(1.0) != 1.0) {
-      throw UsageError{
-          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
-                      "other; leave weights out",
-                      *file.weight, file.path)};
-    }
-  }
+  config.data.valid =
+      text.empty() ? std::vector<data::Source>{} : data::parse_sources_in_turn(text);
 }
 
 void set_device_share(RunConfig& config, std::string const& text) {

@@ -41,14 +41,10 @@ constexpr std::array keys{
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json for Perfetto: each rank's transfers and computations over "
         "time; and foreseen-RANK.json, the same for simulated steps, if all rates are given",
-        [](RunConfig& c, Text t) {
-          c.trace = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.trace = switched(t); }},
     Key{"run.tensorboard", "off|on", "off",
         "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
-        [](RunConfig& c, Text t) {
-          c.tensorboard = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.tensorboard = switched(t); }},
     Key{"run.allow-foreign", "false|true", "false",
         "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
         "trusted",
@@ -172,9 +168,7 @@ constexpr std::array keys{
         }},
     Key{"data.mask", "on|off", "on",
         "a PREFIX.mask beside a file of tokens says which tokens count in the loss; off: all do",
-        [](RunConfig& c, Text t) {
-          c.data.mask = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.data.mask = switched(t); }},
     Key{"data.separator", "N", "",
         "token that ends a document, for formats that do not store where documents end",
         [](RunConfig& c, Text t) {
@@ -229,9 +223,7 @@ constexpr std::array keys{
         "micro-batches per validation, from the first file on; 0: all",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
     Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
-        [](RunConfig& c, Text t) {
-          c.train.valid_first = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.train.valid_first = switched(t); }},
     Key{"train.patience", "N", "0",
         "the run is done after so many validations in a row that are no better than the best; 0: "
         "at train.steps alone",
@@ -323,9 +315,7 @@ constexpr std::array keys{
         "limit of the device's memory, with NCCL's buffers; 0: no limit",
         [](RunConfig& c, Text t) { c.device.memory = parse_bytes(t); }},
     Key{"device.share-gpu", "false|true", "false", "whether several ranks may compute on one GPU",
-        [](RunConfig& c, Text t) {
-          c.device.share_gpu = choice<bool>(t, {{"false", false}, {"true", true}});
-        }},
+        [](RunConfig& c, Text t) { c.device.share_gpu = truth(t); }},
     Key{"device.attention", "auto|cudnn|own", "auto",
         "library that computes attention of 16-bit types on a GPU; auto: cuDNN if it is found, has "
         "the shape and repeats its bits, else Offstage's own kernels",
@@ -469,9 +459,7 @@ constexpr std::array keys{
         "on: decides together, for the quickest step by the machine's rates, what is auto of "
         "parameters.home, parameters.sharding, train.schedule, train.activations, tiers.cache, "
         "update.overlap, update.device-share and update.device-resident",
-        [](RunConfig& c, Text t) {
-          c.plan.choose = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.plan.choose = switched(t); }},
     Key{"plan.clip-rate", "X", "0",
         "for predictions: part of all steps that are clipped, 0 to 1; their updates under backward "
         "are made again",
@@ -556,14 +544,10 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.checkpoint.keep_every = whole<std::int64_t>(t); }},
     Key{"checkpoint.keep-best", "on|off", "off",
         "a step whose validation is the best so far is saved, and stays until a better one is",
-        [](RunConfig& c, Text t) {
-          c.checkpoint.keep_best = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.checkpoint.keep_best = switched(t); }},
     Key{"checkpoint.overlap", "on|off", "on",
         "a checkpoint is written under forward and backward of the next step; off: the step waits",
-        [](RunConfig& c, Text t) {
-          c.checkpoint.overlap = choice<bool>(t, {{"off", false}, {"on", true}});
-        }},
+        [](RunConfig& c, Text t) { c.checkpoint.overlap = switched(t); }},
     Key{"checkpoint.files", "auto|rank|node", "auto",
         "a file for each rank, or one for each node, which its ranks write together; auto: node "
         "from "

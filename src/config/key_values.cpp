@@ -95,6 +95,10 @@ bool truth(std::string const& text) {
   return choice<bool>(text, {{"true", true}, {"false", false}});
 }
 
+bool switched(std::string const& text) {
+  return choice<bool>(text, {{"off", false}, {"on", true}});
+}
+
 std::string word_of_truth(std::string_view hint, std::string const& text) {
   using Words = std::array<std::string_view, 3>;
   auto const stands_in_hint = [hint](std::string_view word) {

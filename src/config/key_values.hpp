@@ -28,7 +28,10 @@ template <class T>
 /// A finite number.
 [[nodiscard]] double real(std::string const& text);
 
+/// The truth of `true` or `false`.
 [[nodiscard]] bool truth(std::string const& text);
+/// The truth of `on` or `off`.
+[[nodiscard]] bool switched(std::string const& text);
 
 /// The word of `hint` (`auto|on|off`) that means the same truth as the text: `true`, `on` and `yes`
 /// are one, and so are `false`, `off` and `no`. The text itself if it is such a word, or none does.

@@ -20,6 +20,8 @@ namespace {
 /// A smaller epsilon is zero in FP32, and gives 0 / 0 where there was no gradient yet.
 constexpr double least_epsilon = 1e-37;
 
+constexpr int most_threads = 1024;  ///< more than a rank's cores; a typing error asks for more
+
 template <class T>
 void require_at_least(std::string_view key, T value, T least, std::string_view meaning = "") {
   if (!(value >= least)) {
@@ -205,6 +207,10 @@ std::filesystem::path plain(std::filesystem::path const& path) {
 
 void validate_places(RunConfig const& config) {
   require_at_least("run.threads", config.threads, 0, "; 0 takes this rank's share of the cores");
+  if (config.threads > most_threads) {
+    throw UsageError{
+        fmt::format("run.threads={} must be {} or less", config.threads, most_threads)};
+  }
   if (config.watchdog.count() != 0.0) {
     require_at_least("run.watchdog", config.watchdog.count(), 1.0, " seconds; 0 watches nothing");
   }

@@ -110,6 +110,19 @@ std::vector<Source> parse_sources(std::string const& text) {
   return sources;
 }
 
+std::vector<Source> parse_sources_in_turn(std::string const& text) {
+  auto sources = parse_sources(text);
+  for (Source const& file : sources) {
+    if (file.weight.value_or(1.0) != 1.0) {
+      throw UsageError{
+          fmt::format("the weight {} of {} has no effect, as validation reads one file after the "
+                      "other; leave weights out",
+                      *file.weight, file.path)};
+    }
+  }
+  return sources;
+}
+
 Mixture::Mixture(std::span<double const> weights) : cumulative_{0} {
   require(!weights.empty() && std::ranges::all_of(weights, [](double w) { return w > 0.0; }),
           "Mixture: weights must be above 0");

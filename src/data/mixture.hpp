@@ -20,6 +20,8 @@ struct Source {
 /// Errors: UsageError without the key's name: an empty path, some paths with a weight and some
 ///         without, a weight that is not above 0 or below a billionth of all weights together.
 [[nodiscard]] std::vector<Source> parse_sources(std::string const& text);
+/// Files that are read one after the other. Errors: UsageError, as above, also for a weight other than 1.
+[[nodiscard]] std::vector<Source> parse_sources_in_turn(std::string const& text);
 
 /// The file, or the group of files, that each sample comes from.
 ///

@@ -262,6 +262,12 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
   if (what.format == Format::megatron || (automatic && is_megatron(what.path))) {
     return open_megatron(what);
   }
+  if (!is_file(what.path) && is_file(what.path + ".bin")) {
+    throw DataError{fmt::format(
+        "{}={}: there is no such file, but {}.bin without the {}.idx of Megatron data; name {}.bin "
+        "if it is nanoGPT's or llm.c's, else put its .idx beside it",
+        what.key, what.path, what.path, what.path, what.path)};
+  }
   auto file = std::make_unique<InputFile>(what.path, what.key);
   auto const format = automatic ? detect(*file, what) : what.format;
   Layout const layout = layout_of(*file, format);

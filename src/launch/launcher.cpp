@@ -21,28 +21,6 @@
 namespace offstage::launch {
 namespace {
 
-/// One text of each rank, in rank order.
-std::vector<std::string> all_gather_text(mpi::Communicator const& comm, std::string const& text) {
-  auto const sizes = comm.all_gather_value(static_cast<Bytes>(text.size()));
-  std::vector<mpi::Slice> parts;
-  Bytes total = 0;
-  for (Bytes const size : sizes) {
-    parts.push_back({total, size});
-    total += size;
-  }
-  std::string all(static_cast<std::size_t>(total), '\0');
-  auto const mine = parts[static_cast<std::size_t>(comm.rank())].offset;
-  std::ranges::copy(text, all.begin() + mine);
-  comm.all_gather(std::as_writable_bytes(std::span{all}), parts);
-  std::vector<std::string> texts;
-  texts.reserve(parts.size());
-  for (mpi::Slice const& part : parts) {
-    texts.push_back(
-        all.substr(static_cast<std::size_t>(part.offset), static_cast<std::size_t>(part.size)));
-  }
-  return texts;
-}
-
 /// A rank as lines: its number, its CPUs, then ordinal, bus, UUID and name of each GPU.
 std::string text_of(RankOnNode const& rank) {
   std::string text = fmt::format("{}\n{}\n", rank.world_rank, fmt::join(rank.allowed_cpus, " "));
@@ -192,7 +170,7 @@ RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules)
     place.topology = topology::discover();
     mine = describe(comm.rank(), place);
   });
-  auto const texts = all_gather_text(node, text_of(mine));
+  auto const texts = node.all_gather_texts(text_of(mine));
   mpi::agree(comm, [&] {
     std::vector<RankOnNode> ranks;
     std::ranges::transform(texts, std::back_inserter(ranks), rank_in);
@@ -207,7 +185,7 @@ std::vector<Shortage> shortages(mpi::Communicator const& node, RankPlace const& 
                                 Needs const& needs) {
   // Read before any rank goes on to take what is counted here.
   NodeFigures figures = look_around(place, needs);
-  for (std::string const& text : all_gather_text(node, figures_text(place))) {
+  for (std::string const& text : node.all_gather_texts(figures_text(place))) {
     figures.ranks.push_back(figures_in(text));
   }
   // Cgroups may differ between tasks, and figures move: the tightest holds for all.

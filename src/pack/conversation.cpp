@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "pack/json_field.hpp"
 
 namespace offstage::pack {
 namespace {
@@ -153,11 +154,14 @@ std::vector<Message> messages_by_role(nlohmann::json const& object, std::string 
 
 Conversation read_conversation(std::string_view line, std::string const& field,
                                Template const& form, std::string const& place) {
-  auto const object = nlohmann::json::parse(line, nullptr, false);
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (nlohmann::json::parse_error const& error) {
+    fail(place, describe_mistake(error.byte, error.what()));
+  }
   if (!object.is_object()) {
-    fail(place, object.is_discarded()
-                    ? "is no JSON"
-                    : fmt::format("is {}, but an object is expected", object.type_name()));
+    fail(place, fmt::format("is {}, but an object is expected", object.type_name()));
   }
   Conversation result;
   auto const name = array_name(object, field);

@@ -20,11 +20,9 @@ class HostHome final : public ShardHome<T> {
 
   HostHome(state::ShardMap const& map, int rank, device::Device& device);
 
-  void expect(std::span<int const> /*layers*/) override {}
   void bring(int layer, Take const& take) override;
   [[nodiscard]] Target target(state::Subgroup const& subgroup) override;
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }
-  void stop() noexcept override {}
 
   /// The rank's part of a layer, in place. Waits until it is ready.
   [[nodiscard]] std::span<T const> part(int layer);

@@ -33,12 +33,10 @@ class NodeHome final : public ShardHome<T> {
 
   void begin() override;
   [[nodiscard]] bool has_whole_layers() const noexcept override { return true; }
-  void expect(std::span<int const> /*layers*/) override {}
   /// The whole layer, in one piece that stays.
   void bring(int layer, Take const& take) override;
   [[nodiscard]] Target target(state::Subgroup const& subgroup) override;
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }
-  void stop() noexcept override {}
 
   /// Returns a layer in place.
   [[nodiscard]] std::span<T const> layer(int layer);

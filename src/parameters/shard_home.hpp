@@ -27,7 +27,7 @@ class ShardHome {
   [[nodiscard]] virtual bool has_whole_layers() const noexcept { return false; }
   /// Announces that the parts of these layers will be brought in this order, after those expected
   /// before.
-  virtual void expect(std::span<int const> layers) = 0;
+  virtual void expect(std::span<int const> /*layers*/) {}
   /// Hands this rank's part of the layer, or all of it, the next one expected, to `take`: every
   /// element once, in pieces in any order. Waits until each is ready (state::Readiness).
   /// Errors: the error of a failed update; IoError of the tiers; PreconditionError: the layer is
@@ -40,7 +40,7 @@ class ShardHome {
   virtual void set_readiness(state::Readiness* readiness) = 0;
   /// Ends the threads. Nothing is brought any more. Waits of the readiness have to end by
   /// themselves.
-  virtual void stop() noexcept = 0;
+  virtual void stop() noexcept {}
 };
 
 }  // namespace offstage::parameters

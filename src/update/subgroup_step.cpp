@@ -68,10 +68,6 @@ kernels::WorkingCopyView part_of(kernels::WorkingCopyView const& view, Range ran
   return std::visit([&](auto span) { return kernels::WorkingCopyView{part(span, range)}; }, view);
 }
 
-std::int64_t elements_of(kernels::WorkingCopyView const& view) {
-  return std::visit([](auto span) { return std::ssize(span); }, view);
-}
-
 Bytes element_bytes(kernels::GradientView const& view) {
   return std::visit([]<class G>(std::span<G>) { return static_cast<Bytes>(sizeof(G)); }, view);
 }

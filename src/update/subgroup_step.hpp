@@ -27,7 +27,6 @@ using StateViews = std::array<std::byte*, kernels::most_planes>;
                                  std::int64_t begin);
 [[nodiscard]] kernels::GradientView part_of(kernels::GradientView const& view, Range range);
 [[nodiscard]] kernels::WorkingCopyView part_of(kernels::WorkingCopyView const& view, Range range);
-[[nodiscard]] std::int64_t elements_of(kernels::WorkingCopyView const& view);
 [[nodiscard]] Bytes element_bytes(kernels::GradientView const& view);
 [[nodiscard]] Bytes element_bytes(kernels::WorkingCopyView const& view);
 

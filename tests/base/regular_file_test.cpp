@@ -119,6 +119,28 @@ TEST_F(RegularFile, IsWrittenAndReadByItsOwnName) {
   EXPECT_EQ(contents(path_ + ".moved"), "one\ntwo\n");
 }
 
+TEST_F(RegularFile, IsWholeOrAsItWas) {
+  std::ofstream{path_} << "before";
+  { WholeFile const file{"report", path_}; }
+  EXPECT_EQ(contents(path_), "before");
+  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  {
+    FileSize const full{4};
+    WholeFile file{"report", path_};
+    EXPECT_THROW(file.commit("longer"), IoError);
+  }
+  EXPECT_EQ(contents(path_), "before");
+  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  WholeFile{"report", path_}.commit("after");
+  EXPECT_EQ(contents(path_), "after");
+  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_THROW((WholeFile{"report", directory_.path().string()}), IoError);
+  fs::remove(path_);
+  fs::create_symlink("/nowhere", path_);
+  EXPECT_THROW((WholeFile{"report", path_}), IoError);
+  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+}
+
 TEST_F(RegularFile, SaysWhatItCannotWrite) {
   OutputFile file{"run.dir", path_, O_APPEND};
   FileSize const full{0};

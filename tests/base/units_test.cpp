@@ -27,6 +27,7 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
     EXPECT_THROW((void)parse_bytes(text), UsageError) << text;
   }
   EXPECT_THROW((void)parse_bytes("9999999TiB"), UsageError);
+  EXPECT_THROW((void)parse_bytes("0.4"), UsageError) << "0 may mean that there is no limit";
 }
 
 TEST(ParseBytes, SaysWhatWasReadAndWhatWouldBeRight) {

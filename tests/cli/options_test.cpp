@@ -425,6 +425,11 @@ TEST_F(Options, LinesThatAreNoKeyAreErrors) {
   EXPECT_THAT(error({"--train.steps"}), HasSubstr("--train.steps"));
 }
 
+TEST_F(Options, AByteOrderMarkBelongsToNoSection) {
+  auto const path = file("a.cfg", "\xef\xbb\xbf[train]\nlog-every = 5\n");
+  EXPECT_EQ(parse({"--config", path}).train.log_every, 5);
+}
+
 TEST_F(Options, ConfigFilesMustBeThere) {
   EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), StartsWith("--config=/nowhere/a.cfg: cannot"));
   EXPECT_THAT(error({"--config=/nowhere/a.cfg"}), HasSubstr("No such file"));

@@ -35,6 +35,13 @@ TEST(ParseSources, TakesWeightsOfAllPathsOrOfNone) {
   }
 }
 
+TEST(ParseSources, FilesInTurnHaveNoWeights) {
+  EXPECT_THAT(parse_sources_in_turn("a.bin,b.bin"),
+              ElementsAre(source("a.bin", {}), source("b.bin", {})));
+  EXPECT_THAT(usage_error([] { (void)parse_sources_in_turn("a.bin:1,b.bin:2"); }),
+              HasSubstr("the weight 2 of b.bin has no effect"));
+}
+
 TEST(ParseSources, AColonInADirectoryIsNoWeight) {
   EXPECT_THAT(parse_sources("/a:b/c.bin"), ElementsAre(source("/a:b/c.bin", {})));
   EXPECT_THAT(parse_sources("/a:b/c:d.bin:2"), ElementsAre(source("/a:b/c:d.bin", 2.0)));

@@ -326,6 +326,13 @@ TEST(TokenFile, WithoutAHeaderNoVocabularyIsLargerThanU16Holds) {
       Format::nanogpt);
 }
 
+TEST(TokenFile, ANameWithoutItsEndingOrItsIndexSaysWhatIsThere) {
+  TemporaryDirectory const folder;
+  auto const path = folder.write("a.bin", array_of<std::uint16_t>({1, 2}));
+  EXPECT_THAT(data_error([&] { (void)open(path.substr(0, path.size() - 4), 10); }),
+              AllOf(HasSubstr("data.train="), HasSubstr("name " + path + " if it is nanoGPT's")));
+}
+
 TEST(TokenFile, WiderNumbersThanU16AreCaughtOrDoubted) {
   TemporaryDirectory const folder;
   std::vector<std::int64_t> values(1000);

@@ -221,6 +221,8 @@ class Evaluate(OffstageTest):
         def error(*options, expect):
             return self.offstage("evaluate", *options, "--device=host", expect=expect).errors[0]
         self.assertIn("--sequence=4096", error("--from", model, "--data", text, "--sequence=4096", expect=USAGE))
+        self.assertIn("--micro-batch: '0'", error("--from", model, "--data", text, "--micro-batch=0", expect=USAGE))
+        self.assertIn("the weight 0.5 of", error("--from", model, "--data", f"{text}:0.5", expect=USAGE))
         self.assertIn("no such directory", error("--from=nowhere", "--data", text, expect=DATA))
         self.assertIn("--data=nowhere", error("--from", model, "--data=nowhere", expect=DATA))
         self.assertIn("--dtype=fp8", error("--from", model, "--data", text, "--dtype=fp8", expect=USAGE))

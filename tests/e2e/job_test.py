@@ -59,7 +59,11 @@ class Job(OffstageTest):
     def test_a_max_time_before_the_end_of_the_job_wins(self):
         os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) + 3600))
         result = self.train("run", *ENDLESS, "train.max-time=1s", expect=75)
-        self.assertIn("because train.max-time is near", result.out)
+        self.assertIn("because train.max-time is near; the same command goes on", result.out)
+
+    def test_a_run_that_begins_at_a_named_place_says_how_to_go_on(self):
+        result = self.train("run", *ENDLESS, "train.max-time=1s", "checkpoint.resume=none", expect=75)
+        self.assertIn("; the same command without checkpoint.resume=none goes on from there", result.out)
 
     def test_a_squeue_that_fails_is_a_warning(self):
         self.squeue("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")

@@ -136,7 +136,7 @@ class Records(OffstageTest):
         text = self.text.stat().st_size
         share = 3 * 8 * 0.75 / ((text - 1) // 24)
         self.assertIn(f"data.train {self.text}: text, u8, {text} tokens, documents not told apart; {share:.3g} epochs in 3 "
-                      "steps, 75 % of the samples", result.out)
+                      "steps of 8 sequences, 75 % of the samples", result.out)
         self.assertIn(f"data.train {nano}: nanogpt, u16, 2000 tokens, ", result.out)
         windows = (self.valid.stat().st_size - 1) // 24
         self.assertIn(f"data.valid {self.valid}: text, u8, {self.valid.stat().st_size} tokens, documents not told apart; "

@@ -165,7 +165,10 @@ TEST_F(Conversations, NameFieldsThatAreNotUsed) {
 }
 
 TEST_F(Conversations, MistakesAreNamed) {
-  EXPECT_THAT(refusal("{"), HasSubstr("a.jsonl: line 7: is no JSON"));
+  EXPECT_THAT(refusal("{"), HasSubstr("a.jsonl: line 7: is no JSON: mistake at its byte 2 "
+                                      "(unexpected end of input)"));
+  EXPECT_THAT(refusal("{\"a\": \"\xff\"}"),
+              HasSubstr("mistake at its byte 8 (invalid string: ill-formed UTF-8 byte)"));
   EXPECT_THAT(refusal("[]"), HasSubstr("is array, but an object is expected"));
   EXPECT_THAT(
       refusal(R"({"text": "x"})"),

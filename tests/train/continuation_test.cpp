@@ -118,6 +118,15 @@ TEST(Continuation, AnotherStartIsSaidToHaveNoEffect) {
   EXPECT_EQ(warning_of_start(text_of(from("a"), 0), from("")), "");
   EXPECT_EQ(warning_of_start("", from("b")), "");
   EXPECT_THAT(describe_changes(text_of(from("a"), 0), from("b")), IsEmpty());
+  EXPECT_EQ(warning_of_start(text_of(from("/"), 0), from("/./")), "") << "one place";
+}
+
+TEST(Continuation, WhatARunBeganWithStays) {
+  auto const from = [](std::string const& value) { return settings({{"train.init-from", value}}); };
+  EXPECT_EQ(text_of(with_start_of(text_of(from("a"), 0), from("")), 0), text_of(from("a"), 0));
+  EXPECT_EQ(text_of(with_start_of(text_of(from(""), 0), from("b")), 0), text_of(from(""), 0));
+  EXPECT_EQ(text_of(with_start_of("", from("b")), 0), text_of({}, 0));
+  EXPECT_EQ(text_of(with_start_of("train.init-from=a\n", {}), 0), text_of({}, 0));
 }
 
 TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {

@@ -23,13 +23,13 @@ TEST(DataLines, SayHowOftenAFileIsShown) {
   train.global_batch = 10;  // 300 samples
   EXPECT_THAT(describe_training_files({facts("a.bin", 200, 1.0)}, train),
               ElementsAre("data.train a.bin: nanogpt, u16, 2001 tokens, documents not told apart; "
-                          "1.5 epochs in 30 steps"));
+                          "1.5 epochs in 30 steps of 10 sequences"));
   auto b = facts("b.bin", 50, 0.25);
   b.documents = 1;
   EXPECT_THAT(
       describe_training_files({facts("a.bin", 200, 0.75), b}, train)[1],
-      "data.train b.bin: nanogpt, u16, 501 tokens, 1 document; 1.5 epochs in 30 steps, 25 % "
-      "of the samples");
+      "data.train b.bin: nanogpt, u16, 501 tokens, 1 document; 1.5 epochs in 30 steps of 10 "
+      "sequences, 25 % of the samples");
 }
 
 TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {

@@ -101,18 +101,22 @@ TEST_F(PlanChoiceOfRanks, LooksAtRatesAfterEightStepsAndThenEveryThirtyTwo) {
   EXPECT_EQ(config.plan.clip_rate, 0.0) << "nothing is left to do";
 }
 
-TEST(PlanChoice, ANewStartSparesTheCheckpointThatTheUserNamed) {
+TEST(PlanChoice, ANewStartKnowsTheCheckpointThatTheUserNamed) {
   config::CheckpointConfig checkpoint;
   checkpoint.resume = "step-000000100";
   for (int starts = 0; starts < 2; ++starts) {
     go_on_from_newest(checkpoint);
     EXPECT_EQ(checkpoint.resume, "auto");
-    EXPECT_EQ(checkpoint.spared, "step-000000100");
+    EXPECT_EQ(checkpoint.first_resume, "step-000000100");
   }
   checkpoint = {};
   checkpoint.resume = "none";
   go_on_from_newest(checkpoint);
-  EXPECT_EQ(checkpoint.spared, "");
+  EXPECT_EQ(checkpoint.first_resume, "none");
+  checkpoint = {};
+  checkpoint.resume = "auto";
+  go_on_from_newest(checkpoint);
+  EXPECT_EQ(checkpoint.first_resume, "");
 }
 
 TEST_F(PlanChoiceOfRanks, StaysWhereNothingHasMoved) {

@@ -29,6 +29,31 @@ Slice piece_of(Slice const& whole, Bytes round) {
   return {whole.offset + begin, std::min(whole.size - begin, piece_bytes)};
 }
 
+/// Slices of these sizes, each after the one before.
+std::vector<Slice> in_a_row(std::vector<Bytes> const& sizes) {
+  std::vector<Slice> slices;
+  Bytes offset = 0;
+  for (Bytes const size : sizes) {
+    slices.push_back({offset, size});
+    offset += size;
+  }
+  return slices;
+}
+
+std::vector<std::string> cut(std::string const& all, std::vector<Slice> const& slices) {
+  std::vector<std::string> texts;
+  texts.reserve(slices.size());
+  for (Slice const& slice : slices) {
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(slice.offset), static_cast<std::size_t>(slice.size)));
+  }
+  return texts;
+}
+
+std::size_t size_of(std::vector<Slice> const& slices) {
+  return static_cast<std::size_t>(slices.back().offset + slices.back().size);
+}
+
 constexpr int gather_tag = 1;
 constexpr int exchange_tag = 2;
 constexpr int fold_tag = 3;
@@ -179,6 +204,21 @@ std::string Communicator::broadcast(std::string text, int root) const {
   text.resize(broadcast_value(text.size(), root));
   broadcast(std::as_writable_bytes(std::span{text}), root);
   return text;
+}
+
+std::vector<std::string> Communicator::all_gather_texts(std::string const& mine) const {
+  auto const parts = in_a_row(all_gather_value(static_cast<Bytes>(mine.size())));
+  std::string all(size_of(parts), '\0');
+  std::ranges::copy(mine, all.begin() + parts[static_cast<std::size_t>(rank_)].offset);
+  all_gather(std::as_writable_bytes(std::span{all}), parts);
+  return cut(all, parts);
+}
+
+std::vector<std::string> Communicator::gather_texts(std::string const& mine) const {
+  auto const parts = in_a_row(all_gather_value(static_cast<Bytes>(mine.size())));
+  std::string all(rank_ == 0 ? size_of(parts) : 0, '\0');
+  gather(std::as_bytes(std::span{mine}), std::as_writable_bytes(std::span{all}), parts, 0);
+  return rank_ == 0 ? cut(all, parts) : std::vector<std::string>{};
 }
 
 void Communicator::all_gather(std::span<std::byte> buffer) const {

@@ -88,6 +88,9 @@ class Communicator {
   /// used at the root alone.
   void gather(std::span<std::byte const> mine, std::span<std::byte> buffer,
               std::span<Slice const> parts, int root) const;
+  /// Every rank's text, in rank order, on all ranks; or at rank 0 alone, and none on others.
+  [[nodiscard]] std::vector<std::string> all_gather_texts(std::string const& mine) const;
+  [[nodiscard]] std::vector<std::string> gather_texts(std::string const& mine) const;
   /// Sends the bytes send_parts[r] of `send` to rank r and receives from it into receive_parts[r]
   /// of `receive`. Parts may be empty. Pairwise, with most_pairs pairs of ranks in flight.
   void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,

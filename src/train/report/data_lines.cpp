@@ -50,7 +50,8 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
   for (data::FileFacts const& file : files) {
     double const epochs = samples * file.share / static_cast<double>(file.windows);
     lines.push_back(fmt::format(
-        "{}; {:.3g} epochs in {} steps{}{}", describe(file, "data.train"), epochs, train.steps,
+        "{}; {:.3g} epochs in {} steps of {} sequence{}{}{}", describe(file, "data.train"), epochs,
+        train.steps, train.global_batch, train.global_batch == 1 ? "" : "s",
         files.size() > 1 ? fmt::format(", {:.3g} % of the samples", 100.0 * file.share)
                          : std::string{},
         describe_packing(file)));

@@ -10,7 +10,7 @@
 namespace offstage::train {
 
 /// A line for each file of training data: format, type of its tokens, tokens, documents if they are
-/// known, and how often train.steps show it. Pure.
+/// known, and how often train.steps with this batch show it. Pure.
 [[nodiscard]] std::vector<std::string> describe_training_files(
     std::vector<data::FileFacts> const& files, config::TrainConfig const& train);
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
@@ -27,10 +29,12 @@ std::string metrics_path(config::RunConfig const& config) {
 
 /// The reason why train.patience has ended the run.
 std::string no_better(RunEnd const& end) {
-  return end.best.any()
-             ? fmt::format("{} validations were no better than {:.4f} at step {} (train.patience)",
-                           end.best.since(), end.best.best().loss, end.best.best().step)
-             : fmt::format("{} validations gave no finite loss (train.patience)", end.best.since());
+  auto const since = end.best.since();
+  return end.best.any() ? fmt::format("{} {} no better than {:.4f} at step {} (train.patience)",
+                                      since, since == 1 ? "validation was" : "validations were",
+                                      end.best.best().loss, end.best.best().step)
+                        : fmt::format("{} validation{} gave no finite loss (train.patience)", since,
+                                      since == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -157,8 +161,9 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
         "step {}: no target of its batch counts (because of its windows' masks), update skipped",
         step);
   } else if (result.skipped) {
-    log::warning("step {}: loss {} or gradient norm {} is not finite, update skipped", step,
-                 result.loss, result.grad_norm);
+    log::warning("step {}: {} is not finite, update skipped", step,
+                 std::isfinite(result.loss) ? fmt::format("gradient norm {}", result.grad_norm)
+                                            : fmt::format("loss {}", result.loss));
   }
   if (step % config_.train.log_every != 0 && times_.steps != 1 && step != steps) {
     return;
@@ -307,8 +312,11 @@ void Journal::conclude(RunEnd const& end) {
   } else if (end.stop == Stop::patience) {
     log::dated("done after step {} of {}: {}", end.step, config_.train.steps, no_better(end));
   } else {
-    log::dated("stopped after step {} of {} because {}; the same command goes on from there",
-               end.step, config_.train.steps, reason_of(end.stop));
+    auto const& [now, first] = std::tie(config_.checkpoint.resume, config_.checkpoint.first_resume);
+    std::string const& resume = first.empty() ? now : first;
+    log::dated("stopped after step {} of {} because {}; the same command{} goes on from there",
+               end.step, config_.train.steps, reason_of(end.stop),
+               resume == "auto" ? "" : fmt::format(" without checkpoint.resume={}", resume));
   }
 }
 

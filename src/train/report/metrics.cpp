@@ -161,12 +161,6 @@ std::string free_name_beside(std::string const& path) {
   return name;
 }
 
-void rename_file(std::string const& from, std::string const& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) {
-    throw IoError{"run.dir: cannot replace", to, errno};
-  }
-}
-
 /// Gives `fresh` its name `path` if an earlier start was ended after it had set the old file aside.
 void finish_earlier_cut(std::string const& fresh, std::string const& path) {
   namespace fs = std::filesystem;
@@ -174,7 +168,7 @@ void finish_earlier_cut(std::string const& fresh, std::string const& path) {
   std::error_code ignored;
   if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
       fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
-    rename_file(fresh, path);
+    rename_file("run.dir: cannot replace", fresh, path);
   }
 }
 
@@ -194,10 +188,10 @@ MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cu
     if (keeps_cut && cut == Cut::steps) {
       sync_directory_of(path_);  // after a loss of power one of the two names must be there
       std::string const aside = free_name_beside(path_);
-      rename_file(path_, aside);
+      rename_file("run.dir: cannot replace", path_, aside);
       log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
     }
-    rename_file(fresh, path_);
+    rename_file("run.dir: cannot replace", fresh, path_);
   } else if (::unlink(fresh.c_str()) != 0) {
     throw IoError{"run.dir: cannot remove", fresh, errno};
   }

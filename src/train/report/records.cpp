@@ -61,9 +61,7 @@ void write_run_file(config::RunConfig const& config, std::string const& name,
   file.write(text);
   file.sync();
   file.close();
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
-    throw IoError{"run.dir: cannot replace", path, errno};
-  }
+  rename_file("run.dir: cannot replace", fresh, path);
 }
 
 }  // namespace offstage::train

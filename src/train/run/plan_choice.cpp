@@ -57,8 +57,8 @@ std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::Sh
 }
 
 void go_on_from_newest(config::CheckpointConfig& checkpoint) {
-  if (checkpoint.resume != "auto" && checkpoint.resume != "none") {
-    checkpoint.spared = checkpoint.resume;
+  if (checkpoint.resume != "auto") {
+    checkpoint.first_resume = checkpoint.resume;
   }
   checkpoint.resume = "auto";
 }

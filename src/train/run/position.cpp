@@ -39,7 +39,9 @@ void Position::go_on_from(checkpoint::Meta found) {
 
 void Position::set_start(checkpoint::OptimizerState state, std::string program, int threads,
                          int ranks, std::vector<config::Setting> settings) {
-  settings_ = std::move(settings);
+  bool const goes_on = !meta_.configuration.empty();
+  settings_ =
+      goes_on ? with_start_of(meta_.configuration, std::move(settings)) : std::move(settings);
   meta_.model = config_.model;
   meta_.state = std::move(state);
   meta_.seed = config_.train.seed;

@@ -256,8 +256,9 @@ void RunParts<T>::open_saves(Cadence& cadence, Journal& journal) {
           config_.checkpoint.dir,
           checkpoint::Retention{config_.checkpoint.keep, config_.checkpoint.keep_every}, comm_),
       local_level_ ? local_level_->make_store() : nullptr, comm_, cadence, journal);
-  if (!config_.checkpoint.spared.empty()) {
-    saves_->spare(config_.checkpoint.spared);
+  std::string const& first = config_.checkpoint.first_resume;
+  if (!first.empty() && first != "none") {
+    saves_->spare(first);
   }
   if (auto const split = runner_->split_parameters()) {
     saves_->set_split(*split);

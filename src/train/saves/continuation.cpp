@@ -7,9 +7,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include "base/printable.hpp"
 #include "train/step/schedule.hpp"
@@ -100,6 +102,12 @@ bool same_value(std::string_view a, std::string_view b) {
   return a == b || (number && number == number_of(b));
 }
 
+/// True as well for names that lead to one place: "m", "./m" and a link to it.
+bool is_same_place(std::string const& a, std::string const& b) {
+  std::error_code none;
+  return a == b || (!a.empty() && !b.empty() && std::filesystem::equivalent(a, b, none));
+}
+
 std::string_view shown(std::string_view value) {
   return value.empty() ? "-" : value;
 }
@@ -167,13 +175,28 @@ std::vector<std::string> describe_changes(std::string_view configuration,
   return lines;
 }
 
+std::vector<config::Setting> with_start_of(std::string_view configuration,
+                                           std::vector<config::Setting> settings) {
+  auto const setting = std::ranges::find(settings, start_key, &config::Setting::key);
+  if (setting == settings.end()) {
+    return settings;
+  }
+  Table const before = table_of(configuration);
+  if (auto const then = before.find(start_key); then != before.end()) {
+    setting->value = then->second;
+  } else {
+    settings.erase(setting);
+  }
+  return settings;
+}
+
 std::string warning_of_start(std::string_view configuration,
                              std::vector<config::Setting> const& settings) {
   Table const before = table_of(configuration);
   auto const then = before.find(start_key);
   auto const now = std::ranges::find(settings, start_key, &config::Setting::key);
   if (then == before.end() || now == settings.end() || now->value.empty() ||
-      now->value == then->second) {
+      is_same_place(now->value, then->second)) {
     return {};
   }
   return fmt::format(

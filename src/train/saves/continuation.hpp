@@ -9,8 +9,9 @@
 
 namespace offstage::train {
 
-// Facts about the run that wrote a checkpoint, for the run that goes on from it. All functions are
-// pure; none throws. `configuration` is checkpoint::Meta::configuration, lines KEY=VALUE.
+// Facts about the run that wrote a checkpoint, for the run that goes on from it. No function throws,
+// and all but warning_of_start are pure. `configuration` is checkpoint::Meta::configuration, lines
+// KEY=VALUE.
 
 /// The Meta::configuration of a run that has seen so many tokens.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings,
@@ -27,8 +28,13 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 
+/// The settings of a run that goes on: train.init-from is what the run that wrote the checkpoint
+/// began with, whatever it is now. It is left out if the checkpoint does not say.
+[[nodiscard]] std::vector<config::Setting> with_start_of(std::string_view configuration,
+                                                         std::vector<config::Setting> settings);
+
 /// A sentence of warning if train.init-from names another start than the one of the run that wrote
-/// the checkpoint: it has no effect now. Empty if not.
+/// the checkpoint: it has no effect now. Empty if not. Looks where relative paths and links lead.
 [[nodiscard]] std::string warning_of_start(std::string_view configuration,
                                            std::vector<config::Setting> const& settings);
 

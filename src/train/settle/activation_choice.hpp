@@ -42,7 +42,7 @@ template <class T>
                                        ActivationRates const& given);
 
 /// Settles train.activations=auto for rank `rank`. The choice is `keep` if the plan fits; else the
-/// fastest one that fits by the rule `paper` (activations::paper_choice). If a rate that the rule
+/// fastest one that fits by Fuyou's rule (activations::paper_choice). If a rate that the rule
 /// needs is not known, it is the first that fits of `recompute` and of only the inputs leaving the
 /// device. If nothing fits, it is the last of these, and the device reports the error. Activations
 /// that leave go to storage as far as host memory has no room, if there are paths; without paths no
