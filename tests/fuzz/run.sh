@@ -21,7 +21,7 @@ packages=(mpi hdf5-serial libxxhash zlib libzstd icu-uc libpcre2-8)
 read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio"
 read -ra headers <<< "$(pkg-config --cflags "${packages[@]}")"
 compile=("$cxx" -std=c++20 -O1 -g -w "-fsanitize=address,undefined" -fno-sanitize-recover=all -DFMT_HEADER_ONLY
-  -DOMPI_SKIP_MPICXX "-I$PWD/src" "${headers[@]}")
+  -DOMPI_SKIP_MPICXX "-I$PWD" "-I$PWD/src" "${headers[@]}")
 
 build_rooms() {
   local room
