@@ -18,7 +18,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
 # The parsers' rooms, and those of what they call. The linker takes from them what a target needs.
 rooms=(base platform/aio platform/h5 platform/memory platform/mpi state data huggingface tokens checkpoint)
 packages=(mpi hdf5-serial libxxhash zlib libzstd icu-uc libpcre2-8)
-read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio"
+read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio -lsentencepiece"
 read -ra headers <<< "$(pkg-config --cflags "${packages[@]}")"
 compile=("$cxx" -std=c++20 -O1 -g -w "-fsanitize=address,undefined" -fno-sanitize-recover=all -DFMT_HEADER_ONLY
   -DOMPI_SKIP_MPICXX "-I$PWD" "-I$PWD/src" "${headers[@]}")
