@@ -141,8 +141,8 @@ struct CheckpointConfig {
   /// Checkpoints of steps that are multiples of this are saved and stay; 0: none.
   std::int64_t keep_every{};
   std::string resume;  ///< "auto", "none" or a path
-  std::string
-      first_resume;     ///< `resume` before plan.choose began anew; "": it did not, or from "auto"
+  /// `resume` before plan.choose began anew; "": it has not, or `resume` was "auto" then.
+  std::string first_resume;
   bool overlap = true;  ///< checkpoint.overlap: saves go on under the next step
   double rate{};  ///< checkpoint.rate: bytes per second of a node, beside later steps too; 0: none
   /// checkpoint.rate=20%: part of the rates of checkpoint.dir and the paths; 0: none.

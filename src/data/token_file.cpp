@@ -262,7 +262,8 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
   if (what.format == Format::megatron || (automatic && is_megatron(what.path))) {
     return open_megatron(what);
   }
-  if (!is_file(what.path) && is_file(what.path + ".bin")) {
+  if (std::error_code none;
+      !std::filesystem::exists(what.path, none) && is_file(what.path + ".bin")) {
     throw DataError{fmt::format(
         "{}={}: there is no such file, but {}.bin without the {}.idx of Megatron data; name {}.bin "
         "if it is nanoGPT's or llm.c's, else put its .idx beside it",

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
@@ -312,8 +311,8 @@ void Journal::conclude(RunEnd const& end) {
   } else if (end.stop == Stop::patience) {
     log::dated("done after step {} of {}: {}", end.step, config_.train.steps, no_better(end));
   } else {
-    auto const& [now, first] = std::tie(config_.checkpoint.resume, config_.checkpoint.first_resume);
-    std::string const& resume = first.empty() ? now : first;
+    std::string const& first = config_.checkpoint.first_resume;
+    std::string const& resume = first.empty() ? config_.checkpoint.resume : first;
     log::dated("stopped after step {} of {} because {}; the same command{} goes on from there",
                end.step, config_.train.steps, reason_of(end.stop),
                resume == "auto" ? "" : fmt::format(" without checkpoint.resume={}", resume));
