@@ -4,13 +4,14 @@
 Parts are pipelined (Figure 8), choice (Figure 9), throughput (Figure 5); all by default. The device is EMULATED: it computes
 on the cores, and products and copies take as long as the scaled GPU's and link's would. Prints a table for each part and ends with RESULT
 lines of the parts that ran."""
-import json
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from measure import steps_of
 
 SEQUENCE = 1024
 # FLOP/s of a transformer block, measured in the paper: 172 TFLOPS are 86 % of it on the A100, 87 are 53 % on the 4090
@@ -85,8 +86,7 @@ class Bench:
                 "run.dir": directory,
                 "checkpoint.every": 0, **more}
         self.call("train", keys)
-        steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        steps = [step for step in steps if "loss" in step]
+        steps = steps_of(directory)
         step = {key: min(step.get(key, 0) for step in steps[1:])
                 for key in ("step_seconds", "forward_seconds", "backward_seconds", "activation_out_bytes", "activation_back_bytes", "read_bytes",
                             "write_bytes")}

@@ -5,7 +5,6 @@ Trains a LLaMA of 125 M parameters and one of 3 M on all cores, alone and beside
 with the environment as it comes, and with OpenMP's default (threads that spin for long). Two equal loads on a core leave each
 half of it: 2 is the fair slowdown. Ends with RESULT lines, medians."""
 import array
-import json
 import os
 import random
 import shutil
@@ -14,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from measure import steps_of
 
 MODELS = {
     "125 M": {"model.layers": 12, "model.hidden": 768, "model.heads": 12, "model.kv-heads": 4, "model.ffn-hidden": 2048,
@@ -34,9 +35,9 @@ def step_seconds(program, folder, data, model, waiting):
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{program} train failed:\n{done.stdout}{done.stderr}")
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    steps = steps_of(folder / "run")
     shutil.rmtree(folder / "run")
-    return statistics.median([r["step_seconds"] for r in records if "loss" in r][2:])
+    return statistics.median([step["step_seconds"] for step in steps[2:]])
 
 
 def main():

@@ -6,7 +6,6 @@ Testbed-1 of MLP-Offload (Table 1), divided by SCALE. Nothing is cached, and no 
 state take turns, and fio takes its turn on DIRECTORY, with as many bytes read as written.
 Ends with RESULT lines, medians over the rounds of each round's ratio: an update phase with 12 bytes over one with fewer, and
 bytes per second over the opponent's, the worst kind's."""
-import json
 import os
 import random
 import shutil
@@ -15,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from measure import steps_of
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SCALE = 40
@@ -44,9 +45,8 @@ def phase(program, folder, keys, paths):
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{program} train {' '.join(arguments)} failed:\n{done.stdout[-1000:]}{done.stderr}")
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    steps = steps_of(folder / "run")[2:]
     shutil.rmtree(folder / "run")
-    steps = [record for record in records if "loss" in record][2:]
     return (statistics.median(step["update_seconds"] for step in steps),
             statistics.median(step["read_bytes"] + step["write_bytes"] for step in steps))
 

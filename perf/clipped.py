@@ -4,19 +4,19 @@
 A LLaMA of 134 M parameters trains with most of its state on storage in DIRECTORY, in turns with update.overlap=off, on and auto. An update
 that begins under backward is in vain there: on does each again, and auto is to keep away from it. Ends with RESULT lines: the median
 step of auto, and that of on, over off's."""
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from measure import steps_of
 from peers_model import environment, offstage_arguments, write_tokens
 
 ROUNDS, STEPS, WARM = 2, 8, 2
 
 
-def steps_of(program, folder, data, overlap):
+def times_of(program, folder, data, overlap):
     """Seconds of the steps but the first two, and how many updates were done again."""
     (folder / "storage").mkdir(parents=True)
     command = offstage_arguments(program, folder / "run", data, STEPS, optimizer__clip=0.001, update__overlap=overlap,
@@ -25,9 +25,8 @@ def steps_of(program, folder, data, overlap):
                           check=False)
     if done.returncode != 0:
         sys.exit(f"{program} failed:\n{done.stdout}")
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-    records = [record for record in records if "loss" in record]
-    return [record["step_seconds"] for record in records[WARM:]], sum(record.get("overlap") == "redone" for record in records)
+    steps = steps_of(folder / "run")
+    return [step["step_seconds"] for step in steps[WARM:]], sum(step.get("overlap") == "redone" for step in steps)
 
 
 def main():
@@ -36,7 +35,7 @@ def main():
     for number in range(ROUNDS):
         for overlap, all_steps in seconds.items():
             with tempfile.TemporaryDirectory(dir=directory) as folder:
-                steps, redone = steps_of(program, Path(folder), write_tokens(Path(folder) / "tokens.bin"), overlap)
+                steps, redone = times_of(program, Path(folder), write_tokens(Path(folder) / "tokens.bin"), overlap)
             all_steps += steps
             print(f"round {number + 1}, update.overlap={overlap}: a step takes {statistics.median(steps):.2f} s, "
                   f"{redone} of {STEPS} updates done again", flush=True)

@@ -17,6 +17,8 @@ import time
 from array import array
 from pathlib import Path
 
+from measure import steps_of
+
 LIMIT_GIB = 4.0
 STEPS = 5
 SEQUENCE = 1024
@@ -154,10 +156,10 @@ def measure(offstage, folder, ranks):
         Phase("train", [*launcher, offstage, *train], folder),
         Phase("export", [*launcher, offstage, "export", "--from", checkpoints, "--to", folder / "exported"], folder),
     ]
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-    losses = [record["loss"] for record in records if "loss" in record]
+    steps = steps_of(folder / "run")
+    losses = [step["loss"] for step in steps]
     assert len(losses) == STEPS and all(abs(loss - math.log(VOCAB)) < 1 for loss in losses), losses
-    assert all(record["read_bytes"] > 0 for record in records if "loss" in record), "the state was not on storage"
+    assert all(step["read_bytes"] > 0 for step in steps), "the state was not on storage"
     size = sum(file.stat().st_size for file in (folder / "exported").glob("*.safetensors"))
     print("losses " + " ".join(f"{loss:.3f}" for loss in losses) + f"; exported {size / 1e6:.0f} MB")
     return phases

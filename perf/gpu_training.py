@@ -1,6 +1,5 @@
 """gpu.py's section B: training runs of the model with its state in host memory under the policies, and on storage."""
 import gzip
-import json
 import pathlib
 import random
 import shutil
@@ -9,6 +8,7 @@ import tempfile
 
 from gpu_model import shape_of
 from gpu_run import Failed, memory
+from measure import steps_of
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs" / "policies"
 LAYERS, STORED_LAYERS, SMALL_LAYERS = 8, 4, 2
@@ -53,8 +53,7 @@ class Runs:
                 "run.dir": self.folder / name}
         self.section.call([self.section.build / "offstage", "train", *(f"--{key}={value}" for key, value in keys.items()), *options],
                           seconds, cwd=self.folder)
-        records = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
-        return [record for record in records if "loss" in record]
+        return steps_of(self.folder / name)
 
 
 def keep_trace(section, policy, run):

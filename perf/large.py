@@ -1,6 +1,5 @@
 """Steps of LLaMA 3.2 1B on a small device with everything on storage: perf/large.sh runs it with the program, a directory and the
 number of steps. Prints what the run says of its memory, then what the process had, and ends with RESULT lines."""
-import json
 import os
 import pathlib
 import re
@@ -10,6 +9,8 @@ import sys
 import tempfile
 import threading
 import time
+
+from measure import steps_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMIT = 3 * 2**30
@@ -69,8 +70,7 @@ def train(program, folder, keys, *options):
     printed = (folder / "out").read_text()
     if code != 0:
         sys.exit(f"the run ended with {code}:\n{printed}{(folder / 'err').read_text()}")
-    records = [json.loads(line) for line in open(folder / "run/metrics.jsonl")]
-    return printed, [record for record in records if "step_seconds" in record], memory.peak
+    return printed, steps_of(folder / "run"), memory.peak
 
 
 def main():

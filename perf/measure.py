@@ -1,6 +1,7 @@
-"""What the scripts beside it share: runs perf_ablation, saves pictures."""
+"""What the scripts beside it share: runs perf_ablation, reads a run's metrics, saves pictures."""
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -18,6 +19,12 @@ def measure(program, ranks, arguments):
     if done.returncode != 0:
         sys.exit(f"{program} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def steps_of(run):
+    """The records of the steps of a run, in order, from metrics.jsonl in its directory."""
+    records = [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "loss" in record]
 
 
 def save_picture(picture, draw, *data):

@@ -1,1 +1,1 @@
-offstage_benchmark(NAME model ROOMS base cudnn data device kernels model state LINK fmt::fmt)
+offstage_benchmark(NAME model ROOMS base cudnn data device kernels model probe state LINK fmt::fmt)

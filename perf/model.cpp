@@ -12,9 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <iterator>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -31,9 +29,8 @@
 #include "device/device.hpp"
 #include "kernels/linear/matmul.hpp"
 #include "model/transformer.hpp"
-#include "state/exchange.hpp"
-#include "state/initialize.hpp"
-#include "state/shard.hpp"
+#include "probe/resident_layers.hpp"
+#include "state/model_shape.hpp"
 
 namespace offstage {
 namespace {
@@ -64,41 +61,6 @@ device::Buffer upload(device::Device& device, device::Stream& stream, std::vecto
   stream.synchronize();
   return buffer;
 }
-
-/// All layers on the device, as the seed makes them.
-template <class T>
-class Parameters final : public state::ParameterSource<T> {
- public:
-  Parameters(state::ModelShape const& shape, device::Device& device, device::Stream& stream) {
-    for (state::LayerLayout const& layer : state::layers_of(shape)) {
-      std::vector<float> values(static_cast<std::size_t>(layer.padded_elements()));
-      state::initialize(layer, 1, {0, layer.chunks()}, values);
-      std::vector<T> rounded;
-      rounded.reserve(values.size());
-      std::ranges::transform(values, std::back_inserter(rounded),
-                             [](float value) { return store<T>(value); });
-      layers_.push_back(upload(device, stream, rounded, "the model's parameters"));
-      count_ += layer.elements;
-    }
-  }
-  std::span<T const> acquire(int layer) override {
-    return layers_[static_cast<std::size_t>(layer)].template as<T const>();
-  }
-  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
-  [[nodiscard]] std::int64_t count() const { return count_; }
-
- private:
-  std::vector<device::Buffer> layers_;
-  std::int64_t count_{};
-};
-
-template <class T>
-class Nowhere final : public state::GradientSink<T> {
- public:
-  std::shared_ptr<device::Event> add(int /*layer*/, std::span<T const> /*gradient*/) override {
-    return nullptr;
-  }
-};
 
 data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, std::int64_t vocab) {
   data::TokenBatch result;
@@ -161,8 +123,8 @@ void measure(Arguments const& given, state::ModelShape const& shape, model::RunS
     run.attention = cudnn->plans.get();
     run.attention_workspace = cudnn->plans ? cudnn->plans->workspace() : 0;
   }
-  Parameters<T> parameters{shape, *device, *stream};
-  Nowhere<T> sink;
+  probe::ResidentLayers<T> parameters{shape, *device, *stream};
+  probe::NoGradients<T> sink;
   model::Transformer<T> model{shape, run, *device, *stream};
   auto const batch = random_batch(run.batch, run.sequence, shape.vocab);
   std::vector<double> forward;

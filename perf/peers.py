@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import steps_of
 from peers_model import BATCH, SEQUENCE, environment, offstage_arguments, torch_arguments, write_tokens
 
 ROUNDS, STEPS, WAIT = (int(os.environ.get(name, value)) for name, value in (("ROUNDS", 3), ("STEPS", 8), ("WAIT", 600)))
@@ -64,9 +65,9 @@ def run_offstage(program, folder, data, where):
         _, status, usage = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status) != 0:
         sys.exit(f"{command} failed:\n{(folder / 'log').read_text()}")
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    steps = steps_of(folder / "run")
     shutil.rmtree(folder / "run")
-    return [r["step_seconds"] for r in records if "loss" in r][WARM_UP:], usage.ru_maxrss * 1024
+    return [step["step_seconds"] for step in steps[WARM_UP:]], usage.ru_maxrss * 1024
 
 
 def run_peer(python, folder, kind, threads):

@@ -5,7 +5,6 @@ Every row is a configuration on an emulated machine: its products, link, updates
 say, which is far longer than this machine needs for them. The plan knows those rates and nothing else."""
 import concurrent.futures
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from measure import quiet_environment
+from measure import quiet_environment, steps_of
 
 # 3.7 M parameters; products of a step: 11 GFLOP at a batch of 4.
 MODEL = {
@@ -182,8 +181,7 @@ class Bench:
         if out is None:
             return None
         self.peaks = [size(re.search(pattern + r".*peak (\S+ \S+),", out).group(1)) for pattern in ("device memory", "host memory of")]
-        entries = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        entries = [step for step in entries if "loss" in step][skipped:]
+        entries = steps_of(directory)[skipped:]
         # Two steps go through their subgroups in two orders.
         pairs = list(zip(entries, entries[1:]))
         keys = ("forward_seconds", "backward_seconds", "update_seconds", "step_seconds")

@@ -5,7 +5,6 @@ Trains a GPT-2 of 124 M parameters, its state of 1.4 GiB in host memory, and sav
 checkpoint.overlap on and off in turn. A save can be hidden up to the commit, and at most for as long as forward and backward
 take. Prints for each save that a step follows how long it took and training stood still for it, and how much longer the
 step was under which it went on; ends with RESULT lines: medians."""
-import json
 import random
 import re
 import shutil
@@ -14,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from measure import steps_of
 
 KEYS = {
     "model.family": "gpt2", "model.layers": 12, "model.hidden": 768, "model.heads": 12, "model.vocab": 50257,
@@ -31,8 +32,7 @@ def run(program, folder, text, overlap):
     if done.returncode != 0:
         sys.exit(f"{program} train failed:\n{done.stdout}{done.stderr}")
     saves = re.findall(r"saved \S+ in ([\d.]+) s(?:, training stood still for ([\d.]+) s)?", done.stdout)
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = {record["step"]: record["step_seconds"] for record in records if "loss" in record}
+    steps = {step["step"]: step["step_seconds"] for step in steps_of(folder)}
     shutil.rmtree(folder)
     return [(float(all_of_it), float(still or all_of_it)) for all_of_it, still in saves[:-1]], steps
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Many ranks, by counts and by simulation: perf/scale.sh runs it with the program and a directory."""
-import json
 import math
 import os
 import pathlib
@@ -11,6 +10,7 @@ import sys
 import tempfile
 import time
 
+from measure import steps_of
 import scale_network
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -248,8 +248,7 @@ def real(runs):
                         "--platform.rank-link=500MB/s")
         expected = float(re.search(r"^  this configuration +(.*)$", out, re.MULTILINE).group(1).split()[5])
         directory = runs.train(ranks, {**keys, "train.steps": 8})
-        steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        found = [step["step_seconds"] for step in steps if "loss" in step][3:]
+        found = [step["step_seconds"] for step in steps_of(directory)[3:]]
         error = expected / statistics.median(found) - 1
         worst = max(worst, abs(error))
         print(f"{ranks} ranks: {expected:.3f} s expected, {statistics.median(found):.3f} s found (least {min(found):.3f}), {error:+.1%}; "

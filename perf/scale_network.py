@@ -1,6 +1,5 @@
 """Predicted against real steps over a network whose rate is known: each rank on a node of its own on this machine (slurm/test-cluster), whose
 interface sends so many bits per second and no more. perf/scale.py runs it where such nodes may be made."""
-import json
 import os
 import pathlib
 import re
@@ -9,6 +8,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+from measure import steps_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "slurm/test-cluster"
@@ -101,8 +102,7 @@ def step(runs, cluster, folder, ranks, link):
                           capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{done.args}\n{done.stdout}{done.stderr}")
-    records = [json.loads(line) for line in (keys["run.dir"] / "metrics.jsonl").read_text().splitlines()]
-    return float(row[5]), row[7], [record["step_seconds"] for record in records if "loss" in record][2:]
+    return float(row[5]), row[7], [step["step_seconds"] for step in steps_of(keys["run.dir"])[2:]]
 
 
 def measure(runs):

@@ -11,7 +11,6 @@ every STEPS steps (24) to a parallel file system. Paths and file system are toke
 A cycle is what lies between the steps after which two saves begin. Training stands still for what is in a cycle and in no step, as the clock of
 this script says, less what lies between steps without a save. Steps under a save are compared with the others of their cycle. Ends with RESULT
 lines: medians of the cycles."""
-import json
 import os
 import random
 import re
@@ -21,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from measure import steps_of
 
 RANKS = 2
 PARAMETERS = 23_077_376
@@ -95,8 +96,7 @@ def run(program, folder, steps, options):
                 sizes[int(found[1])] = sum(file.stat().st_size for file in Path(found[2]).iterdir())
     if process.returncode != 0:
         sys.exit(f"{program} train failed:\n{''.join(out)}")
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-    return done, saved, {each["step"]: each["step_seconds"] for each in records if "loss" in each}, sizes, local_level
+    return done, saved, {step["step"]: step["step_seconds"] for step in steps_of(folder / "run")}, sizes, local_level
 
 
 def cycles(program, name, steps, options):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Steps whose parameters come from storage, horizontal and vertical: perf/vertical.sh runs it with the program."""
-import json
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from measure import steps_of
 
 MICRO_BATCHES = 8
 MODEL = {
@@ -53,8 +54,7 @@ class Bench:
         if schedule == "horizontal":
             keys["train.activations"] = "recompute"
         self.call("train", keys)
-        steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        steps = [step for step in steps if "loss" in step][1:]
+        steps = steps_of(directory)[1:]
         step = {key: statistics.median(step.get(key, 0) for step in steps)
                 for key in ("step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "activation_out_bytes", "activation_back_bytes", "read_bytes",
                             "write_bytes")}

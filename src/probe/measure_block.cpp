@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "base/stopwatch.hpp"
@@ -13,8 +10,7 @@
 #include "model/transformer.hpp"
 #include "probe/measure.hpp"
 #include "probe/median.hpp"
-#include "state/exchange.hpp"
-#include "state/initialize.hpp"
+#include "probe/resident_layers.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::probe {
@@ -42,43 +38,6 @@ state::ModelShape shape_of(std::int64_t hidden, std::int64_t sequence) {
           .vocab = vocabulary,
           .max_sequence = sequence};
 }
-
-/// All layers on the device.
-template <class T>
-class Parameters final : public state::ParameterSource<T> {
- public:
-  Parameters(state::ModelShape const& shape, device::Device& device, device::Stream& stream) {
-    for (state::LayerLayout const& layer : state::layers_of(shape)) {
-      std::vector<float> values(static_cast<std::size_t>(layer.padded_elements()));
-      state::initialize(layer, 1, {0, layer.chunks()}, values);
-      std::vector<T> rounded;
-      rounded.reserve(values.size());
-      std::ranges::transform(values, std::back_inserter(rounded),
-                             [](float value) { return store<T>(value); });
-      auto const bytes = static_cast<Bytes>(rounded.size() * sizeof(T));
-      auto& there = layers_.emplace_back(device.allocate(bytes, "the measuring of a block"));
-      stream.copy(there.template as<T>().data(), rounded.data(), bytes,
-                  device::Copy::host_to_device);
-      stream.synchronize();
-    }
-  }
-  std::span<T const> acquire(int layer) override {
-    return layers_[static_cast<std::size_t>(layer)].template as<T const>();
-  }
-  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
-
- private:
-  std::vector<device::Buffer> layers_;
-};
-
-/// Gradients go nowhere.
-template <class T>
-class Nowhere final : public state::GradientSink<T> {
- public:
-  std::shared_ptr<device::Event> add(int /*layer*/, std::span<T const> /*gradient*/) override {
-    return nullptr;
-  }
-};
 
 data::TokenBatch some_tokens(std::int64_t sequence) {
   data::TokenBatch batch{.batch = 1, .sequence = sequence, .tokens = {}, .targets = {}};
@@ -108,8 +67,8 @@ BlockRates rates_of(device::Device& device, Effort const& effort) {
   model::RunShape const run{.batch = 1, .sequence = sequence};
   auto const passes_of = model::block_passes(model::dims_of(shape, run, device.kind()));
   auto const stream = device.make_calling_stream("probe-block");
-  Parameters<T> parameters{shape, device, *stream};
-  Nowhere<T> sink;
+  ResidentLayers<T> parameters{shape, device, *stream};
+  NoGradients<T> sink;
   model::Transformer<T> model{shape, run, device, *stream};
   auto const batch = some_tokens(sequence);
   Seconds forward{};

@@ -12,39 +12,12 @@
 #include "model/model_fixture.hpp"
 #include "model/transformer.hpp"
 #include "platform/cuda/gpus.hpp"
+#include "probe/resident_layers.hpp"
 #include "state/exchange.hpp"
-#include "state/initialize.hpp"
-#include "state/shard.hpp"
+#include "state/model_shape.hpp"
 
 namespace offstage::model::test {
 namespace {
-
-/// All layers on the device.
-class DeviceParameters final : public state::ParameterSource<bfloat16> {
- public:
-  DeviceParameters(state::ModelShape const& shape, device::Device& device, device::Stream& stream) {
-    for (state::LayerLayout const& layer : state::layers_of(shape)) {
-      std::vector<float> values(static_cast<std::size_t>(layer.padded_elements()));
-      state::initialize(layer, 1, {0, layer.chunks()}, values);
-      std::vector<bfloat16> rounded;
-      for (float const value : values) {
-        rounded.push_back(to_bf16(value));
-      }
-      auto const bytes = static_cast<Bytes>(2 * rounded.size());
-      layers_.push_back(device.allocate(bytes, "parameters"));
-      stream.copy(layers_.back().as<bfloat16>().data(), rounded.data(), bytes,
-                  device::Copy::host_to_device);
-      stream.synchronize();
-    }
-  }
-  std::span<bfloat16 const> acquire(int layer) override {
-    return layers_[static_cast<std::size_t>(layer)].as<bfloat16 const>();
-  }
-  void release(int /*layer*/, std::shared_ptr<device::Event> /*done*/) override {}
-
- private:
-  std::vector<device::Buffer> layers_;
-};
 
 /// Keeps what the model sends, on the host.
 class HostGradients final : public state::GradientSink<bfloat16> {
@@ -77,7 +50,7 @@ Step step(RunShape const& run) {
   shape.vocab = 64;
   auto const device = device::make_cuda_device(0, 0);
   auto const stream = device->make_calling_stream("model");
-  DeviceParameters parameters{shape, *device, *stream};
+  probe::ResidentLayers<bfloat16> parameters{shape, *device, *stream};
   HostGradients gradients{*stream};
   Bytes const before = device->used();
   Transformer<bfloat16> model{shape, run, *device, *stream};
