@@ -27,8 +27,8 @@ SECTIONS = {
     "C": [("machine", 20, machine.measure_facts), ("link", 25, update.measure_link), ("adamw", 25, update.measure_adamw),
           ("rates", 40, update.measure_rates), ("updates", 140, update.measure_updates), ("e2e", 110, checks.check_runs),
           ("memcheck", 70, checks.sanitize("memcheck", checks.TESTS)),
-          ("racecheck", 50, checks.sanitize("racecheck", checks.OWN_KERNELS)),
-          ("initcheck", 40, checks.sanitize("initcheck", checks.OWN_KERNELS))],
+          ("racecheck", 50, checks.sanitize("racecheck", checks.OWN_KERNELS, checks.OWN_CASES)),
+          ("initcheck", 40, checks.sanitize("initcheck", checks.OWN_KERNELS, checks.OWN_CASES))],
 }
 MOST_SECONDS = 520  # of nine minutes; the rest is for starting and for what has to be killed
 

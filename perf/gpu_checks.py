@@ -10,7 +10,9 @@ from gpu_run import Failed
 TESTS = ["device/device_gpu_test", "kernels/kernels_optimizer_gpu_test", "kernels/kernels_pointwise_gpu_test",
          "kernels/kernels_products_gpu_test", "kernels/kernels_attention_gpu_test", "model/model_attention_gpu_test",
          "update/shared_update_gpu_test"]
-OWN_KERNELS = [name for name in TESTS if name.startswith("kernels/")]
+# Without cuBLASLt's kernels, whose program this is, and cuDNN's, whose cases these are.
+OWN_KERNELS = [name for name in TESTS if name.startswith("kernels/") and "products" not in name]
+OWN_CASES = "GTEST_FILTER=-*ByCudnn*"
 # Whole runs: 50 steps beside the CPU's losses, the same bits by every schedule, a restart. Without a GPU a short one, on two ranks.
 E2E = ["tests/e2e/gpu_test.py"]
 E2E_ON_HOST = ["tests/e2e/same_bits_test.py", "SameBits.test_recomputation"]
@@ -73,8 +75,8 @@ def check_tests(section):
     run_tests(section, "tests", ["env", "OFFSTAGE_TESTS=all"], TESTS)
 
 
-def sanitize(kind, names):
-    """A part that runs the tests under one of compute-sanitizer's tools."""
+def sanitize(kind, names, *environment):
+    """A part that runs the tests under one of compute-sanitizer's tools, with VARIABLE=VALUE beside the environment."""
     def part(section):
         sanitizer = shutil.which("compute-sanitizer") if section.on_gpu else None
         if sanitizer is None:
@@ -83,7 +85,7 @@ def sanitize(kind, names):
             section.say(f"{kind} not run: {why}")
             return
         # One test pins memory twice on purpose.
-        run_tests(section, kind, [sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9"], names)
+        run_tests(section, kind, ["env", *environment, sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9"], names)
     return part
 
 

@@ -41,7 +41,8 @@ __device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
   constexpr int V = Shape::pack;
   int const packs = a.width / V;
   std::int64_t const row = row_begin(a.places, r, a.width);
-  RowPart<T, Shape> x{a.x + row, packs}, dy{a.dy + row, packs}, dx{a.dx + row, packs};
+  RowPart<T, Shape> x{a.x + row, packs}, dy{a.dy + row, packs};
+  RowPart<T, Shape> dx{a.dx + row, a.add ? packs : 0};
   float const inverse = a.inverse[r];
   float dot[1] = {0};
   for_packs<Shape>(packs, [&](int at, int slot) {
@@ -57,14 +58,16 @@ __device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
   sum_block(dot, exchange);
   float const pull = dot[0] * inverse * inverse * inverse / static_cast<float>(a.width);
   for_packs<Shape>(packs, [&](int at, int slot) {
-    float value[V], d[V], w[V], sum[V];
+    float value[V], d[V], w[V], sum[V] = {0};
     x.widen_to(value, at, slot);
     dy.widen_to(d, at, slot);
-    dx.widen_to(sum, at, slot);
+    if (a.add) {
+      dx.widen_to(sum, at, slot);
+    }
     load_pack(w, a.weight + std::int64_t{at} * V);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      sum[v] = (a.add ? sum[v] : 0.0F) + (inverse * w[v] * d[v] - pull * value[v]);
+      sum[v] += (inverse * w[v] * d[v] - pull * value[v]);
       sums.sum(0, at, slot, v) += d[v] * value[v] * inverse;
     }
     store_pack(a.dx + row + std::int64_t{at} * V, sum);

@@ -75,6 +75,7 @@ CudaEvent::~CudaEvent() {
 
 void CudaEvent::wait() const {
   Waiting const waiting{"a device stream"};
+  make_current(index_);  // the thread may be one that has called nothing of CUDA's yet
   check(cudaEventSynchronize(event_));
 }
 

@@ -22,6 +22,8 @@ ONE_STEP = [*SHORT, "train.steps=1", "optimizer.schedule=constant", "optimizer.w
 # How far apart losses of about 5 may be after STEPS steps; what was seen is a fifth of it at most.
 APART = {"fp32": 0.002, "bf16": 0.1, "fp16": 0.05}
 GPU, CPU, AUTO = "device.kind=cuda", "device.kind=host", "device.kind=auto"
+# cuDNN takes over a second to plan attention at each start, and there would be no other whole runs with our own kernels.
+OWN = "device.attention=own"
 
 
 def gpus():
@@ -83,16 +85,20 @@ class Gpu(OffstageTest):
                 for name in "again", "storage", "resident", "ahead":
                     del schedules[name]
                 some = {"both": schedules["both"]}
-        for family, tried in ("llama", schedules), ("gpt2", some):
-            options = [*MODELS[family], *SHORT, GPU]
-            self.train(f"{family}-plain", *options, "update.overlap=off")
+        tries = [("llama", OWN, schedules), ("gpt2", OWN, some)]
+        if not ON_CPU:
+            tries.append(("llama", "device.attention=auto", {name: schedules[name] for name in ("again", "recomputed", "vertical")}))
+        for family, attention, tried in tries:
+            options = [*MODELS[family], *SHORT, GPU, attention]
+            kind = f"{family}-{attention[-4:]}"
+            self.train(f"{kind}-plain", *options, "update.overlap=off")
             for name, more in tried.items():
-                with self.subTest(family=family, schedule=name):
-                    self.train(f"{family}-{name}", *options, *more)
-                    self.assert_same_state(f"{family}-plain", f"{family}-{name}")
+                with self.subTest(family=family, attention=attention, schedule=name):
+                    self.train(f"{kind}-{name}", *options, *more)
+                    self.assert_same_state(f"{kind}-plain", f"{kind}-{name}")
 
     def test_ranks_that_share_it_give_the_bits_of_one(self):
-        options = [*MODELS["llama"], *SHORT, GPU, "device.share-gpu=true"]
+        options = [*MODELS["llama"], *SHORT, GPU, OWN, "device.share-gpu=true"]
         self.train("one", *options)
         for name, more in {"two": [], "two-host": ["parameters.home=host"], "two-node": ["parameters.home=node"]}.items():
             self.train(name, *options, *more, ranks=2)
@@ -100,7 +106,7 @@ class Gpu(OffstageTest):
 
     def test_a_restart_goes_on_with_the_same_bits(self):
         for dtype in ("fp16",) if ON_CPU and not ALL else ("bf16", "fp16"):
-            options = [*MODELS["llama"], *SHORT, f"numerics.dtype={dtype}", "optimizer.schedule=constant", GPU]
+            options = [*MODELS["llama"], *SHORT, f"numerics.dtype={dtype}", "optimizer.schedule=constant", GPU, OWN]
             self.train(f"{dtype}-straight", *options, "train.steps=4")
             self.train(f"{dtype}-halves", *options, "train.steps=2")
             self.train(f"{dtype}-halves", *options, "train.steps=4")
@@ -203,7 +209,7 @@ class Gpu(OffstageTest):
                 self.assert_same_state("pinned", f"pageable-{most}")
 
     def test_waiting_for_every_launch_changes_no_bits(self):
-        options = [*MODELS["gpt2"], *SHORT, GPU]
+        options = [*MODELS["gpt2"], *SHORT, GPU, OWN]
         self.train("plain", *options)
         self.train("checked", *options, "device.check=launches")
         self.assert_same_state("plain", "checked")

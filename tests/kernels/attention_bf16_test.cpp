@@ -122,18 +122,18 @@ TEST_P(AttentionBf16, RunsOnTheUnitThatWasAskedFor) {
 }
 
 TEST_P(AttentionBf16, GivesTheSameBitsInASecondRun) {
-  for (AttentionShape const& shape : {AttentionShape{2, 130, 4, 2, 64}, {1, 77, 3, 1, 48}}) {
+  for (AttentionShape const& shape : {AttentionShape{2, 98, 2, 1, 64}, {1, 77, 3, 1, 48}}) {
     expect_same_bits(solved(shape), solved(shape));
   }
 }
 
 #ifdef _OPENMP
 TEST_P(AttentionBf16, BitsDoNotDependOnTheNumberOfThreads) {
-  AttentionShape const shape{2, 100, 6, 3, 40};
+  AttentionShape const shape{2, 70, 4, 2, 40};
   auto const threads = omp_get_max_threads();
   omp_set_num_threads(1);
   auto const one = solved(shape);
-  for (int const several : {2, 3, 4}) {
+  for (int const several : {2, 3}) {
     omp_set_num_threads(several);
     expect_same_bits(one, solved(shape));
   }

@@ -149,16 +149,27 @@ struct Alignments {
         c{std::min(alignment_of(product.c), alignment_of(product.bias))} {}
 };
 
-/// All that the choice of an algorithm may depend on.
+/// All that the choice of an algorithm may depend on, and whether the one chosen is refused.
 using Key = std::tuple<Element, Element, bool, bool, bool, bool, std::int64_t, std::int64_t,
                        std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t,
-                       std::uint32_t, std::uint32_t>;
+                       std::uint32_t, std::uint32_t, std::uint32_t>;
 Key key_of(Product const& product) {
-  Alignments const alignments{product};
-  return {product.in,   product.out,      product.transpose_a, product.transpose_b,
-          product.bias, product.add,      product.m,           product.n,
-          product.k,    product.a_stride, product.b_stride,    product.c_stride,
-          alignments.a, alignments.b,     alignments.c};
+  return {product.in,
+          product.out,
+          product.transpose_a,
+          product.transpose_b,
+          product.bias,
+          product.add,
+          product.m,
+          product.n,
+          product.k,
+          product.a_stride,
+          product.b_stride,
+          product.c_stride,
+          alignment_of(product.a),
+          alignment_of(product.b),
+          alignment_of(product.c),
+          alignment_of(product.bias)};
 }
 
 struct Plan {
