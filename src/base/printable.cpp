@@ -176,4 +176,15 @@ std::string printable_lines(std::string_view text) {
   }
 }
 
+// Such as "... syntax error while parsing value - invalid string: missing closing quote; last read: '"a'".
+std::string describe_json_mistake(std::size_t byte, std::string_view message) {
+  constexpr std::string_view before = " - ";
+  auto text = fmt::format("is no JSON: mistake at its byte {}", byte);
+  if (auto const at = message.find(before); at != std::string_view::npos) {
+    auto const cause = message.substr(at + before.size());
+    text += fmt::format(" ({})", printable_name(cause.substr(0, cause.find(';'))));
+  }
+  return text;
+}
+
 }  // namespace offstage

@@ -31,4 +31,8 @@ constexpr std::size_t longest_message = 16384;
   return printable(name, longest_name);
 }
 
+/// Sentence on a text that is no JSON: "is no JSON: mistake at its byte 11 (invalid string: ill-formed
+/// UTF-8 byte)". `message`: what nlohmann's parser says of it.
+[[nodiscard]] std::string describe_json_mistake(std::size_t byte, std::string_view message);
+
 }  // namespace offstage

@@ -5,6 +5,8 @@
 namespace offstage {
 
 constexpr std::string_view blanks = " \t\r\n";
+/// UTF-8's, which some editors write before a text.
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 /// The text without the blanks at both ends. A view of `text`.
 [[nodiscard]] constexpr std::string_view trimmed(std::string_view text) {

@@ -195,7 +195,7 @@ std::vector<Listed> list(std::string const& path) {
     return {listed(path)};
   }
   if (std::error_code ignored; !fs::is_directory(path, ignored)) {
-    throw IoError{path + " is not a directory; name a checkpoint or a directory of checkpoints"};
+    throw DataError{path + " is no directory; name a checkpoint or a directory of checkpoints"};
   }
   std::vector<Listed> all;
   for (StepDirectory const& directory : all_levels(path)) {

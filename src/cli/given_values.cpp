@@ -25,8 +25,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";  ///< of UTF-8
-
 po::options_description known_options(std::vector<std::string> const& extra = {}) {
   po::options_description options;
   options.add_options()("config", po::value<std::string>());

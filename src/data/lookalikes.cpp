@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trimmed.hpp"
+
 namespace offstage::data {
 namespace {
 
@@ -67,8 +69,8 @@ std::string first_bytes(ByteSource const& file, Bytes most) {
 /// begin so, and hardly any prose or program. `other`: neither.
 Lookalike::Kind json_in(std::string_view text) {
   using Kind = Lookalike::Kind;
-  if (text.starts_with("\xEF\xBB\xBF")) {
-    text.remove_prefix(3);
+  if (text.starts_with(byte_order_mark)) {
+    text.remove_prefix(byte_order_mark.size());
   }
   std::string first;
   for (char const c : text) {

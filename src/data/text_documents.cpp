@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/trimmed.hpp"
+
 namespace offstage::data {
 namespace {
 
@@ -28,8 +30,8 @@ bool TextDocuments::fill() {
   buffer_.resize(static_cast<std::size_t>(MiB));
   buffer_.resize(stream_.read(std::as_writable_bytes(std::span{buffer_})));
   used_ = 0;
-  if (!std::exchange(is_begun_, true) && buffer_.starts_with("\xEF\xBB\xBF")) {
-    buffer_.erase(0, 3);
+  if (!std::exchange(is_begun_, true) && buffer_.starts_with(byte_order_mark)) {
+    buffer_.erase(0, byte_order_mark.size());
   }
   return !buffer_.empty();
 }

@@ -63,7 +63,7 @@ JsonTree parse_object(std::string_view text, std::string const& path) {
   try {
     *parsed = nlohmann::json::parse(text, std::ref(guard));
   } catch (nlohmann::json::parse_error const& error) {
-    throw DataError{fmt::format("{}: is no JSON: mistake at byte {}", path, error.byte)};
+    throw DataError{fmt::format("{}: {}", path, describe_json_mistake(error.byte, error.what()))};
   } catch (nlohmann::json::exception const& error) {
     throw DataError{
         fmt::format("{}: is no JSON that can be read: {}", path, printable_name(error.what()))};

@@ -140,8 +140,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t position, std::string const& /*token*/,
-                   nlohmann::json::exception const& /*error*/) override {
-    throw DataError{fmt::format("{}: its header is no JSON: mistake at byte {}", path_, position)};
+                   nlohmann::json::exception const& error) override {
+    throw DataError{
+        fmt::format("{}: its header {}", path_, describe_json_mistake(position, error.what()))};
   }
 
  private:

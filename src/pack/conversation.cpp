@@ -158,7 +158,7 @@ Conversation read_conversation(std::string_view line, std::string const& field,
   try {
     object = nlohmann::json::parse(line);
   } catch (nlohmann::json::parse_error const& error) {
-    fail(place, describe_mistake(error.byte, error.what()));
+    fail(place, describe_json_mistake(error.byte, error.what()));
   }
   if (!object.is_object()) {
     fail(place, fmt::format("is {}, but an object is expected", object.type_name()));

@@ -61,7 +61,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t position, std::string const& /*token*/,
                    nlohmann::json::exception const& error) override {
-    problem = describe_mistake(position, error.what());
+    problem = describe_json_mistake(position, error.what());
     return false;
   }
 
@@ -86,17 +86,6 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
-
-// Such as "... syntax error while parsing value - invalid string: missing closing quote; last read: '"a'".
-std::string describe_mistake(std::size_t byte, std::string_view library_message) {
-  constexpr std::string_view before = " - ";
-  auto text = fmt::format("is no JSON: mistake at its byte {}", byte);
-  if (auto const at = library_message.find(before); at != std::string_view::npos) {
-    auto const cause = library_message.substr(at + before.size());
-    text += fmt::format(" ({})", printable_name(cause.substr(0, cause.find(';'))));
-  }
-  return text;
-}
 
 std::string text_field(std::string_view line, std::string const& field, std::string const& place) {
   Reader reader{field};

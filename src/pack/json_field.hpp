@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -11,9 +10,5 @@ namespace offstage::pack {
 ///         comes twice or is no text.
 [[nodiscard]] std::string text_field(std::string_view line, std::string const& field,
                                      std::string const& place);
-
-/// Sentence on a text that is no JSON: "is no JSON: mistake at its byte 11 (invalid string:
-/// ill-formed UTF-8 byte)". Pure.
-[[nodiscard]] std::string describe_mistake(std::size_t byte, std::string_view library_message);
 
 }  // namespace offstage::pack

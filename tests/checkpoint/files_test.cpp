@@ -514,7 +514,7 @@ TEST(CheckpointList, SaysWhatIsWrongWithItsPath) {
   ScratchDirectory const scratch;
   EXPECT_THAT(message_of<DataError>([&] { (void)list(scratch.path()); }),
               HasSubstr("holds no checkpoint"));
-  EXPECT_THAT(message_of<IoError>([&] { (void)list(scratch / "absent"); }), HasSubstr("absent"));
+  EXPECT_THAT(message_of<DataError>([&] { (void)list(scratch / "absent"); }), HasSubstr("absent"));
 }
 
 TEST(CheckpointCompare, FindsNoDifferenceWhateverRanksWrote) {

@@ -241,6 +241,7 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{gpt2, R"("pruned_heads":{"0":[1]})", "pruned_heads="},
     Case{gpt2, R"("n_inner":4000000000)", "n_inner=4000000000"},
     Case{gpt2, R"("n_inner":1e400)", "no JSON"},
+    Case{gpt2, R"("n_inner":)", "(unexpected '}')"},
     Case{gpt2, R"("n_inner":96,"n_inner":97)", "has the key 'n_inner' twice"},
   }) {
     // clang-format on

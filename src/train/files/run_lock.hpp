@@ -21,8 +21,6 @@ class RunLock {
   RunLock(RunLock const&) = delete;
   RunLock& operator=(RunLock const&) = delete;
 
-  /// Returns true if there was no lock file before.
-  [[nodiscard]] bool created() const noexcept { return created_; }
   /// Unlinks the file if this lock created it. Nobody else can hold it then. A process that has
   /// opened it already notices, and starts over.
   void remove() noexcept;
