@@ -4,6 +4,7 @@ preloaded, see tests/sweep/faulty_files.cpp; tests/sweep/power_loss.py says what
 import copy
 import errno
 import fcntl
+import functools
 import gzip
 import json
 import os
@@ -38,24 +39,31 @@ def zstd_of(data):
     return b"".join(frames)
 
 
+@functools.cache
+def inputs():
+    """Texts by name, the same ones for each test."""
+    numbers = random.Random(2)
+    words = ["ship", "waits", "for", "nothing", "tide", "leaves", "the", "harbour"]
+    def text(count):
+        return " ".join(numbers.choices(words, k=count))
+    # Three batches of 1 MiB and some, then several files of one.
+    lines = "".join(text(40) + "\n" for _ in range(15_000))
+    rows = "".join(json.dumps({"text": text(8)}) + "\n" for _ in range(300)).encode()
+    # A batch of 16384 documents and some.
+    chats = "".join(
+        json.dumps({"messages": [{"role": "user", "content": text(1)}, {"role": "assistant", "content": text(1 + i % 2)}]}) + "\n"
+        for i in range(20_000))
+    return {"lines.txt": lines.encode(), "rows.jsonl.gz": gzip.compress(rows), "rows.jsonl.zst": zstd_of(rows * 5),
+            "chats.jsonl.gz": gzip.compress(chats.encode())}
+
+
 class PackResume(OffstageTest):
     def setUp(self):
         super().setUp()
         self.work = self.folder / "work"
         self.work.mkdir()
-        numbers = random.Random(2)
-        words = ["ship", "waits", "for", "nothing", "tide", "leaves", "the", "harbour"]
-        def text(count):
-            return " ".join(numbers.choices(words, k=count))
-        # Three batches of 1 MiB and some, then several files of one.
-        self.lines = self.write("lines.txt", "".join(text(40) + "\n" for _ in range(15_000)))
-        rows = "".join(json.dumps({"text": text(8)}) + "\n" for _ in range(300)).encode()
-        (self.folder / "rows.jsonl.gz").write_bytes(gzip.compress(rows))
-        (self.folder / "rows.jsonl.zst").write_bytes(zstd_of(rows * 5))
-        # A batch of 16384 documents and some.
-        self.chats = self.write("chats.jsonl.gz", gzip.compress("".join(
-            json.dumps({"messages": [{"role": "user", "content": text(1)}, {"role": "assistant", "content": text(1 + i % 2)}]}) +
-            "\n" for i in range(20_000)).encode()))
+        texts = {name: self.write(name, contents) for name, contents in inputs().items()}
+        self.lines, self.chats = texts["lines.txt"], texts["chats.jsonl.gz"]
         self.template = self.write("template.txt", TEMPLATE)
         self.commands = {
             "bytes": ["--from", self.lines, self.text, "--documents=line", "--tokenizer=bytes", "--format=nanogpt"],
