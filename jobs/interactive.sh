@@ -20,11 +20,17 @@ if (($# < 2)); then
   echo "usage: jobs/interactive.sh [SRUN OPTION...] -- CONFIG [--KEY=VALUE...]" >&2
   exit 64
 fi
-# srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
-if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+cpus=${SLURM_CPUS_PER_TASK:-}
+unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK  # srun may refuse two of them
+# A shell of `srun --pty` is a step that holds all its job has, and where it is bound is no choice for this one.
+overlap=
+if [[ ${SLURM_STEP_ID:-} =~ ^[0-9]{1,9}$ ]]; then  # the step that salloc starts has ten digits
+  overlap=--overlap
+  unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}"
+fi
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # slurm/README.md
 if [[ ${OFFSTAGE_LAUNCHER:-srun} != srun ]]; then OFFSTAGE_LAUNCHER_OPTIONS=; fi  # another launcher's
 # shellcheck disable=SC2086
 exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" --disable-status \
-  ${OFFSTAGE_LAUNCHER_OPTIONS:-} "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$(default_program)}" \
+  ${cpus:+--cpus-per-task="$cpus"} $overlap ${OFFSTAGE_LAUNCHER_OPTIONS:-} "${options[@]}" "$OFFSTAGE_HOME/slurm/rank.sh" "${OFFSTAGE:-$(default_program)}" \
   train --config "$2" "${@:3}"

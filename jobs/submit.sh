@@ -65,4 +65,14 @@ fi
 if grep -q '^offstage_require_chain' < "$script" && [[ $array == *[-,]* && $array != *%1 ]]; then
   refuse "--array=$array starts links at the same time, but each goes on from where the last one ended: write --array=${array%%%*}%1"
 fi
+# Within another job: sbatch would hand on what Slurm has set there, such as an array's task, wherever the new job has nothing
+# to put in its place.
+if [[ -n ${SLURM_JOB_ID:-} ]]; then
+  for name in "${!SLURM_@}"; do
+    case $name in
+      SLURM_CONF | SLURM_CLUSTERS | SLURM_PMIX_* | SLURM_WAIT) ;;
+      *) unset "$name" ;;
+    esac
+  done
+fi
 exec sbatch "${options[@]}" "$script" "${@:2}"

@@ -15,7 +15,7 @@ source "$OFFSTAGE_HOME/slurm/run_directory.sh"
 # shellcheck source=slurm/time_limit.sh
 source "$OFFSTAGE_HOME/slurm/time_limit.sh"
 : "${OFFSTAGE:=$(default_program)}" "${OFFSTAGE_LAUNCHER:=srun}"
-: "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}"
+: "${OFFSTAGE_RESUBMIT:=0}" "${OFFSTAGE_CRASHES:=3}" "${OFFSTAGE_IDLE_ENDS:=5}"
 : "${OFFSTAGE_REQUEUE_PAUSE:=15}" "${OFFSTAGE_REQUEUE_PATIENCE:=240}"  # seconds
 
 say() { # say TEXT: one line, whatever names are in it
@@ -24,13 +24,30 @@ say() { # say TEXT: one line, whatever names are in it
 }
 
 unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
+
+# What the shell that submitted this job had from a job of its own is still here, wherever this job puts nothing in its
+# place: the task of an array that the other was, how often it was started again, where its step was bound, its memory.
+forget_other_jobs() {
+  local shown granted=("${!SLURM_MEM_PER_@}")
+  shown=$(timeout 30 scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
+  if [[ $shown == *JobId=* && $shown != *ArrayTaskId=* ]]; then
+    unset "${!SLURM_ARRAY_@}"
+    if [[ $shown =~ [[:space:]]Restarts=([0-9]+) ]]; then SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; fi
+  fi
+  if [[ -n ${SLURM_CPU_BIND_TYPE:-} ]]; then unset "${!SLURM_CPU_BIND@}"; fi  # of a step, not a site's choice
+  if [[ -n ${SLURM_MEM_BIND_TYPE:-} ]]; then unset "${!SLURM_MEM_BIND@}"; fi
+  if ((${#granted[@]} > 1)); then unset "${granted[@]}"; fi  # a step without them has all of its job's
+}
+if [[ -n ${SLURM_JOB_ID:-} ]]; then forget_other_jobs; fi
+
 stop=0                # the ranks shall stop
 told=0                # the ranks were told so
 no_requeue=           # why the job must not go on by itself
 ending=0              # Slurm ends the job
 
-job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null; }
-job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null; }
+# Of a heterogeneous job squeue has a line per part.
+job_state() { squeue --noheader --jobs="$job" --format=%T 2> /dev/null | head -n 1; }
+job_reason() { squeue --noheader --jobs="$job" --format=%r 2> /dev/null | head -n 1; }
 # True if another job takes this one's nodes and Slurm has not put it back into the queue (PreemptMode=CANCEL).
 is_cancelled_by_preemption() {
   local since restarts
@@ -87,6 +104,10 @@ leave_out_steps() {
   done
 }
 
+# Each of these is an option for srun: of different values, as one is left from another job, a later Slurm takes none, and
+# one before 23.11 does not look at the middle one. An option on the command line comes before all.
+forget_cpus_per_task() { unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
+
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
   # A job that was submitted with --export has its list here: srun, mpirun's too, would leave out what slurm/site sets.
   export SLURM_EXPORT_ENV=ALL
@@ -96,20 +117,26 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
-      # srun 22.05 to 23.11 does not look at SLURM_CPUS_PER_TASK.
-      export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-1}}
+      local cpus=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-}}
+      forget_cpus_per_task
       leave_out_steps
       # shellcheck disable=SC2086
-      exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" \
+      exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" ${cpus:+--cpus-per-task="$cpus"} \
         ${OFFSTAGE_LAUNCHER_OPTIONS:-} "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
       ;;
     mpirun)
-      # With SIGTERM blocked mpirun and its daemons outlive Slurm's, and the ranks have time to save.
-      export OMPI_MCA_orte_launch_agent='env --block-signal=TERM orted'
+      # With SIGTERM blocked mpirun and its daemons (of Open MPI 4, of 5) outlive Slurm's, and the ranks have time to save.
+      local blocked='env --block-signal=TERM'
+      if $blocked true 2> /dev/null; then
+        export OMPI_MCA_orte_launch_agent="$blocked orted" PRTE_MCA_prte_launch_agent="$blocked prted"
+      else
+        say "env cannot block signals here (coreutils before 8.31): a SIGTERM ends the ranks without a save; use OFFSTAGE_LAUNCHER=srun"
+        blocked=
+      fi
       # srun starts one daemon per node, as one task: its ranks would share the cores and the memory of one rank.
-      unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK
+      forget_cpus_per_task
       # shellcheck disable=SC2086
-      exec env --block-signal=TERM mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
+      exec $blocked mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
         "$OFFSTAGE_HOME/slurm/rank.sh" "$@"
       ;;
   esac
@@ -264,6 +291,13 @@ too_many_crashes() { # true and said if another attempt would be one too many
   say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file, and submit the same command again when the cause is gone"
 }
 
+stands_still() { # true and said if attempts reach no new checkpoint before they have to save
+  local number
+  number=$(idle_ends)
+  ((number >= OFFSTAGE_IDLE_ENDS)) || return 1
+  say "the $number. end in a row at the same checkpoint, $(newest): no requeue; give a longer --time, or see in $run_dir/log.txt what takes it"
+}
+
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
 # queue again wherever that helps.
 offstage_finish() {
@@ -278,6 +312,8 @@ offstage_finish() {
     :
   elif state=$(job_state); ((ending)) || [[ -n $state && $state != RUNNING ]]; then
     say "ended with $code; the job is ${state:-ending}, so it is left to Slurm"
+  elif ((code == 75)) && stands_still; then
+    :
   elif ((code == 75)); then
     go_on "saved, more to do"
   else
@@ -327,6 +363,8 @@ resubmit() {
   local script=restart.sbatch memory=${SLURM_MEM_PER_NODE:+--mem=$SLURM_MEM_PER_NODE}
   local gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-}}  # a job with --gres has the second one alone
   : "${memory:=${SLURM_MEM_PER_CPU:+--mem-per-cpu=$SLURM_MEM_PER_CPU}}"
+  # --mem=0, all of each node, leaves no variable.
+  if [[ -z $memory && $(scontrol show job "$job" 2> /dev/null) == *MinMemoryNode=0[[:space:]]* ]]; then memory=--mem=0; fi
   if [[ $(newest) == none ]] || { [[ $resume == none ]] && ! resume_is_over; }; then script=train.sbatch; fi
   export OFFSTAGE_FIRST_JOB=$first_job OFFSTAGE_RESUBMIT
   export OFFSTAGE_ATTEMPTS=$((${OFFSTAGE_ATTEMPTS:-0} + attempt))
@@ -363,6 +401,9 @@ offstage_finish_link() {
     scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
   elif ((ending)); then
     say "ended with $code; the job is left to Slurm"
+  elif ((code == 75)) && stands_still || ((code != 75)) && too_many_crashes; then
+    say "the rest of the chain is cancelled"
+    scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
   elif ((last)); then
     say "ended with $code, and the chain is at its end; submit it again"
   else

@@ -169,3 +169,18 @@ crashes() {
       newest = $NF }
     END { print n + 0 }' < "$attempts_file"
 }
+
+# Attempts of this submission that saved in good order, one after another up to now, where the newest checkpoint stayed the
+# same; 0 where they cannot be noted.
+idle_ends() {
+  if [[ ! -f $attempts_file || ! -r $attempts_file ]]; then
+    echo 0
+    return
+  fi
+  awk -v first="$first_job" '
+    $2 != "submission" || $3 != first { next }
+    { code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
+      if (code == 75 && $NF == newest) ++n; else n = 0
+      newest = $NF }
+    END { print n + 0 }' < "$attempts_file"
+}

@@ -16,7 +16,7 @@ STAND_INS = {
     "srun": 'echo "$*" >> sruns\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
     "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; '
               '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *) echo ${REASON:-None} ;; esac\n',
-    "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\necho "$*" >> submitted\n'
+    "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\nenv | grep -o "^SLURM_[A-Z_]*" | sort > handed-on\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
     "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
@@ -95,6 +95,17 @@ class Scripts(unittest.TestCase):
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
         self.assertRegex(self.read("run/attempts")[2],
                          "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 newest none$")
+
+    def test_an_attempt_that_saves_nothing_new_is_not_repeated_for_ever(self):
+        self.checkpoint(10)
+        for number in range(1, 6):
+            self.attempt(number, 75)
+        self.checkpoint(20)
+        for number in range(6, 12):
+            self.assertEqual(["requeue 7"] * (number - 1), self.read("requeues"))
+            self.attempt(number, 75)
+        self.assertIn("the 5. end in a row at the same checkpoint, step-000000020: no requeue", self.output)
+        self.assertEqual(10, len(self.read("requeues")))
 
     def test_bad_ends_of_another_submission_do_not_count(self):
         for number in 1, 2, 3:
@@ -193,6 +204,9 @@ class Scripts(unittest.TestCase):
         self.assertIn("--ntasks=3 --ntasks-per-node=4 ", arguments)  # 3 on 2 nodes are not 4 on each
         self.assertIn(f"jobs/restart.sbatch {self.config} --train.steps=9", arguments)
         self.assertIn("Submitted batch job 99 goes on", self.output)
+        self.write("answers", "1 Requested operation is presently disabled for job 7\n")
+        self.attempt(3, 75, OFFSTAGE_RESUBMIT="1", SHOWN="MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0")
+        self.assertIn(" --mem=0 ", self.read("submitted")[-1])
 
     def test_a_new_job_before_the_first_save_of_a_fresh_start_starts_afresh_too(self):
         self.checkpoint(10)
@@ -229,6 +243,39 @@ class Scripts(unittest.TestCase):
     def test_the_last_link_that_slurm_requeues_is_not_the_end_of_the_chain(self):
         self.assertIn("ended with 75; the job is left to Slurm",
                       self.link(75, during=f"kill -TERM {self.SCRIPT}\n", STATE="COMPLETING"))
+
+    def test_bad_ends_in_a_row_end_a_chain_too(self):
+        self.write("bin/scancel", '#!/bin/sh\necho "$*" >> cancelled\n').chmod(0o755)
+        last = {"SLURM_ARRAY_TASK_MAX": "9"}
+        for _ in range(2):
+            self.assertIn("the next link goes on", self.link(1, **last))
+        self.assertIn("the 3. bad end in a row", self.link(1, **last))
+        self.assertEqual(["--state=PENDING 6"], self.read("cancelled"))
+
+    # Variables of the job in which this one was submitted
+
+    def test_another_job_s_array_and_restarts_are_not_this_job_s(self):
+        other = {"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "1"}
+        self.attempt(3, 75, SHOWN="JobId=7 JobName=a Requeue=1 Restarts=0 BatchFlag=1", **other)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.assertIn("job 7, attempt 1,", self.output)
+        self.attempt(3, 75, SHOWN="JobId=7 ArrayJobId=6 ArrayTaskId=1 Restarts=5", **other)
+        self.assertEqual("requeue 6_1", self.read("requeues")[-1])
+        self.assertIn("job 6_1, attempt 3,", self.output)
+
+    def test_another_job_s_memory_and_binding_do_not_reach_srun(self):
+        keep = "env | grep -o '^SLURM_[CM][PE][UM]_[A-Z_]*' | sort > there\n"
+        self.attempt(1, 0, during=keep, SLURM_MEM_PER_CPU="100", SLURM_MEM_PER_NODE="4000", SLURM_CPU_BIND="quiet,mask_cpu:0x1",
+                     SLURM_CPU_BIND_TYPE="mask_cpu:")
+        self.assertEqual([], self.read("there"))
+        self.attempt(1, 0, during=keep, SLURM_MEM_PER_CPU="100", SLURM_CPU_BIND="verbose")
+        self.assertEqual(["SLURM_CPU_BIND", "SLURM_MEM_PER_CPU"], self.read("there"))
+
+    def test_submit_hands_on_nothing_of_the_job_around_it(self):
+        self.submit("train.sbatch", self.config, SLURM_JOB_ID="6", SLURM_ARRAY_TASK_ID="1", SLURM_GPUS_PER_TASK="1", SLURM_CONF="/c")
+        self.assertEqual(["SLURM_CONF"], self.read("handed-on"))
+        self.submit("train.sbatch", self.config, SLURM_TIME_FORMAT="relative")
+        self.assertEqual(["SLURM_TIME_FORMAT"], self.read("handed-on"))
 
     # Where an attempt begins
 
@@ -440,9 +487,21 @@ class Scripts(unittest.TestCase):
             self.assertEqual(0, done.returncode)
             self.assertTrue(self.read("calls")[0].endswith(option[-1]), self.read("calls"))
 
-    def test_srun_hears_of_the_cpus_per_task(self):
-        self.attempt(1, 0, during="echo $SRUN_CPUS_PER_TASK > cpus\n")
-        self.assertEqual(["2"], self.read("cpus"))
+    def test_srun_hears_of_the_cpus_per_task_once(self):
+        self.attempt(1, 0, during="env | grep -E 'CPUS_PER_TASK|TRES_PER_TASK' > there\n", SRUN_CPUS_PER_TASK="1",
+                     SLURM_TRES_PER_TASK="cpu=8")
+        self.assertIn(" --cpus-per-task=2 ", self.read("sruns")[-1])
+        self.assertEqual([], self.read("there"))
+
+    def test_mpirun_without_an_env_that_blocks_signals_starts_all_the_same(self):
+        self.write("bin/mpirun", '#!/usr/bin/env bash\nenv | grep launch_agent | sort > agents\nexec "${@:4}"\n').chmod(0o755)
+        self.attempt(1, 0, OFFSTAGE_LAUNCHER="mpirun")
+        self.assertEqual(["OMPI_MCA_orte_launch_agent=env --block-signal=TERM orted",
+                          "PRTE_MCA_prte_launch_agent=env --block-signal=TERM prted"], self.read("agents"))
+        self.write("bin/env", '#!/bin/sh\ncase $1 in --block*) exit 125 ;; esac\nexec /usr/bin/env "$@"\n').chmod(0o755)
+        self.attempt(1, 0, OFFSTAGE_LAUNCHER="mpirun")
+        self.assertEqual([], self.read("agents"))
+        self.assertIn("a SIGTERM ends the ranks without a save", self.output)
 
     def test_a_step_has_a_number_that_no_attempt_with_a_bad_end_has_had(self):
         # 1 is killed with its node and cannot say so, 2 ends badly, 3 saves in good order.
@@ -537,6 +596,16 @@ class Scripts(unittest.TestCase):
                                              "SLURM_WAIT": "7", "OFFSTAGE_SCRATCH": "none"})
             self.assertIn(wanted, self.read("sruns")[-1])
             self.assertIn("--wait=7 ", self.read("sruns")[-1])
+
+    def test_an_interactive_run_shares_the_step_of_the_shell_that_it_begins_in(self):
+        for step, wanted in ("0", True), ("4294967290", False), (None, False):
+            clean = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
+            subprocess.run([ROOT / "jobs/interactive.sh", "--", self.config], cwd=self.folder, timeout=60, check=False,
+                           env=clean | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "OFFSTAGE": "program",
+                                        "OFFSTAGE_SCRATCH": "none", "SLURM_CPUS_PER_TASK": "3",
+                                        **({"SLURM_STEP_ID": step} if step else {})})
+            self.assertEqual(wanted, "--overlap" in self.read("sruns")[-1])
+            self.assertIn("--cpus-per-task=3", self.read("sruns")[-1])
 
     def test_without_a_home_every_script_ends_with_64_and_one_sentence(self):
         for script in "train.sbatch", "restart.sbatch", "array.sbatch":
