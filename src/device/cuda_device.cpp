@@ -251,10 +251,14 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
   Bytes const unused = cuda::free_bytes(index_);
   Bytes const available = unused / ranks - library_bytes;
   if (available <= 0) {
-    throw UsageError{fmt::format(
+    auto const text = fmt::format(
         "{} of GPU {} ({}) are free, and each of its ranks (here {}) leaves {} of its part to "
         "libraries; end what else uses it (nvidia-smi lists that), or start fewer ranks on it",
-        format_bytes(unused), index, name_, ranks, format_bytes(library_bytes))};
+        format_bytes(unused), index, name_, ranks, format_bytes(library_bytes));
+    if (static_cast<Bytes>(properties.totalGlobalMem) / ranks > library_bytes) {
+      throw IoError{text};  // another GPU of this kind, or this one later, has the room
+    }
+    throw UsageError{text};
   }
   capacity_ = capacity > 0 ? std::min(capacity, available) : available;
 }

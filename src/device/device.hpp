@@ -196,8 +196,8 @@ enum class Check {
 /// (0: all that is free at construction, in equal parts for the `ranks` that compute on it, less what a rank's
 /// libraries take). Ranks that share it are all to look before any of them allocates. `checks`: holds for all GPUs of the
 /// process while the device lives.
-/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, the GPU is too old (cuda::require_capable), or
-///         nothing of it is free.
+/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, the GPU is too old (cuda::require_capable) or
+///         too small for so many ranks; IoError where others use all of it.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1,
                                                        Check checks = Check::off);
 

@@ -201,8 +201,9 @@ void put_in_order(std::vector<RankOnNode> const& ranks, std::vector<int>& gpu_of
                                        ranks[static_cast<std::size_t>(second)].world_rank);
   throw UsageError{fmt::format(
       "ranks {} and {} would both use GPU {} ({}): the {} rank{} of their node see{} {} GPU{}; ask "
-      "for one GPU per rank (Slurm: --gpus-per-node with --gpu-bind=none; else another "
-      "CUDA_VISIBLE_DEVICES for each rank), start fewer ranks, or set device.share-gpu=true",
+      "for one GPU per rank (Slurm: --gpus-per-node; of slices by MIG --gpu-bind=single:1; else "
+      "another CUDA_VISIBLE_DEVICES for each rank), start fewer ranks, or set "
+      "device.share-gpu=true",
       low, high, gpu.bus, gpu.name, ranks.size(), ranks.size() == 1 ? "" : "s",
       ranks.size() == 1 ? "s" : "", gpus, gpus == 1 ? "" : "s")};
 }

@@ -115,9 +115,10 @@ std::int64_t number_in(char const* path) {
 
 /// A rank's figures as lines: its numbers, the mask it had, the CPUs it runs on.
 std::string figures_text(RankPlace const& place) {
-  return fmt::format("{} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
+  return fmt::format("{} {} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
                      place.threads_given ? 1 : 0, openmp_binds() ? 1 : 0, place.placement.numa,
-                     memory::address_space_left(), fmt::join(place.inherited, " "),
+                     memory::address_space_left(), count_cores(place.topology, place.inherited),
+                     fmt::join(place.inherited, " "),
                      fmt::join(place.bound ? place.placement.cpus : place.inherited, " "));
 }
 
@@ -128,7 +129,7 @@ RankFigures figures_in(std::string const& text) {
   std::getline(lines, line);
   std::istringstream numbers{line};
   numbers >> rank.world_rank >> rank.threads >> rank.threads_given >> rank.openmp_binds >>
-      rank.numa >> rank.address_space;
+      rank.numa >> rank.address_space >> rank.inherited_cores;
   std::getline(lines, line);
   rank.inherited = numbers_in(line);
   std::getline(lines, line);

@@ -12,18 +12,6 @@ bool overlap(std::vector<int> const& one, std::vector<int> const& two) {
   return std::ranges::any_of(one, [&](int cpu) { return std::ranges::binary_search(two, cpu); });
 }
 
-/// Physical cores below these CPUs; a CPU that the topology does not know is one of its own.
-int count_cores(topology::Topology const& node, std::vector<int> const& cpus) {
-  std::ptrdiff_t cores = std::ranges::count_if(
-      node.cores, [&](std::vector<int> const& core) { return overlap(core, cpus); });
-  cores += std::ranges::count_if(cpus, [&](int cpu) {
-    return std::ranges::none_of(node.cores, [&](std::vector<int> const& core) {
-      return std::ranges::find(core, cpu) != core.end();
-    });
-  });
-  return static_cast<int>(cores);
-}
-
 /// The domain that holds all CPUs, else the GPU's if some lie there.
 int numa_of_part(topology::Topology const& node, std::vector<int> const& cpus, int gpu_numa) {
   int const first = topology::numa_of_cpu(node, cpus.front());
@@ -41,6 +29,17 @@ int numa_of_part(topology::Topology const& node, std::vector<int> const& cpus, i
 }
 
 }  // namespace
+
+int count_cores(topology::Topology const& node, std::vector<int> const& cpus) {
+  std::ptrdiff_t cores = std::ranges::count_if(
+      node.cores, [&](std::vector<int> const& core) { return overlap(core, cpus); });
+  cores += std::ranges::count_if(cpus, [&](int cpu) {
+    return std::ranges::none_of(node.cores, [&](std::vector<int> const& core) {
+      return std::ranges::find(core, cpu) != core.end();
+    });
+  });
+  return static_cast<int>(cores);
+}
 
 std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnNode> const& ranks,
                              PlacementRules const& rules) {

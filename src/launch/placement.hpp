@@ -29,6 +29,9 @@ struct PlacementRules {
   bool share_gpu = false;  ///< several ranks may use one GPU
 };
 
+/// Physical cores below these CPUs; a CPU that the topology does not know is one of its own.
+[[nodiscard]] int count_cores(topology::Topology const& node, std::vector<int> const& cpus);
+
 /// Places all ranks of a node; the same answer on each of them. Pure.
 ///
 /// GPUs:   a rank that sees one GPU uses it. Ranks that see several get the assignment with the

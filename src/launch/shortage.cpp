@@ -48,18 +48,20 @@ void look_at_masks(NodeFigures const& node, Found& found) {
   std::set<int> used;
   for (RankFigures const& rank : node.ranks) {
     used.insert(rank.inherited.begin(), rank.inherited.end());
-    if (rank.inherited.size() == 1 && !rank.threads_given) {
+    if (rank.inherited_cores == 1 && !rank.threads_given) {
       narrow.push_back(rank.world_rank);
       openmp_binds = openmp_binds || rank.openmp_binds;
     }
   }
   if (!narrow.empty() && static_cast<int>(used.size()) < node.cpus) {
     found.push_back(
-        {fmt::format("{} may use 1 of the {} CPUs of {}, so one thread does all work; give a rank "
-                     "more ({}), or set run.threads=1 if it is meant so",
-                     name_ranks(narrow), node.cpus, node.host,
-                     openmp_binds ? "unset OMP_PROC_BIND and OMP_PLACES: ranks bind themselves"
-                                  : "mpirun: --bind-to none; Slurm: --cpus-per-task"),
+        {fmt::format(
+             "{} may use one core of the {} CPUs of {}, so one thread does all work; give a "
+             "rank more ({}), or set run.threads=1 if it is meant so",
+             name_ranks(narrow), node.cpus, node.host,
+             openmp_binds ? "unset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY: ranks "
+                            "bind themselves"
+                          : "mpirun: --bind-to none; Slurm: --cpus-per-task"),
          {}});
   }
 }
@@ -70,9 +72,9 @@ void look_at_memory(NodeFigures const& node, Needs const& needs, Found& found) {
         {fmt::format("the run plans {} of memory on {}, but {} {}; lower tiers.host-memory or "
                      "device.memory, start fewer ranks per node, or ask for more ({})",
                      format_bytes(needs.host_memory), node.host,
-                     node.memory.by_cgroup ? "the job's limit (cgroup) is" : "the node has",
+                     node.memory.of_job ? "the job's limit is" : "the node has",
                      format_bytes(node.memory.bytes),
-                     node.memory.by_cgroup ? "Slurm: --mem" : "more nodes"),
+                     node.memory.of_job ? "Slurm: --mem" : "more nodes"),
          ExitCode::usage});
   } else if (needs.allocation > node.memory_left) {
     found.push_back(

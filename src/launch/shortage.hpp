@@ -25,6 +25,7 @@ struct Needs {
 struct RankFigures {
   int world_rank{};
   std::vector<int> inherited;  ///< its mask at the start
+  int inherited_cores{};       ///< physical cores that it lies on
   std::vector<int> cpus;       ///< processors that it runs on now
   int threads{};
   bool threads_given{};  ///< run.threads was

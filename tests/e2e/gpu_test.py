@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import unittest
+from unittest import mock
 
 from harness import ALL, OFFSTAGE, OffstageTest, main
 
@@ -187,6 +188,13 @@ class Gpu(OffstageTest):
         self.assertEqual(1, len(result.warnings), result)
         self.assertIn("device.kind=auto computes on the cores: not all ranks see a GPU; rank 1: no GPU is to be seen here",
                       result.warnings[0])
+        # In a job that was given GPUs, such a node is broken: another attempt may get others.
+        command = self.command("job", *MODELS["llama"], *ONE_STEP, AUTO, ranks=2)
+        with mock.patch.dict(os.environ, {"SLURM_GPUS_ON_NODE": "1"}):
+            result = self.call(*command[:at], hidden, *command[at:])
+        self.assertEqual(74, result.code, result)
+        self.assertIn("device.kind=auto: Slurm gave this job GPUs here, but no GPU is to be seen here", result.errors[0])
+        self.assertFalse((self.folder / "job").exists())
 
     @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
     def test_a_gpu_that_is_too_old_is_refused_by_name_before_anything_is_made(self):

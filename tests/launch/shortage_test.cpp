@@ -17,8 +17,18 @@ NodeFigures good_node() {
   NodeFigures node;
   node.host = "node1";
   node.cpus = 4;
-  node.ranks = {{.world_rank = 6, .inherited = {0, 1}, .cpus = {0, 1}, .threads = 2, .numa = 0},
-                {.world_rank = 7, .inherited = {2, 3}, .cpus = {2, 3}, .threads = 2, .numa = 1}};
+  node.ranks = {{.world_rank = 6,
+                 .inherited = {0, 1},
+                 .inherited_cores = 2,
+                 .cpus = {0, 1},
+                 .threads = 2,
+                 .numa = 0},
+                {.world_rank = 7,
+                 .inherited = {2, 3},
+                 .inherited_cores = 2,
+                 .cpus = {2, 3},
+                 .threads = 2,
+                 .numa = 1}};
   node.memory = {16 * GiB, true};
   node.memory_left = 12 * GiB;
   node.aio_most = 65536;
@@ -52,13 +62,14 @@ TEST(Shortages, WarnOfMoreThreadsThanCpus) {
 TEST(Shortages, WarnOfRanksOnOneCpuOfMany) {
   auto node = good_node();
   for (RankFigures& rank : node.ranks) {
-    rank.inherited = rank.cpus = {rank.world_rank};
+    rank.inherited = rank.cpus = {rank.world_rank, rank.world_rank + 32};  // one core's two threads
+    rank.inherited_cores = 1;
     rank.threads = 1;
   }
   node.cpus = 64;
   auto const found = find_shortages(node, modest_needs());
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0].text, AllOf(HasSubstr("ranks 6, 7 may use 1 of the 64 CPUs of node1"),
+  EXPECT_THAT(found[0].text, AllOf(HasSubstr("ranks 6, 7 may use one core of the 64 CPUs of node1"),
                                    HasSubstr("--bind-to none"), HasSubstr("--cpus-per-task")));
   EXPECT_FALSE(found[0].ends_with);
   node.ranks[1].openmp_binds = true;
@@ -77,7 +88,11 @@ TEST(Shortages, NameManyRanksInALine) {
   node.cpus = 64;
   node.ranks.clear();
   for (int rank = 0; rank < 20; ++rank) {
-    node.ranks.push_back({.world_rank = rank, .inherited = {rank}, .cpus = {rank}, .threads = 1});
+    node.ranks.push_back({.world_rank = rank,
+                          .inherited = {rank},
+                          .inherited_cores = 1,
+                          .cpus = {rank},
+                          .threads = 1});
   }
   EXPECT_THAT(find_shortages(node, modest_needs()).at(0).text,
               HasSubstr("ranks 0, 1, 2, 3 and 16 more may use"));
@@ -88,12 +103,12 @@ TEST(Shortages, EndARunThatPlansMoreMemoryThanItsCgroupGrants) {
   needs.host_memory = 20 * GiB;
   auto const found = find_shortages(good_node(), needs);
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0].text, AllOf(HasSubstr("plans 20.0 GiB of memory on node1"),
-                                   HasSubstr("cgroup) is 16.0 GiB"), HasSubstr("--mem"),
-                                   HasSubstr("tiers.host-memory")));
+  EXPECT_THAT(found[0].text,
+              AllOf(HasSubstr("plans 20.0 GiB of memory on node1"), HasSubstr("limit is 16.0 GiB"),
+                    HasSubstr("--mem"), HasSubstr("tiers.host-memory")));
   EXPECT_EQ(found[0].ends_with, ExitCode::usage);
   auto node = good_node();
-  node.memory.by_cgroup = false;
+  node.memory.of_job = false;
   EXPECT_THAT(find_shortages(node, needs)[0].text, HasSubstr("the node has 16.0 GiB"));
 }
 

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
+#include "environment_variable.hpp"
 #include "limits.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/memory/process_memory.hpp"
@@ -123,7 +124,7 @@ class FakeRoot {
 TEST(MemoryLimit, IsTheNodesMemoryWithoutACgroup) {
   FakeRoot const fake{"0::/\n"};
   EXPECT_EQ(memory_limit(fake.root()).bytes, 64 * GiB);
-  EXPECT_FALSE(memory_limit(fake.root()).by_cgroup);
+  EXPECT_FALSE(memory_limit(fake.root()).of_job);
 }
 
 TEST(MemoryLimit, IsTheTightestCgroupsUpToTheRoot) {
@@ -132,15 +133,35 @@ TEST(MemoryLimit, IsTheTightestCgroupsUpToTheRoot) {
   fake.write("/sys/fs/cgroup/slurm/job_7/memory.max", "8589934592\n");
   fake.write("/sys/fs/cgroup/slurm/memory.max", "17179869184\n");
   EXPECT_EQ(memory_limit(fake.root()).bytes, 8 * GiB);
-  EXPECT_TRUE(memory_limit(fake.root()).by_cgroup);
+  EXPECT_TRUE(memory_limit(fake.root()).of_job);
 }
 
 TEST(MemoryLimit, ReadsTheFirstVersionAndItsUnlimitedValue) {
   FakeRoot const fake{"9:name=systemd:/\n4:memory:/slurm/job_7\n3:cpuset:/slurm\n0::/\nnonsense\n"};
   fake.write("/sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_FALSE(memory_limit(fake.root()).by_cgroup);
+  EXPECT_FALSE(memory_limit(fake.root()).of_job);
   fake.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
   EXPECT_EQ(memory_limit(fake.root()).bytes, 4 * GiB);
+}
+
+// Slurm's default: no cgroup holds a job to its memory.
+TEST(MemoryLimit, IsWhatSlurmGrantedIfThatIsLess) {
+  FakeRoot const fake{"0::/\n"};
+  {
+    EnvironmentVariable const granted{"SLURM_MEM_PER_NODE", "16384"};
+    EXPECT_EQ(memory_limit(fake.root()).bytes, 16 * GiB);
+    EXPECT_TRUE(memory_limit(fake.root()).of_job);
+    EXPECT_EQ(available_bytes(fake.root()), 16 * GiB);
+  }
+  EnvironmentVariable const of_a_cpu{"SLURM_MEM_PER_CPU", "2048"};
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 64 * GiB) << "of how many is not known";
+  EnvironmentVariable const cpus{"SLURM_CPUS_ON_NODE", "6"};
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 12 * GiB);
+  for (char const* const other : {"0", "-1", "all", "", "9223372036854775807", "999999999"}) {
+    EnvironmentVariable const nonsense{"SLURM_MEM_PER_NODE", other};
+    EnvironmentVariable const none{"SLURM_MEM_PER_CPU", "0"};
+    EXPECT_EQ(memory_limit(fake.root()).bytes, 64 * GiB) << other;
+  }
 }
 
 TEST(AvailableMemory, IsTheNodesWithoutALimit) {

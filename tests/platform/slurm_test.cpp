@@ -56,6 +56,13 @@ TEST(SlurmJob, KnowsRanksThatSlurmsPmixBringsTogether) {
   EXPECT_FALSE(has_slurm_pmix(table({})));
 }
 
+TEST(SlurmJob, KnowsWhetherItWasGivenGpus) {
+  EXPECT_TRUE(was_given_gpus(table({{"SLURM_GPUS_ON_NODE", "4"}})));
+  EXPECT_TRUE(was_given_gpus(table({{"SLURM_STEP_GPUS", "0,1"}})));
+  EXPECT_FALSE(was_given_gpus(table({{"SLURM_GPUS_ON_NODE", "0"}, {"SLURM_JOB_GPUS", ""}})));
+  EXPECT_FALSE(was_given_gpus(table({{"SLURM_JOB_ID", "7"}})));
+}
+
 TEST(SlurmJob, TakesWhatMakesNoSenseAsMissing) {
   auto const job = job_of(table({{"SLURM_JOB_ID", "7"},
                                  {"SLURM_JOB_NAME", "a\nb\x7f"},

@@ -32,7 +32,7 @@ TEST(StopSignals, NothingCameAtFirst) {
 }
 
 TEST(StopSignals, TheFirstSignalIsKept) {
-  for (int number : {SIGUSR1, SIGTERM}) {
+  for (int number : {SIGUSR1, SIGUSR2, SIGTERM}) {
     StopSignals const signals;
     std::raise(number);
     EXPECT_EQ(signals.received(), number);

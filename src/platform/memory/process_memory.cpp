@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cgroup.hpp"
@@ -82,6 +85,26 @@ Bytes left_in_cgroup(std::string const& root) {
   return left;
 }
 
+/// A whole number in a variable, 2^30 at most; 0 if it is not set or is none.
+Bytes number_of(char const* variable) {
+  char const* const text = std::getenv(variable);
+  Bytes number{};
+  if (text != nullptr) {
+    std::from_chars(text, text + std::string_view{text}.size(), number);
+  }
+  return std::clamp<Bytes>(number, 0, GiB);
+}
+
+/// Memory of this node that Slurm granted the job; the largest number if it does not tell.
+Bytes granted_by_slurm() {
+  Bytes mebibytes = number_of("SLURM_MEM_PER_NODE");
+  if (mebibytes == 0) {
+    mebibytes = number_of("SLURM_MEM_PER_CPU") * number_of("SLURM_CPUS_ON_NODE");
+  }
+  constexpr Bytes most = std::numeric_limits<Bytes>::max();
+  return mebibytes == 0 || mebibytes > most / MiB ? most : mebibytes * MiB;
+}
+
 }  // namespace
 
 Bytes resident_bytes() {
@@ -102,7 +125,7 @@ Bytes address_space_left() {
       0, static_cast<Bytes>(limit.rlim_cur) - field_of("/proc/self/status", "VmSize"));
 }
 Bytes available_bytes(std::string const& root) {
-  return std::min(node_memory(root, "MemAvailable"), left_in_cgroup(root));
+  return std::min({node_memory(root, "MemAvailable"), left_in_cgroup(root), granted_by_slurm()});
 }
 
 MemoryLimit memory_limit(std::string const& root) {
@@ -112,6 +135,9 @@ MemoryLimit memory_limit(std::string const& root) {
     if (bytes && *bytes < limit.bytes) {
       limit = {*bytes, true};
     }
+  }
+  if (Bytes const granted = granted_by_slurm(); granted < limit.bytes) {
+    limit = {granted, true};
   }
   return limit;
 }

@@ -108,8 +108,10 @@ char const* name_of_level(int level) noexcept {
 }  // namespace
 
 bool has_launcher() noexcept {
-  constexpr std::array<std::string_view, 5> families{"PMI", "OMPI_COMM_WORLD_", "OMPI_MCA_ess",
-                                                     "PALS_", "ALPS_"};
+  // Sites set parameters of PMIx (PMIX_MCA_...) for good.
+  constexpr std::array<std::string_view, 8> families{
+      "PMI_RANK",         "PMI_FD",       "PMIX_RANK", "PMIX_NAMESPACE",
+      "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PALS_",     "ALPS_"};
   return !is_only_task_of_step() && std::ranges::any_of(families, has_variable);
 }
 

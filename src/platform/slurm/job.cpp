@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -98,6 +99,14 @@ std::string node_name(Environment const& environment, std::string const& host) {
 bool has_slurm_pmix(Environment const& environment) {
   char const* const space = environment("PMIX_NAMESPACE");
   return space != nullptr && std::string_view{space}.starts_with("slurm.pmix.");
+}
+
+bool was_given_gpus(Environment const& environment) {
+  constexpr std::array names{"SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS"};
+  return std::ranges::any_of(names, [&](char const* name) {
+    char const* const value = environment(name);
+    return value != nullptr && *value != '\0' && (name != names[0] || number(value) != 0);
+  });
 }
 
 std::string describe(Job const& job) {

@@ -19,7 +19,7 @@ namespace {
 std::atomic<bool> alive{false};
 std::atomic<bool> ignored{false};
 std::atomic<int> first{0};  // the number of the signal that came first; 0: none came
-constexpr std::array numbers{SIGUSR1, SIGTERM, SIGINT};
+constexpr std::array numbers{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 // Time at which each signal came first, in milliseconds of the monotonic clock; 0: it did not come.
 std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
@@ -64,25 +64,23 @@ StopSignals::StopSignals() {
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaddset(&action.sa_mask, SIGUSR1);
-  sigaddset(&action.sa_mask, SIGTERM);
-  sigaddset(&action.sa_mask, SIGINT);
-  ::sigaction(SIGUSR1, &action, &before_usr1_);
-  ::sigaction(SIGTERM, &action, &before_term_);
-  ::sigaction(SIGINT, &action, &before_int_);
+  for (int const number : numbers) {
+    sigaddset(&action.sa_mask, number);
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    ::sigaction(numbers[i], &action, &before_[i]);
+  }
 }
 
 StopSignals::~StopSignals() {
-  if (ignored.load()) {
-    // The work is safe and the process is about to end, so a late signal must not change its exit
-    // code.
-    std::signal(SIGUSR1, SIG_IGN);
-    std::signal(SIGTERM, SIG_IGN);
-    std::signal(SIGINT, SIG_IGN);
-  } else {
-    ::sigaction(SIGUSR1, &before_usr1_, nullptr);
-    ::sigaction(SIGTERM, &before_term_, nullptr);
-    ::sigaction(SIGINT, &before_int_, nullptr);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (ignored.load()) {
+      // The work is safe and the process is about to end, so a late signal must not change its exit
+      // code.
+      std::signal(numbers[i], SIG_IGN);
+    } else {
+      ::sigaction(numbers[i], &before_[i], nullptr);
+    }
   }
   alive.store(false);
 }

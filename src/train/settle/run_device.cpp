@@ -3,20 +3,41 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "platform/cuda/gpus.hpp"
+#include "platform/slurm/job.hpp"
 
 namespace offstage::train {
 
 namespace {
 
+bool was_given_gpus() {
+  return slurm::was_given_gpus([](char const* name) { return std::getenv(name); });
+}
+
+/// Of a node whose GPUs the job was given, and which does not show them: on other nodes the job may go on.
+[[noreturn]] void throw_lost_gpus(char const* key, std::string const& why) {
+  throw IoError{
+      fmt::format("device.kind={}: Slurm gave this job GPUs here, but {}; exclude the node (Slurm: "
+                  "--exclude), or set device.kind=host to compute on the cores",
+                  key, why)};
+}
+
 /// Returns whether all ranks have GPUs, for device.kind=auto without emulation. A lack of GPUs is
 /// no mistake. A rank that cannot use existing GPUs, or GPUs that others use, may be one.
+/// Errors: IoError on all ranks: one of them lost the GPUs that it was given.
 bool all_have_gpus(mpi::Communicator const& comm) {
   auto const mine = cuda::find_gpus();
   bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
+  mpi::agree(comm, [&] {
+    bool const are_here = some || mine.absence == cuda::Gpus::Absence::unusable;
+    if (mine.count == 0 && are_here && was_given_gpus()) {
+      throw_lost_gpus("auto", mine.why);
+    }
+  });
   bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
   auto const first = comm.minimum(speaks ? comm.rank() : comm.size());
   if (comm.rank() == first) {
@@ -37,6 +58,9 @@ bool uses_gpus(config::DeviceConfig const& config, mpi::Communicator const& comm
       return;
     }
     if (auto const gpus = cuda::find_gpus(); gpus.count == 0) {
+      if (was_given_gpus()) {
+        throw_lost_gpus("cuda", gpus.why);
+      }
       throw UsageError{fmt::format("device.kind=cuda: {}; set device.kind=host or auto", gpus.why)};
     }
   });
