@@ -23,7 +23,7 @@ say() { # say TEXT: one line, whatever names are in it
   printf '%(%F %T)T offstage-job: %s\n' -1 "${text//[[:cntrl:]]/?}"
 }
 
-unset "${!SQUEUE_@}"  # a user's filters for squeue would hide this job
+unset "${!SQUEUE_@}" SLURM_TIME_FORMAT  # a user's filters for squeue would hide this job, and other times puzzle on_term
 
 # What the shell that submitted this job had from a job of its own is still here, wherever this job puts nothing in its
 # place: the task of an array that the other was, how often it was started again, where its step was bound, its memory.

@@ -10,8 +10,13 @@ why_not() { # why_not DIRECTORY: what is wrong with it; nothing if it serves
   elif [[ ! -w $1 || ! -x $1 ]]; then
     echo "not writable"
   else
-    case $(stat --file-system --format=%T -- "$1") in
+    local type
+    type=$(stat --file-system --format=%T -- "$1")
+    case $type in
       tmpfs | ramfs) echo "is in memory, which the state is to be kept out of" ;;
+      nfs | lustre | gpfs | ceph | panfs | afs | cifs | smb*)  # whoever names it may mean it
+        [[ -n ${OFFSTAGE_SCRATCH:-} ]] || echo "is on the network ($type), no disk of this node"
+        ;;
     esac
   fi
 }
