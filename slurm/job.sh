@@ -104,8 +104,8 @@ leave_out_steps() {
   done
 }
 
-# Each of these is an option for srun: of different values, as one is left from another job, a later Slurm takes none, and
-# one before 23.11 does not look at the middle one. An option on the command line comes before all.
+# Each of these is an option for srun. From 23.11 on, different values, as one may be left from another job, are an error;
+# before, it does not look at SLURM_CPUS_PER_TASK. So the number stands on the command line, which comes before all.
 forget_cpus_per_task() { unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
 
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
@@ -295,7 +295,7 @@ stands_still() { # true and said if attempts reach no new checkpoint before they
   local number
   number=$(idle_ends)
   ((number >= OFFSTAGE_IDLE_ENDS)) || return 1
-  say "the $number. end in a row at the same checkpoint, $(newest): no requeue; give a longer --time, or see in $run_dir/log.txt what takes it"
+  say "the $number. end in a row at the same checkpoint, $(newest): no requeue; give a longer --time, or see above what takes it"
 }
 
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the
