@@ -56,6 +56,18 @@ class Runs(SlurmTest):
         self.assertIn("continuing after step", self.slurm(*command))
         self.assert_run_is_whole()
 
+    def test_interactive_in_a_shell_that_is_a_step_of_its_own(self):
+        run = f"{ROOT}/jobs/interactive.sh --ntasks=1 -- {self.config} --train.steps=2"
+        self.assertIn("done: step 2 of 2", self.slurm("srun", "--nodes=1", "--ntasks=1", "--time=5", "bash", "-c", run))
+
+    def test_a_job_that_is_submitted_inside_the_task_of_an_array_requeues_itself(self):
+        around = {"SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "1", "SLURM_RESTART_COUNT": "7", "SLURM_MEM_PER_CPU": "9",
+                  "SLURM_MEM_PER_NODE": "99", "SLURM_CPU_BIND": "quiet,mask_cpu:0x1", "SLURM_CPU_BIND_TYPE": "mask_cpu:"}
+        job = self.submit("train.sbatch", size=("--nodes=1", "--ntasks-per-node=1"), **around)
+        self.wait_until(lambda: any(r["step"] >= 5 for r in self.steps("run")), what="step 5")
+        self.slurm("scancel", "--batch", "--signal=USR1", job)
+        self.assert_completed(job, attempts=2)
+
     def test_a_chain_of_links(self):
         job = self.submit("array.sbatch", sbatch=["--array=1-5%1"])
         self.wait_until(lambda: any(r["step"] >= 5 for r in self.steps("run")), what="step 5")
