@@ -2,8 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "base/error.hpp"
 
@@ -27,6 +34,34 @@ FileLock lock_file(int descriptor, std::string const& action, std::string const&
     default:
       throw IoError{action, path, errno};
   }
+}
+
+std::string local_lock_option(int descriptor, std::string const& root) {
+  constexpr std::array<std::string_view, 4> local{"localflock", "local_lock=all",
+                                                  "local_lock=posix", "nolock"};
+  struct stat here {};
+  if (::fstat(descriptor, &here) != 0) {
+    return {};
+  }
+  std::string const device =
+      std::to_string(major(here.st_dev)) + ":" + std::to_string(minor(here.st_dev));
+  // "36 35 98:0 /root /place rw,noatime shared:1 - nfs server:/export rw,vers=3,nolock"
+  std::ifstream mounts{root + "/proc/self/mountinfo"};
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words{line};
+    std::string id, parent, number;
+    words >> id >> parent >> number;
+    if (number != device) {
+      continue;
+    }
+    std::istringstream options{line.substr(line.rfind(' ') + 1)};
+    for (std::string option; std::getline(options, option, ',');) {
+      if (std::ranges::find(local, option) != local.end()) {
+        return option;
+      }
+    }
+  }
+  return {};
 }
 
 bool is_file_at(std::string const& path, int descriptor) {

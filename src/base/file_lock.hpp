@@ -15,6 +15,11 @@ enum class FileLock {
 [[nodiscard]] FileLock lock_file(int descriptor, std::string const& action,
                                  std::string const& path);
 
+/// Mount option by which locks on an open file hold on this node alone: "localflock" of Lustre, "local_lock=all",
+/// "local_lock=posix" or "nolock" of NFS. Empty if there is none, or if /proc/self/mountinfo cannot be read. `root`
+/// stands in for / in tests.
+[[nodiscard]] std::string local_lock_option(int descriptor, std::string const& root = "");
+
 /// False if the file was removed, or replaced by another of that name, since it was opened.
 [[nodiscard]] bool is_file_at(std::string const& path, int descriptor);
 

@@ -142,6 +142,12 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
         return false;
       }
       write_holder(descriptor_);
+      if (auto const option = local_lock_option(descriptor_); !option.empty()) {
+        log::warning(
+            "{}={}: locks of its file system hold on one node alone (it is mounted with {}); make "
+            "sure that no run on another node uses it",
+            key, directory, option);
+      }
       break;
     case FileLock::missing:
       log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
