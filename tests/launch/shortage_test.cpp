@@ -74,7 +74,8 @@ TEST(Shortages, WarnOfRanksOnOneCpuOfMany) {
   EXPECT_FALSE(found[0].ends_with);
   node.ranks[1].openmp_binds = true;
   EXPECT_THAT(find_shortages(node, modest_needs()).at(0).text,
-              AllOf(HasSubstr("unset OMP_PROC_BIND and OMP_PLACES"), Not(HasSubstr("mpirun"))));
+              AllOf(HasSubstr("unset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY"),
+                    Not(HasSubstr("mpirun"))));
   for (RankFigures& rank : node.ranks) {
     rank.threads_given = true;
   }
