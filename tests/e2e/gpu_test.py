@@ -91,7 +91,7 @@ class Gpu(OffstageTest):
             tries.append(("llama", "device.attention=auto", {name: schedules[name] for name in ("again", "recomputed", "vertical")}))
         for family, attention, tried in tries:
             options = [*MODELS[family], *SHORT, GPU, attention]
-            kind = f"{family}-{attention[-4:]}"
+            kind = f"{family}-{attention.partition('=')[2]}"
             self.train(f"{kind}-plain", *options, "update.overlap=off")
             for name, more in tried.items():
                 with self.subTest(family=family, attention=attention, schedule=name):
