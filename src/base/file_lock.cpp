@@ -36,9 +36,9 @@ FileLock lock_file(int descriptor, std::string const& action, std::string const&
   }
 }
 
-std::string local_lock_option(int descriptor, std::string const& root) {
-  constexpr std::array<std::string_view, 4> local{"localflock", "local_lock=all",
-                                                  "local_lock=posix", "nolock"};
+std::string cause_of_local_locks(int descriptor, std::string const& root) {
+  constexpr std::array<std::string_view, 6> local{
+      "localflock", "localflocks", "local_lock=all", "local_lock=posix", "nolock", "nobrl"};
   struct stat here {};
   if (::fstat(descriptor, &here) != 0) {
     return {};
@@ -54,10 +54,13 @@ std::string local_lock_option(int descriptor, std::string const& root) {
     if (number != device) {
       continue;
     }
+    if (line.find(" - beegfs ") != std::string::npos) {
+      return "BeeGFS, unless its tuneUseGlobalFileLocks is on";
+    }
     std::istringstream options{line.substr(line.rfind(' ') + 1)};
     for (std::string option; std::getline(options, option, ',');) {
       if (std::ranges::find(local, option) != local.end()) {
-        return option;
+        return "the mount option " + option;
       }
     }
   }

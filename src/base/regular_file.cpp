@@ -78,6 +78,21 @@ void rename_file(std::string const& action, std::string const& from, std::string
   }
 }
 
+bool link_file(std::string const& from, std::string const& to) noexcept {
+  if (::link(from.c_str(), to.c_str()) != 0) {
+    return false;
+  }
+  struct stat one {};
+  struct stat other {};
+  if (::lstat(from.c_str(), &one) == 0 && ::lstat(to.c_str(), &other) == 0 &&
+      one.st_dev == other.st_dev && one.st_ino == other.st_ino) {
+    return true;
+  }
+  ::unlink(to.c_str());
+  errno = EOPNOTSUPP;
+  return false;
+}
+
 OutputFile::OutputFile(std::string context, std::string path, int flags)
     : context_{std::move(context)},
       path_{std::move(path)},

@@ -24,6 +24,10 @@ void refuse_link(std::string const& action, std::string const& path);
 /// Errors: IoError: `action`, as in "cannot rename to", `to`, and what is wrong.
 void rename_file(std::string const& action, std::string const& from, std::string const& to);
 
+/// Gives a file the further name `to`, which nothing has. False, with errno, if the file system does not: BeeGFS may make a
+/// symbolic link instead, which is removed.
+[[nodiscard]] bool link_file(std::string const& from, std::string const& to) noexcept;
+
 /// A text file open for writing by open_regular, made if it is not there.
 /// Errors: IoError: `context` ("run.dir"), what failed, the path.
 class OutputFile {

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/optimizer_state.hpp"
 #include "platform/aio/file.hpp"
@@ -85,7 +86,7 @@ bool may_link(std::string const& from, std::string const& to, std::string const&
   remove_file(source);
   remove_file(target);
   write_text(source, "");
-  bool const linked = link(source.c_str(), target.c_str()) == 0;
+  bool const linked = link_file(source, target);
   remove_file(source);
   remove_file(target);
   return linked;

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "platform/aio/file.hpp"
 
@@ -73,7 +74,7 @@ std::optional<CopyStats> PartnerCopies::finish_if_done() {
       std::string const own = places_.own + "/" + step_name(step_) + "/" + master_name;
       std::string const directory = places_.copies + "/" + step_name(step_);
       std::string const master = directory + "/" + master_name;
-      if (link(own.c_str(), master.c_str()) != 0) {
+      if (!link_file(own, master)) {
         throw IoError{"cannot link to", master, errno};
       }
       aio::sync_directory(directory);

@@ -58,6 +58,17 @@ decltype(auto) telling_damage(Work&& work) {
   }
 }
 
+/// Checks that this node has the checkpoint whose master another one has read. Files are missing where it is
+/// not mounted, and that is no damage. Errors: IoError.
+void require_in_sight(std::string const& step_directory) {
+  if (!size_of_file(step_directory + "/" + master_name)) {
+    throw IoError{
+        step_directory +
+            " is there for another node, but not for this one; is its file system mounted here?",
+        EIO};
+  }
+}
+
 /// Checks the dataset of a format up to 3. Errors: as require_planes.
 void require_array(h5::File const& file, std::string const& path, std::string const& dataset,
                    h5::Shape const& shape, Bytes offset) {
@@ -123,7 +134,12 @@ Manifest Reader::manifest(int rank) const {
   RankEntry const& entry = master_.ranks.at(static_cast<std::size_t>(rank));
   std::string const path = directory_ + "/" + entry.manifest;
   return telling_damage([&] {
-    require_files(directory_, entry);
+    try {
+      require_files(directory_, entry);
+    } catch (DataError const&) {
+      require_in_sight(directory_);
+      throw;
+    }
     std::string const text = read_text(path, manifest_limit(stored_, rank));
     if (checksum_of(text) != entry.manifest_checksum) {
       throw DataError{path + ": does not match its checksum in the master; the file is damaged"};

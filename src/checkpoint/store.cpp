@@ -197,7 +197,7 @@ void Store::complete(Saving& saving) {
           list_passed_over(directory_, meta.step, passed_over_);
         }
         std::string const name = canonical(path);
-        commit_master(path, meta, manifests, !is_local());
+        commit_master(path, meta, manifests, is_local());
         took(name);
       }
     });

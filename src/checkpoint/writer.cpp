@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
+#include "base/stopwatch.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/allowance.hpp"
 #include "checkpoint/checksum.hpp"
@@ -187,14 +191,39 @@ void lay_out(std::string const& path, std::span<Manifest> manifests, StateLayout
   }
 }
 
-/// Gives extent files the permissions of the rank file.
+/// Waits until the files that the ranks say they wrote are here. Errors: IoError: they are not, as where a node has another
+/// directory at that path.
+void require_seen(std::string const& step_directory, Master const& master, Seconds patience) {
+  Stopwatch const watch;
+  for (std::size_t rank = 0; rank < master.ranks.size();) {
+    try {
+      require_files(step_directory, master.ranks[rank]);
+      ++rank;
+    } catch (DataError const& error) {
+      if (watch.elapsed() >= patience) {
+        throw IoError{
+            fmt::format(
+                "{}, as the node of rank 0 sees it, but rank {} has written it; checkpoint.dir "
+                "must be one directory for all nodes: is it mounted on that rank's?",
+                error.what(), rank),
+            EIO};
+      }
+      std::this_thread::sleep_for(std::min(patience, Seconds{0.2}));
+    }
+  }
+}
+
+/// Gives extent files the permissions of the rank file, where they have others.
 void give_permissions(std::string const& step_directory, Manifest const& manifest) {
   namespace fs = std::filesystem;
   std::error_code error;
   auto const permissions = fs::status(step_directory + "/" + manifest.file, error).permissions();
   for (StoredSubgroup const& stored : manifest.subgroups) {
     if (stored.own_file && !error) {
-      fs::permissions(step_directory + "/" + stored.own_file->name, permissions, error);
+      std::string const path = step_directory + "/" + stored.own_file->name;
+      if (fs::status(path, error).permissions() != permissions && !error) {
+        fs::permissions(path, permissions, error);
+      }
     }
   }
   if (error) {
@@ -397,7 +426,7 @@ RankFiles write_rank_file(std::string const& step_directory, int rank, int ranks
 }
 
 void commit_master(std::string const& step_directory, Meta const& meta,
-                   std::vector<std::string> const& manifests, bool shows_tensors) {
+                   std::vector<std::string> const& manifests, bool is_local, Seconds patience) {
   Waiting const busy{"the master of a checkpoint"};
   Master master;
   master.meta = meta;
@@ -414,9 +443,12 @@ void commit_master(std::string const& step_directory, Meta const& meta,
       }
     }
   }
+  if (!is_local) {
+    require_seen(step_directory, master, patience);
+  }
   std::string const unfinished = step_directory + "/" + unfinished_master_name;
   std::string const finished = step_directory + "/" + master_name;
-  if (!shows_tensors) {
+  if (is_local) {
     parsed.clear();
   }
   write_master(unfinished, master, parsed);

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "tiers/spill_file.hpp"
 
 namespace offstage::tiers {
@@ -78,7 +79,7 @@ void KeptFiles::make(std::int64_t slot) {
 void KeptFiles::probe_links(std::string const& name) const {
   std::string const other = name + ".link";
   unlink(other.c_str());
-  if (link(name.c_str(), other.c_str()) != 0) {
+  if (!link_file(name, other)) {
     throw IoError{fmt::format(
         "tiers.path = {},persistent: its file system has no hard links, by which files of slots "
         "become a checkpoint's ({}); leave persistent out",
@@ -102,7 +103,7 @@ aio::File const& KeptFiles::give_away(std::int64_t slot) {
 
 bool KeptFiles::give(aio::File const& file, std::string const& name) const {
   file.sync();
-  if (link(file.path().c_str(), name.c_str()) == 0) {
+  if (link_file(file.path(), name)) {
     return true;
   }
   if (!warned_.exchange(true)) {

@@ -24,15 +24,15 @@ class LocalLocks : public testing::Test {
   }
   ~LocalLocks() override { ::close(file_); }
 
-  std::string option_of(std::string const& options) {
+  std::string cause_of(std::string const& options, std::string const& type = "nfs") {
     unsigned const number = major(here_.st_dev);
     directory_.write(
         "root/proc/self/mountinfo",
         fmt::format("22 1 0:{0} / /proc rw shared:5 - proc proc rw,nolock\n"
-                    "36 22 {1}:{2} / /a\\040place rw,noatime shared:1 - nfs server:/a {3}\n"
+                    "36 22 {1}:{2} / /a\\040place rw,noatime shared:1 - {4} server:/a {3}\n"
                     "37 22 {1}:{0} / /b rw - lustre server:/b rw,localflock\n",
-                    minor(here_.st_dev) + 1, number, minor(here_.st_dev), options));
-    return local_lock_option(file_, (directory_.path() / "root").string());
+                    minor(here_.st_dev) + 1, number, minor(here_.st_dev), options, type));
+    return cause_of_local_locks(file_, (directory_.path() / "root").string());
   }
 
  private:
@@ -41,23 +41,28 @@ class LocalLocks : public testing::Test {
   struct stat here_ {};
 };
 
-TEST_F(LocalLocks, AreNamedByTheOptionOfTheFilesOwnMount) {
-  EXPECT_EQ(option_of("rw,vers=3,nolock,local_lock=none"), "nolock");
-  EXPECT_EQ(option_of("rw,local_lock=all"), "local_lock=all");
-  EXPECT_EQ(option_of("rw,local_lock=posix,addr=10.0.0.1"), "local_lock=posix");
-  EXPECT_EQ(option_of("rw,localflock"), "localflock");
+TEST_F(LocalLocks, AreThoseOfTheFilesOwnMount) {
+  EXPECT_EQ(cause_of("rw,vers=3,nolock,local_lock=none"), "the mount option nolock");
+  EXPECT_EQ(cause_of("rw,local_lock=all"), "the mount option local_lock=all");
+  EXPECT_EQ(cause_of("rw,local_lock=posix,addr=10.0.0.1"), "the mount option local_lock=posix");
+  EXPECT_EQ(cause_of("rw,localflock"), "the mount option localflock");
+}
+
+TEST_F(LocalLocks, AreThoseOfABeegfs) {
+  EXPECT_EQ(cause_of("rw,cfgFile=/etc/beegfs", "beegfs"),
+            "BeeGFS, unless its tuneUseGlobalFileLocks is on");
 }
 
 TEST_F(LocalLocks, AreNoneWhereLocksReachOtherNodes) {
-  EXPECT_EQ(option_of("rw,flock"), "");
-  EXPECT_EQ(option_of("rw,vers=4.2,local_lock=none,addr=10.0.0.1"), "");
-  EXPECT_EQ(option_of("rw,local_lock=flock"), "") << "those of fcntl go to the server";
+  EXPECT_EQ(cause_of("rw,flock"), "");
+  EXPECT_EQ(cause_of("rw,vers=4.2,local_lock=none,addr=10.0.0.1"), "");
+  EXPECT_EQ(cause_of("rw,local_lock=flock"), "") << "those of fcntl go to the server";
 }
 
 TEST_F(LocalLocks, AreNoneWhereMountsAreNotToBeSeen) {
   int const file = ::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-  EXPECT_EQ(local_lock_option(file, "/nowhere"), "");
-  EXPECT_EQ(local_lock_option(-1), "");
+  EXPECT_EQ(cause_of_local_locks(file, "/nowhere"), "");
+  EXPECT_EQ(cause_of_local_locks(-1), "");
   ::close(file);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,12 +16,43 @@
 #include "limits.hpp"
 #include "temporary_directory.hpp"
 
+namespace {
+bool makes_symbolic_links = false;
+}
+
+// In the place of libc's, in this program: as BeeGFS with sysCreateHardlinksAsSymlinks.
+extern "C" int link(char const* from, char const* to) noexcept {
+  return makes_symbolic_links ? symlink(from, to) : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 namespace offstage {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+TEST(LinkFile, GivesAFileAnotherName) {
+  TemporaryDirectory const directory;
+  auto const file = directory.write("file", "contents");
+  auto const name = (directory.path() / "name").string();
+  EXPECT_TRUE(link_file(file, name));
+  EXPECT_TRUE(fs::equivalent(file, name));
+  EXPECT_FALSE(link_file(file, name));
+  EXPECT_EQ(errno, EEXIST);
+}
+
+TEST(LinkFile, TakesASymbolicLinkForNone) {
+  TemporaryDirectory const directory;
+  auto const file = directory.write("file", "contents");
+  auto const name = directory.path() / "name";
+  makes_symbolic_links = true;
+  bool const linked = link_file(file, name.string());
+  makes_symbolic_links = false;
+  EXPECT_FALSE(linked);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(name)));
+}
 
 class RegularFile : public ::testing::Test {
  protected:

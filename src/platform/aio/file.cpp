@@ -19,8 +19,14 @@ Bytes free_of(struct statvfs const& system) {
 }
 
 [[noreturn]] void throw_no_space(std::string const& path, Bytes needed, std::optional<Bytes> free) {
-  throw IoError{"cannot allocate " + path + ": it needs " + format_bytes(needed) + ", but " +
-                    (free ? format_bytes(*free) + " is free there" : "so much is not free there"),
+  std::string why = "so much is not free there";
+  if (free) {
+    why = format_bytes(*free) + " is free there";
+    if (*free >= needed) {
+      why += " in all: a quota, or one storage target of several, is full";
+    }
+  }
+  throw IoError{"cannot allocate " + path + ": it needs " + format_bytes(needed) + ", but " + why,
                 ENOSPC};
 }
 
@@ -88,7 +94,8 @@ void File::sync() const {
 void sync_directory(std::string const& path) {
   Descriptor const directory{path, O_RDONLY | O_DIRECTORY, 0};
   Waiting const waiting{"fsync of a directory"};
-  if (fsync(directory.descriptor()) != 0) {
+  // EINVAL: the file system (CIFS, some of FUSE) has no such call, as it has nothing to do there.
+  if (fsync(directory.descriptor()) != 0 && errno != EINVAL) {
     throw IoError{"cannot sync the directory", path, errno};
   }
 }

@@ -142,11 +142,11 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
         return false;
       }
       write_holder(descriptor_);
-      if (auto const option = local_lock_option(descriptor_); !option.empty()) {
+      if (auto const cause = cause_of_local_locks(descriptor_); !cause.empty()) {
         log::warning(
-            "{}={}: locks of its file system hold on one node alone (it is mounted with {}); make "
+            "{}={}: locks of its file system hold on one node alone ({}); make "
             "sure that no run on another node uses it",
-            key, directory, option);
+            key, directory, cause);
       }
       break;
     case FileLock::missing:

@@ -85,7 +85,9 @@ LocalLevel::LocalLevel(config::RunConfig& config, mpi::Communicator const& comm)
   try {
     choose(config);
     make(config);
-    refuse_sharing(config);
+    refuse_sharing(
+        config);  // before the lock, which would name this very run as the one that holds it
+    take(config);
     find_near_paths(config);
   } catch (mpi::AgreedError const&) {
     tidy();
@@ -106,8 +108,10 @@ void LocalLevel::keep(std::int64_t step) {
 }
 
 void LocalLevel::tidy() noexcept {
-  if (made_ || lock_) {  // else the files there are not this run's
+  if (taken_ || lock_) {
     remove_empty();
+  } else {  // the files there are not this run's; where there is none, it made the directory
+    rmdir(path_.c_str());
   }
   // The next start takes what stays there.
   if (std::error_code error; comm_.rank() == 0 && !fs::exists(path_, error)) {
@@ -157,16 +161,23 @@ void LocalLevel::require_own(config::RunConfig const& config, std::string const&
 
 void LocalLevel::make(config::RunConfig const& config) {
   mpi::agree(comm_, [&] {
+    if (node_.rank() == 0) {
+      checkpoint::make_directory(path_);
+      require_own(config, path_);
+    }
+  });
+}
+
+void LocalLevel::take(config::RunConfig const& config) {
+  mpi::agree(comm_, [&] {
     if (node_.rank() != 0) {
       return;
     }
-    for (std::string const& path : {path_, copies_}) {
-      if (path == path_ || makes_copies_) {
-        checkpoint::make_directory(path);
-      } else if (!is_link(path) && !checkpoint::size_of(path)) {
-        continue;  // there are no copies
-      }
-      require_own(config, path);
+    if (makes_copies_) {
+      checkpoint::make_directory(copies_);
+    }
+    if (makes_copies_ || is_link(copies_) || checkpoint::size_of(copies_)) {
+      require_own(config, copies_);
     }
     lock_ = std::make_unique<RunLock>(path_, "checkpoint.local");
     checkpoint::remove_old_slots(path_);
@@ -179,7 +190,7 @@ void LocalLevel::make(config::RunConfig const& config) {
       }
     }
   });
-  made_ = true;
+  taken_ = true;
 }
 
 std::string LocalLevel::marker_of(int rank) const {

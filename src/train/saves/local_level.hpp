@@ -48,6 +48,7 @@ class LocalLevel {
   void remove_empty() noexcept;
   void choose(config::RunConfig const& config);
   void make(config::RunConfig const& config);
+  void take(config::RunConfig const& config);
   void require_own(config::RunConfig const& config, std::string const& path) const;
   /// Bytes of the copy of one checkpoint of the other node.
   [[nodiscard]] Bytes of_other_node(Bytes mine) const;
@@ -65,7 +66,7 @@ class LocalLevel {
   std::string copies_;                    ///< path of the directory of level 3
   bool makes_copies_;
   std::unique_ptr<RunLock> lock_;  ///< lock of path_; on a node's first rank
-  bool made_ = false;              ///< the directories of all nodes were made
+  bool taken_ = false;             ///< the directories of all nodes were taken
 };
 
 }  // namespace offstage::train
