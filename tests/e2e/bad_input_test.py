@@ -286,6 +286,31 @@ class BadInput(Refusals):
         self.check(self.call(OFFSTAGE, "checkpoint", "lss", self.folder), USAGE, ["lss", "ls"])
         self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls PATH"])
 
+    @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
+    def test_a_node_that_does_not_see_the_checkpoints_calls_none_of_them_damaged(self):
+        local = self.folder / "local"
+        local.mkdir()
+
+        def run(hosts):
+            return self.call(NODES, hosts, str(local), str(self.folder / "nodes"), "--quiet", *self.command(
+                "run", f"checkpoint.dir={local}/checkpoints", "checkpoint.every=2", "train.steps=4"))
+        self.assertEqual(0, run("n1:2").code)
+        before = sorted((self.folder / "nodes/n1").rglob("*"))
+        result = run("n1:1,n2:1")
+        self.assertEqual(IO, result.code, result)
+        self.assertIn("step-000000004 is there for another node, but not for this one", result.errors[0])
+        self.assertEqual(before, sorted((self.folder / "nodes/n1").rglob("*")))
+
+    @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
+    def test_level_1_on_storage_that_nodes_share_is_refused_by_that_name(self):
+        local, shared = self.folder / "local", self.folder / "shared"
+        local.mkdir()
+        shared.mkdir()
+        result = self.call(NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), "--quiet", *self.command(
+            "run", f"checkpoint.local={shared}", "checkpoint.local-every=1", "train.steps=4"))
+        self.check(result, USAGE, ["checkpoint.local", "is one directory for several nodes"])
+        self.assertEqual([], list(shared.iterdir()))
+
 
 def on_small_disk(folder, megabytes, command, options=""):
     """The command with a small tmpfs at `folder`, in a mount namespace of its own."""
