@@ -85,8 +85,8 @@ LocalLevel::LocalLevel(config::RunConfig& config, mpi::Communicator const& comm)
   try {
     choose(config);
     make(config);
-    refuse_sharing(
-        config);  // before the lock, which would name this very run as the one that holds it
+    // Before the lock, of which other nodes would hear that this very run holds it.
+    refuse_sharing(config);
     take(config);
     find_near_paths(config);
   } catch (mpi::AgreedError const&) {
