@@ -67,9 +67,13 @@ class Ground:
 
     @staticmethod
     def forget_process(world):
-        """What a run left on storage gets a process that no system has."""
+        """What a run left on storage gets a process that no system has, and that none which was killed before has left."""
         for path in (world.work / "storage").rglob("offstage-*"):
-            path.rename(path.with_name(re.sub(r"-\d+-(\d+)$", r"-999999999-\1", path.name)))
+            found = re.fullmatch(r"(.+)-(\d+)-(\d+)", path.name)
+            if found is None or len(found[2]) == 9:
+                continue
+            names = (path.with_name(f"{found[1]}-{process}-{found[3]}") for process in range(999999999, 999999989, -1))
+            path.rename(next(name for name in names if not name.exists()))
 
     def check(self, world, **how):
         return Check(self.scenario, world, self.template, self.straight, self.expected, **how)
