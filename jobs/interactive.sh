@@ -10,6 +10,8 @@ source "$OFFSTAGE_HOME/slurm/read_site.sh"
 set -eu
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
+# shellcheck source=slurm/leftovers.sh
+source "$OFFSTAGE_HOME/slurm/leftovers.sh"
 
 options=()
 while (($#)) && [[ $1 != -- ]]; do
@@ -20,14 +22,11 @@ if (($# < 2)); then
   echo "usage: jobs/interactive.sh [SRUN OPTION...] -- CONFIG [--KEY=VALUE...]" >&2
   exit 64
 fi
-cpus=${SLURM_CPUS_PER_TASK:-}
-unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK  # srun may refuse two of them
-# A shell of `srun --pty` is a step that holds all its job has, and where it is bound is no choice for this one.
+take_cpus_per_task
+forget_binding
+# A shell of `srun --pty` is a step that holds all its job has.
 overlap=
-if [[ ${SLURM_STEP_ID:-} =~ ^[0-9]{1,9}$ ]]; then  # the step that salloc starts has ten digits
-  overlap=--overlap
-  unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}"
-fi
+if [[ ${SLURM_STEP_ID:-} =~ ^[0-9]{1,9}$ ]]; then overlap=--overlap; fi  # the step that salloc starts has ten digits
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # slurm/README.md
 if [[ ${OFFSTAGE_LAUNCHER:-srun} != srun ]]; then OFFSTAGE_LAUNCHER_OPTIONS=; fi  # another launcher's
 # shellcheck disable=SC2086

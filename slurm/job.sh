@@ -12,6 +12,8 @@ source "$OFFSTAGE_HOME/slurm/read_site.sh"
 set +e -uo pipefail  # whatever the site has set
 # shellcheck source=slurm/run_directory.sh
 source "$OFFSTAGE_HOME/slurm/run_directory.sh"
+# shellcheck source=slurm/leftovers.sh
+source "$OFFSTAGE_HOME/slurm/leftovers.sh"
 # shellcheck source=slurm/time_limit.sh
 source "$OFFSTAGE_HOME/slurm/time_limit.sh"
 : "${OFFSTAGE:=$(default_program)}" "${OFFSTAGE_LAUNCHER:=srun}"
@@ -34,8 +36,7 @@ forget_other_jobs() {
     unset "${!SLURM_ARRAY_@}"
     if [[ $shown =~ [[:space:]]Restarts=([0-9]+) ]]; then SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; fi
   fi
-  if [[ -n ${SLURM_CPU_BIND_TYPE:-} ]]; then unset "${!SLURM_CPU_BIND@}"; fi  # of a step, not a site's choice
-  if [[ -n ${SLURM_MEM_BIND_TYPE:-} ]]; then unset "${!SLURM_MEM_BIND@}"; fi
+  forget_binding
   if ((${#granted[@]} > 1)); then unset "${granted[@]}"; fi  # a step without them has all of its job's
 }
 if [[ -n ${SLURM_JOB_ID:-} ]]; then forget_other_jobs; fi
@@ -104,10 +105,6 @@ leave_out_steps() {
   done
 }
 
-# Each of these is an option for srun. From 23.11 on, different values, as one may be left from another job, are an error;
-# before, it does not look at SLURM_CPUS_PER_TASK. So the number stands on the command line, which comes before all.
-forget_cpus_per_task() { unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
-
 launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
   # A job that was submitted with --export has its list here: srun, mpirun's too, would leave out what slurm/site sets.
   export SLURM_EXPORT_ENV=ALL
@@ -117,8 +114,7 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       # (`none` would show it those too, unless the site fences them off).
       # A step ends some time after its first rank: time for the others to end with their own exit code.
       export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}  # README.md
-      local cpus=${SLURM_CPUS_PER_TASK:-${SRUN_CPUS_PER_TASK:-}}
-      forget_cpus_per_task
+      take_cpus_per_task
       leave_out_steps
       # shellcheck disable=SC2086
       exec srun --mpi=pmix --kill-on-bad-exit=0 --wait="${SLURM_WAIT:-60}" ${cpus:+--cpus-per-task="$cpus"} \
@@ -134,7 +130,7 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
         blocked=
       fi
       # srun starts one daemon per node, as one task: its ranks would share the cores and the memory of one rank.
-      forget_cpus_per_task
+      take_cpus_per_task
       # shellcheck disable=SC2086
       exec $blocked mpirun --quiet --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
         "$OFFSTAGE_HOME/slurm/rank.sh" "$@"

@@ -67,7 +67,7 @@ __device__ void rmsnorm_backward_row(NormRows<T> const& a, std::int64_t r,
     load_pack(w, a.weight + std::int64_t{at} * V);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      sum[v] += (inverse * w[v] * d[v] - pull * value[v]);
+      sum[v] += inverse * w[v] * d[v] - pull * value[v];
       sums.sum(0, at, slot, v) += d[v] * value[v] * inverse;
     }
     store_pack(a.dx + row + std::int64_t{at} * V, sum);

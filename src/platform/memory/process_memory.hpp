@@ -17,9 +17,9 @@ namespace offstage::memory {
 /// one.
 [[nodiscard]] Bytes address_space_left();
 
-/// Bytes that a node can still give: MemAvailable, or the rest of the cgroup's limit (v1 or v2) or what
-/// Slurm granted the job there if that is less. `root` stands in for / in tests, here and below. Errors: IoError if /proc/meminfo does not
-/// tell.
+/// Bytes that a node can still give: MemAvailable, or the rest of the cgroup's limit (v1 or v2), or what
+/// Slurm granted the job there, whichever is least. `root` stands in for / in tests,
+/// here and below. Errors: IoError if /proc/meminfo does not tell.
 [[nodiscard]] Bytes available_bytes(std::string const& root = "");
 
 /// Most bytes that a node can give: its memory, or the tightest limit of the cgroups (v1 or v2) that

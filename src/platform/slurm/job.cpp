@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -23,6 +22,11 @@ std::optional<std::int64_t> number(std::string_view text, std::int64_t largest =
   auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   bool const whole = code == std::errc{} && rest == text.data() + text.size();
   return whole && value >= 0 && value <= largest ? std::optional{value} : std::nullopt;
+}
+
+std::string_view value_of(Environment const& environment, char const* name) {
+  char const* const value = environment(name);
+  return value != nullptr ? value : "";
 }
 
 std::optional<TimePoint> parse_calendar(std::string_view text) {
@@ -68,10 +72,7 @@ std::optional<TimePoint> parse_time(std::string_view text) {
 }
 
 std::optional<Job> job_of(Environment const& environment) {
-  auto const get = [&](char const* name) -> std::string_view {
-    char const* const value = environment(name);
-    return value != nullptr ? value : "";
-  };
+  auto const get = [&](char const* name) { return value_of(environment, name); };
   auto const id = number(get("SLURM_JOB_ID"));
   if (!id) {
     return std::nullopt;
@@ -102,11 +103,9 @@ bool has_slurm_pmix(Environment const& environment) {
 }
 
 bool was_given_gpus(Environment const& environment) {
-  constexpr std::array names{"SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS"};
-  return std::ranges::any_of(names, [&](char const* name) {
-    char const* const value = environment(name);
-    return value != nullptr && *value != '\0' && (name != names[0] || number(value) != 0);
-  });
+  return number(value_of(environment, "SLURM_GPUS_ON_NODE")).value_or(0) > 0 ||
+         !value_of(environment, "SLURM_JOB_GPUS").empty() ||
+         !value_of(environment, "SLURM_STEP_GPUS").empty();
 }
 
 std::string describe(Job const& job) {

@@ -18,7 +18,7 @@ bool was_given_gpus() {
   return slurm::was_given_gpus([](char const* name) { return std::getenv(name); });
 }
 
-/// Of a node whose GPUs the job was given, and which does not show them: on other nodes the job may go on.
+/// The end of a start on a node that does not show the GPUs that the job was given. On other nodes the job may go on.
 [[noreturn]] void throw_lost_gpus(char const* key, std::string const& why) {
   throw IoError{
       fmt::format("device.kind={}: Slurm gave this job GPUs here, but {}; exclude the node (Slurm: "
@@ -32,13 +32,12 @@ bool was_given_gpus() {
 bool all_have_gpus(mpi::Communicator const& comm) {
   auto const mine = cuda::find_gpus();
   bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
+  bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
   mpi::agree(comm, [&] {
-    bool const are_here = some || mine.absence == cuda::Gpus::Absence::unusable;
-    if (mine.count == 0 && are_here && was_given_gpus()) {
+    if (speaks && was_given_gpus()) {
       throw_lost_gpus("auto", mine.why);
     }
   });
-  bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
   auto const first = comm.minimum(speaks ? comm.rank() : comm.size());
   if (comm.rank() == first) {
     log::warning("device.kind=auto computes on the cores: {}{}",
