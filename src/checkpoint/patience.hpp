@@ -1,27 +1,22 @@
 #pragma once
 
-#include <array>
 #include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/units.hpp"
+#include "base/pauses.hpp"
 #include "checkpoint/master.hpp"
 
 namespace offstage::checkpoint {
 
-/// Pauses before the second try to read, the third and so on. They are for a file system that fails
-/// over, or a table of open files that is full for a moment.
-constexpr std::array read_pauses{Seconds{0.1}, Seconds{0.4}, Seconds{1.5}};
-
 /// Calls read() until it succeeds or no try is left. A read that the system refused is tried again
-/// after each of `read_pauses`. A file that seems damaged is read a second time.
+/// after each of `pauses_between_tries`. A file that seems damaged is read a second time.
 /// Errors: those of the last try. IoError: nothing is known of the contents. DataError: they were
 ///         wrong twice. Refused is thrown at once.
 template <class Read>
 decltype(auto) read_patiently(Read&& read) {
   bool doubted = false;
-  for (auto pause = read_pauses.begin();;) {
+  for (auto pause = pauses_between_tries.begin();;) {
     try {
       return read();
     } catch (Refused const&) {
@@ -32,7 +27,7 @@ decltype(auto) read_patiently(Read&& read) {
       }
       doubted = true;
     } catch (IoError const& error) {
-      if (pause == read_pauses.end()) {
+      if (pause == pauses_between_tries.end()) {
         throw;
       }
       log::warning("{}; trying again", error.what());

@@ -5,9 +5,11 @@
 #include <exception>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
 #include "platform/memory/huge_buffer.hpp"
+#include "tiers/spill_directory.hpp"
 #include "tiers/spill_file.hpp"
 #include "tiers/storage_path.hpp"
 
@@ -101,6 +103,12 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
   Bytes const part_bytes = std::max<Bytes>(1, per_transfer / piece) * piece;
   SpillFile const file =
       make_spill_file(settings.directory, spill, part_bytes * settings.transfers());
+  if (!file.direct() && !lies_in_memory(settings.directory)) {
+    log::warning(
+        "{}: its file system takes no O_DIRECT, so that data passes through the page cache; "
+        "the rates that are measured there are the memory's in part",
+        settings.directory);
+  }
   try {
     std::vector<Part> parts;
     parts.reserve(static_cast<std::size_t>(settings.transfers()));

@@ -164,7 +164,7 @@ struct Measure {
 /// Writes and reads a file in the path's directory until its end or that of the time (one transfer
 /// at least), through the path itself, with PathSettings::transfers() threads: see
 /// StoragePath::rate, which this does not change. Reads what was just written: with O_DIRECT from
-/// the device, else this is too high. Blocks must come back as they were written.
+/// the device, else this is too high, which a warning says. Blocks must come back as they were written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
 /// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.

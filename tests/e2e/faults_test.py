@@ -173,11 +173,26 @@ class Faults(OffstageTest):
         self.assertTrue(any("once the save of step 2 is written" in line for line in result.warnings), result)
         self.check_goes_on("run", *options, step=2, ranks=1)
 
-    def test_a_read_that_fails_twice_changes_nothing(self):
+    def test_what_fails_twice_and_then_passes_changes_nothing(self):
+        """So after the eviction of a client of Lustre, or the reset of a drive."""
         self.straight()
-        with self.failing("aio-read", self.paths[0], errno.EIO, after=20, times=2):
-            result = self.train("run", *COMMON, *self.both)
-        self.assertEqual([], result.warnings, result)
+        for calls, place in (("aio-read", self.paths[0]), ("aio-write", self.paths[0]), ("aio-write-end", self.folder)):
+            name = "saved" if place == self.folder else calls
+            options = [] if place == self.folder else self.both
+            with self.subTest(name), self.failing(calls, place, errno.EIO, after=8, times=2):
+                result = self.train(name, *COMMON, *options)
+                self.assertEqual(2, len(result.warnings), result)
+                for line in result.warnings:
+                    self.assertRegex(line, rf"cannot (read|write) \d+ bytes at offset \d+ of {place}/\S+: Input/output "
+                                           "error; trying again")
+                self.assert_same_state("straight", name)
+
+    def test_a_file_system_without_direct_transfers_is_told_and_the_bits_are_the_same(self):
+        self.straight()
+        with self.failing("direct", self.storage, errno.EINVAL):
+            result = self.train("run", *COMMON, *self.both[:2], ranks=2)  # without a split rates are measured
+        said = [line for line in result.warnings if "takes no O_DIRECT" in line]
+        self.assertEqual([str(path) in line for path, line in zip(self.paths, said)], [True, True], result)
         self.assert_same_state("straight", "run")
 
     def flip_bits(self, pid, offset):

@@ -3,16 +3,21 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/failing_allocations.hpp"
+#include "base/pauses.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/aio/kernel.hpp"
@@ -282,12 +287,13 @@ TEST_F(AioEngine, DrainsWhatIsInFlightBeforeItThrows) {
   int completions = 0;
   kernel->on_complete = [&](Transfer const&, Completion& completion) {
     if (++completions == 2) {
-      completion.result = -EIO;
+      completion.result = -ENODATA;  // a drive's medium error
     }
   };
   EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
               AllOf(HasSubstr("cannot read"), HasSubstr("at offset"), HasSubstr(file.path()),
-                    HasSubstr("Input/output error")));
+                    HasSubstr("No data available")));
+  EXPECT_EQ(kernel->paused(), Seconds{0});
   EXPECT_EQ(kernel->in_flight(), 0U);
   engine.read(file, target.bytes(), 0);
   EXPECT_TRUE(equal(target.bytes(), content.bytes()));
@@ -298,7 +304,7 @@ TEST_F(AioEngine, DrainsWhatIsInFlightWithoutMemoryForItsMessage) {
   int completions = 0;
   kernel->on_complete = [&](Transfer const&, Completion& completion) {
     if (++completions == 2) {
-      completion.result = -EIO;
+      completion.result = -ENODATA;
       starving.emplace(1);
     }
   };
@@ -307,6 +313,46 @@ TEST_F(AioEngine, DrainsWhatIsInFlightWithoutMemoryForItsMessage) {
   EXPECT_EQ(FailingAllocations::failed(), 1);
   starving.reset();
   EXPECT_EQ(kernel->in_flight(), 0U);
+}
+
+TEST_F(AioEngine, TriesAgainAfterPausesWhatMayPass) {
+  for (int const error : {EIO, ESHUTDOWN, ENOTCONN, ETIMEDOUT, ENOLINK, EREMOTEIO}) {
+    for (int const failures : {1, 3, 4}) {
+      Seconds const before = kernel->paused();
+      int completions = 0;
+      kernel->on_complete = [&](Transfer const& transfer, Completion& completion) {
+        if (transfer.offset == 5 * block && ++completions <= failures) {
+          completion.result = -error;
+        }
+      };
+      int told = 0;
+      std::ranges::fill(target.bytes(), std::byte{});
+      ::testing::internal::CaptureStderr();
+      std::string const message =
+          message_of([&] { engine.read(file, target.bytes(), 0, [&] { ++told; }); });
+      std::string const said = ::testing::internal::GetCapturedStderr();
+      EXPECT_THAT(said, AllOf(HasSubstr("cannot read"), HasSubstr(file.path()),
+                              HasSubstr(std::generic_category().message(error)),
+                              HasSubstr("; trying again")));
+      EXPECT_LE(told, 1);
+      auto const pauses = std::span{pauses_between_tries}.first(
+          std::min<std::size_t>(static_cast<std::size_t>(failures), 3));
+      EXPECT_NEAR((kernel->paused() - before).count(),
+                  std::accumulate(pauses.begin(), pauses.end(), Seconds{}).count(), 1e-9);
+      if (failures < 4) {
+        EXPECT_EQ(message, "no IoError");
+        EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+      } else {
+        EXPECT_THAT(message, HasSubstr(std::generic_category().message(error)));
+        completions = 3;
+        Seconds const after = kernel->paused();
+        EXPECT_NE(message_of([&] { engine.read(file, target.bytes(), 0); }), "no IoError");
+        EXPECT_EQ(kernel->paused(), after) << "it was in vain before";
+        engine.read(file, target.bytes(), 0);
+      }
+      EXPECT_EQ(kernel->in_flight(), 0U);
+    }
+  }
 }
 
 TEST_F(AioEngine, NamesOperationOffsetPathAndCauseOfAFailedWrite) {

@@ -107,6 +107,17 @@ class FaultyKernel final : public Kernel {
     held_.erase(context);
   }
 
+  void pause(Seconds duration) override {
+    std::scoped_lock const lock{mutex_};
+    paused_ += duration;
+  }
+
+  /// The time that pauses would have taken.
+  [[nodiscard]] Seconds paused() {
+    std::scoped_lock const lock{mutex_};
+    return paused_;
+  }
+
   [[nodiscard]] std::size_t in_flight() {
     std::scoped_lock const lock{mutex_};
     std::size_t sum = 0;
@@ -119,6 +130,7 @@ class FaultyKernel final : public Kernel {
  private:
   std::shared_ptr<Kernel> real_;
   std::mutex mutex_;
+  Seconds paused_{};
   std::map<Context, std::map<int, Transfer>> in_flight_;
   std::map<Context, std::vector<Completion>> held_;  ///< done and not reported
 };

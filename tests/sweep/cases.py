@@ -11,7 +11,7 @@ from power_loss import Loss
 GROWING = ("create", "write", "sync", "truncate", "allocate", "rename", "link", "mkdir", "close", "aio-write",
            "aio-write-end")
 OPENING = ("open", "create", "opendir")
-KINDS = tuple(sorted({*GROWING, *OPENING, "readdir", "stat", "statfs", "read", "unlink", "rmdir", "mmap", "lock", "chmod",
+KINDS = tuple(sorted({*GROWING, *OPENING, "readdir", "stat", "statfs", "read", "unlink", "rmdir", "mmap", "lock", "chmod", "direct",
                       "aio-read", "aio-read-end"}))
 # The calls that an errno makes sense for: a full file system does not fail a read, nor a full table of descriptors a
 # write. All of them fail once it lasts.

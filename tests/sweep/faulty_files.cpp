@@ -12,8 +12,8 @@
 //   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
 //   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes: power_loss.py reads it
 // Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink), statfs, read, write,
-// sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, and of libaio
-// aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
+// sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, direct (asking
+// for O_DIRECT), and of libaio aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
 // one's path. In a path this process's number between dashes is written PID. close closes and then fails; a completion
 // that fails has moved its bytes; all other calls that fail do nothing. After a short read the rest of the memory has
 // other bytes than the file.
@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -462,6 +463,9 @@ int fcntl(int file, int command, ...) {
   auto const call = [&] { return real<int(int, int, ...)>("fcntl")(file, command, argument); };
   bool const locks = command == F_OFD_SETLK || command == F_OFD_SETLKW || command == F_SETLK ||
                      command == F_SETLKW;
+  if (command == F_SETFL && (reinterpret_cast<std::intptr_t>(argument) & O_DIRECT) != 0) {
+    return fail_or("direct", file, call);
+  }
   return locks ? fail_or("lock", file, call) : call();
 }
 

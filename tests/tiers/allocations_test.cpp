@@ -108,6 +108,7 @@ class NoWrites final : public aio::Kernel {
     return 1;
   }
   void destroy(Context /*context*/) noexcept override {}
+  void pause(Seconds /*duration*/) override {}
 
  private:
   int tag_{};

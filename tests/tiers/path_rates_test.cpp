@@ -127,7 +127,7 @@ TEST_F(StoragePathTest, MeasuringFailsWithTheKeyAndTheDirectory) {
       return std::string{caught.what()};
     }
   };
-  kernel->submit_error = -EIO;
+  kernel->submit_error = -ENODATA;
   EXPECT_THAT(error(), AllOf(HasSubstr("tiers.path = " + scratch.path()),
                              HasSubstr("cannot be measured: cannot write")));
   std::filesystem::remove_all(scratch.path());

@@ -311,7 +311,7 @@ TEST_F(StoragePathTest, WithoutExclusiveNoProcessWaitsForAnother) {
 
 TEST_F(StoragePathTest, AnErrorPassesThroughAndFreesThePath) {
   StoragePath path{settings(), {&*shared, nullptr}, kernel, nullptr};
-  kernel->submit_error = -EIO;
+  kernel->submit_error = -ENODATA;
   try {
     write(path);
     FAIL() << "no error";

@@ -94,9 +94,9 @@ struct Failure {
   Mishap mishap;
 };
 std::vector<Failure> write_failures() {
-  return {{Site::submit_write, {.error = EIO}},
+  return {{Site::submit_write, {.error = ENODATA}},
           {Site::submit_write, {.error = ENOSPC}},
-          {Site::complete_write, {.error = EIO}},
+          {Site::complete_write, {.error = ENODATA}},
           {Site::complete_write, {.error = ENOSPC}},
           {Site::complete_write, {.error = EDQUOT}}};
 }
@@ -114,6 +114,22 @@ TEST(Faults, OfAWriteAreTakenOverByAnotherPath) {
         EXPECT_EQ(trial.left_out(), 1U);
         trial.check();
       }
+    }
+  }
+}
+
+TEST(Faults, OfAWriteThatPassLeaveNoPathOut) {
+  Place const place{.cached = 1};
+  Calls calls{place};
+  Mishap const mishap{.error = EIO};
+  for (Site const site : {Site::submit_write, Site::complete_write}) {
+    for (std::int64_t const n : calls.of(site)) {
+      Trial trial{place, aio::at_call(site, n, mishap), describe(site, n, mishap)};
+      trial.run();
+      EXPECT_TRUE(trial.done()) << trial.error();
+      EXPECT_EQ(trial.plan().errors(site), 1);
+      EXPECT_EQ(trial.left_out(), 0U);
+      trial.check();
     }
   }
 }
@@ -192,7 +208,7 @@ TEST(Faults, OfGrowthSendTheRestToOtherPaths) {
     auto const decide = [&](Site site, std::int64_t call) -> Mishap {
       if (site == Site::complete_write && !failed) {
         failed = true;
-        return {.error = EIO};
+        return {.error = ENODATA};
       }
       bool const refuse = site == Site::grow && (error != EINTR || call < 2);
       refused += refuse ? 1 : 0;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/pauses.hpp"
 #include "base/watch.hpp"
 #include "platform/aio/kernel.hpp"
 
@@ -21,6 +23,22 @@ namespace {
 
 // How often one request is tried again, a millisecond apart, while the kernel says EAGAIN.
 constexpr int most_tries = 10000;
+
+/// Returns whether an error is one that ends by itself: of a client that a file system has evicted
+/// (Lustre: EIO, ESHUTDOWN), of a server or a drive that is away for a moment.
+bool may_pass(int error_number) {
+  switch (error_number) {
+    case EIO:
+    case ESHUTDOWN:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case ENOLINK:
+    case EREMOTEIO:
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool aligned(Bytes value) {
   return value % direct_alignment == 0;
@@ -49,6 +67,8 @@ class Engine::Implementation {
             OnLast const& on_last);
 
  private:
+  void try_to_move(Direction direction, File const& file, std::byte* memory, Bytes length,
+                   Bytes offset, OnLast const& on_last);
   struct Slot {
     Transfer rest;  ///< what is still to move
     int tries{};
@@ -68,6 +88,7 @@ class Engine::Implementation {
   std::shared_ptr<Kernel> kernel_;
   Kernel::Context context_{};
   bool open_ = false;
+  bool patient_ = true;  ///< false from pauses in vain to the next transfer that succeeds
   std::vector<Slot> slots_;
   std::vector<Completion> completions_;
   // Of the call under way:
@@ -209,6 +230,33 @@ void Engine::Implementation::finish(Slot& slot, Bytes result) {
 
 void Engine::Implementation::move(Direction direction, File const& file, std::byte* memory,
                                   Bytes length, Bytes offset, OnLast const& on_last) {
+  bool told = false;
+  OnLast const once = !on_last ? OnLast{} : [&] {
+    if (!std::exchange(told, true)) {
+      on_last();
+    }
+  };
+  for (auto pause = pauses_between_tries.begin();;) {
+    try {
+      try_to_move(direction, file, memory, length, offset, once);
+      patient_ = true;
+      return;
+    } catch (IoError const& error) {
+      if (!may_pass(error.error_number())) {
+        throw;
+      }
+      patient_ = patient_ && pause != pauses_between_tries.end();
+      if (!patient_) {
+        throw;
+      }
+      log::warning("{}; trying again", error.what());
+      kernel_->pause(*pause++);
+    }
+  }
+}
+
+void Engine::Implementation::try_to_move(Direction direction, File const& file, std::byte* memory,
+                                         Bytes length, Bytes offset, OnLast const& on_last) {
   require(file.descriptor() >= 0, "Engine: the file is not open");
   require(offset >= 0, "Engine: negative offset");
   require(!file.direct() || (aligned(length) && aligned(offset) &&

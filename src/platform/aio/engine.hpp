@@ -27,7 +27,9 @@ class Kernel;
 ///          requests in flight are drained before the throw, so the memory may be reused.
 /// Threads: one thread per engine (a context is expensive to make: keep it).
 /// Errors:  IoError naming the operation, path, offset and cause; a read past the end of the file
-///          counts as an error.
+///          counts as an error. A transfer that failed as it does while a file system fails over or
+///          a drive is reset is tried again, with a warning, after each of `pauses_between_tries`.
+///          Once that was in vain, nothing is tried again until a transfer has succeeded.
 class Engine {
  public:
   explicit Engine(EngineSettings settings = {}, std::shared_ptr<Kernel> kernel = libaio_kernel());

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <thread>
 
 #include "base/units.hpp"
 
@@ -40,6 +41,8 @@ class Kernel {
   virtual int get_events(Context context, std::span<Completion> completions) = 0;
   /// Waits for the requests in flight and ends the context.
   virtual void destroy(Context context) noexcept = 0;
+  /// Sleeps before a transfer is tried again.
+  virtual void pause(Seconds duration) { std::this_thread::sleep_for(duration); }
 };
 
 /// The real calls: io_setup, io_submit, io_getevents, io_destroy.
