@@ -47,7 +47,7 @@ plugins=()
 for plugin in "$(path_of pkglibdir)"/mca_*.so; do
   if ! ldd "$plugin" | grep -qE 'lib(ucp|fabric|psm_infinipath|psm2|ibverbs|rdmacm)\.so|not found'; then plugins+=("$plugin"); fi
 done
-((${#plugins[@]} > 0)) || fail 74 "Open MPI has no plugins in $(path_of pkglibdir); is mpirun another MPI's?"
+((${#plugins[@]} > 0)) || fail 74 "Open MPI has no plugins in $(path_of pkglibdir); is mpirun another MPI's, or Open MPI 5's? This script carries Open MPI 4"
 tools=()
 for tool in mpirun orterun orted ompi_info; do
   if path=$(command -v "$tool"); then tools+=("$path"); fi

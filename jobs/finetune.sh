@@ -30,8 +30,9 @@ fi
 offstage() { # COMMAND ...: alone
   "$OFFSTAGE" "$@"
 }
+export OMPI_MCA_orte_execute_quiet=1 # no banner, of Open MPI 4, for exit codes but 0
 together() { # COMMAND ...: on all ranks
-  if ((ranks == 1)); then offstage "$@"; else mpirun --oversubscribe --bind-to none -n "$ranks" --quiet "$OFFSTAGE" "$@"; fi
+  if ((ranks == 1)); then offstage "$@"; else mpirun --oversubscribe --bind-to none -n "$ranks" "$OFFSTAGE" "$@"; fi
 }
 
 if [[ -e $place ]]; then

@@ -12,6 +12,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # Idle threads sleep: on shared cores a spinning one takes the core that another rank needs.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 if [[ -n ${SLEEPING_YIELD:-} ]]; then export LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$SLEEPING_YIELD; fi
-exec mpirun --oversubscribe --bind-to none -n "$ranks" \
-  --mca mpi_yield_when_idle 1 --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo \
-  --mca btl_vader_single_copy_mechanism none "$@"
+# As variables: Open MPI 5's mpirun refuses --mca for what it has no more.
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+exec mpirun --oversubscribe --bind-to none -n "$ranks" "$@"

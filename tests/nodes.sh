@@ -12,13 +12,16 @@ if [[ ${OFFSTAGE_NODE_STORAGE:-} ]]; then  # as mpirun's remote shell: [OPTION..
   map=()
   ((EUID == 0)) || map=(--map-root-user)
   exec unshare "${map[@]}" --mount --uts --propagation private bash -c \
-    'hostname "$0" && mount --bind "$OFFSTAGE_NODE_STORAGE/$0" "$OFFSTAGE_NODE_LOCAL" && eval "exec $1"' "$host" "$*"
+    'hostname "$0" && mount --bind "$OFFSTAGE_NODE_STORAGE/$0" "$OFFSTAGE_NODE_LOCAL" && eval "$1"' "$host" "$*"
 fi
 hosts=$1
 export OFFSTAGE_NODE_LOCAL=$2 OFFSTAGE_NODE_STORAGE=$3
 shift 3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-exec mpirun --oversubscribe --bind-to none --host "$hosts" --mca plm rsh --mca plm_rsh_agent "$(realpath "$0")" \
-  --mca mpi_yield_when_idle 1 --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo \
-  --mca btl_vader_single_copy_mechanism none "$@"
+agent=$(realpath "$0")
+# Of Open MPI 4, then of 5.
+export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent=$agent OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl_vader_single_copy_mechanism=none
+export PRTE_MCA_plm=ssh PRTE_MCA_plm_ssh_agent=$agent
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_tcp_if_include=lo
+exec mpirun --oversubscribe --bind-to none --host "$hosts" "$@"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -43,6 +44,7 @@ class Group {
     return ranks_[at(members_[at(rank)])].allowed_cpus;
   }
   void make_units(bool whole_cores);
+  [[nodiscard]] std::optional<int> share_within_domains(int even) const;
   void choose_homes();
   [[nodiscard]] int wanted_home(int rank) const;
   [[nodiscard]] int home_with_room(int wanted, int rank, std::map<int, int> const& reserved) const;
@@ -149,10 +151,33 @@ int Group::home_with_room(int wanted, int rank, std::map<int, int> const& reserv
   return best;
 }
 
+/// The largest share, of which domains hold whole ones for all ranks; nothing if that is none, or more
+/// than a fifth below `even`, or if ranks have different masks.
+std::optional<int> Group::share_within_domains(int even) const {
+  std::map<int, int> room;
+  for (Unit const& unit : units_) {
+    ++room[unit.numa];
+    if (std::ssize(unit.ranks) != size()) {
+      return std::nullopt;
+    }
+  }
+  for (int share = even; share > 0 && 5 * share >= 4 * even; --share) {
+    int ranks = 0;
+    for (auto const& [numa, units] : room) {
+      ranks += units / share;
+    }
+    if (ranks >= size()) {
+      return share;
+    }
+  }
+  return std::nullopt;
+}
+
 void Group::choose_homes() {
   share_.clear();
   home_.clear();
   std::map<int, int> reserved;
+  auto const within = share_within_domains(static_cast<int>(std::ssize(units_)) / size());
   for (int rank = 0; rank < size(); ++rank) {
     std::vector<bool> meets(members_.size(), false);
     for (int const unit : eligible_[at(rank)]) {
@@ -161,20 +186,33 @@ void Group::choose_homes() {
       }
     }
     auto const sharing = std::ranges::count(meets, true);
-    share_.push_back(std::max(1, static_cast<int>(std::ssize(eligible_[at(rank)]) /
-                                                  static_cast<std::ptrdiff_t>(sharing))));
+    auto const even = std::ssize(eligible_[at(rank)]) / static_cast<std::ptrdiff_t>(sharing);
+    share_.push_back(within.value_or(std::max(1, static_cast<int>(even))));
     home_.push_back(home_with_room(wanted_home(rank), rank, reserved));
     reserved[home_.back()] += share_.back();
   }
 }
 
-/// The best unit that nobody holds, or nobody's: near the rank's home, of use to few others, low.
+/// The best unit that nobody holds, or nobody's: near the rank's home, in a domain where it holds some
+/// already or else nobody does, of use to few others, low.
 int Group::best_free(int rank, bool at_home) const {
   int best = nobody;
+  constexpr int mine = 0;
+  constexpr int of_nobody = 1;
+  constexpr int of_others = 2;
+  std::map<int, int> taken;  // each domain
+  for (Unit const& unit : units_) {
+    auto const& [numa, whose] = *taken.try_emplace(unit.numa, of_nobody).first;
+    if (unit.holder == rank) {
+      taken[numa] = mine;
+    } else if (unit.holder != nobody && whose != mine) {
+      taken[numa] = of_others;
+    }
+  }
   auto const rating = [&](int unit) {
     int const numa = units_[at(unit)].numa;
     int const far = numa == home_[at(rank)] ? -1 : topology::distance(node_, numa, home_[at(rank)]);
-    return std::tuple{far, units_[at(unit)].ranks.size(), unit};
+    return std::tuple{far, taken.at(numa), units_[at(unit)].ranks.size(), unit};
   };
   for (int const unit : eligible_[at(rank)]) {
     if (units_[at(unit)].holder != nobody ||

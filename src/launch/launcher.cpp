@@ -101,7 +101,10 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
     place.threads = rules.threads > 0 ? rules.threads : std::max(1, real);
   } else if (!place.inherited.empty()) {
     place.bound = topology::bind_thread(place.placement.cpus);
-    topology::prefer_memory_of(place.placement.numa);
+    place.memory_given = topology::has_memory_policy();
+    if (!place.memory_given) {
+      topology::prefer_memory_of(place.placement.numa);
+    }
   }
   set_team_size(place.threads);
   place.bound = place.bound && !openmp_binds();

@@ -20,12 +20,14 @@ struct RankPlace {
   int threads{};                ///< threads that OpenMP was told to use
   bool threads_given{};         ///< PlacementRules::threads was
   bool bound{};                 ///< the system follows the placement
+  bool memory_given{};          ///< a policy of numactl, Slurm or the like says where memory lies
   std::vector<int> inherited;   ///< the mask before
   topology::Topology topology;  ///< topology of the node
 };
 
 /// Finds this rank's place on its node and goes there: binds the calling thread (OpenMP's threads and
-/// all later ones inherit it) and prefers its NUMA domain's memory. Must run before the first OpenMP
+/// all later ones inherit it) and prefers its NUMA domain's memory, unless a
+/// policy for memory was set before (numactl, Slurm's --mem-bind). Must run before the first OpenMP
 /// region and before large memory is touched. Sets OpenMP's number of threads.
 ///
 /// A topology that is not this machine's (HWLOC_XMLFILE, HWLOC_SYNTHETIC) is a rehearsal: ranks are

@@ -12,20 +12,13 @@ bool overlap(std::vector<int> const& one, std::vector<int> const& two) {
   return std::ranges::any_of(one, [&](int cpu) { return std::ranges::binary_search(two, cpu); });
 }
 
-/// The domain that holds all CPUs, else the GPU's if some lie there.
-int numa_of_part(topology::Topology const& node, std::vector<int> const& cpus, int gpu_numa) {
+/// The domain that holds all CPUs; -1 if they lie in several. The cores' updates take the memory
+/// channels of all of them, so that the GPU's domain alone would be the wrong place.
+int numa_of_part(topology::Topology const& node, std::vector<int> const& cpus) {
   int const first = topology::numa_of_cpu(node, cpus.front());
-  bool alone = true;
-  bool at_gpu = false;
-  for (int const cpu : cpus) {
-    int const numa = topology::numa_of_cpu(node, cpu);
-    alone = alone && numa == first;
-    at_gpu = at_gpu || numa == gpu_numa;
-  }
-  if (alone) {
-    return first;
-  }
-  return at_gpu ? gpu_numa : -1;
+  bool const alone =
+      std::ranges::all_of(cpus, [&](int cpu) { return topology::numa_of_cpu(node, cpu) == first; });
+  return alone ? first : -1;
 }
 
 }  // namespace
@@ -61,7 +54,7 @@ std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnN
     int const cores = count_cores(node, parts[r]) / static_cast<int>(sharing);
     auto const gpu_ranks = std::ranges::count_if(
         gpus, [&](auto const& other) { return gpus[r] && other && other->same_as(*gpus[r]); });
-    placements.push_back({gpus[r], numa_of_part(node, parts[r], near[r]), parts[r],
+    placements.push_back({gpus[r], numa_of_part(node, parts[r]), parts[r],
                           rules.threads > 0 ? rules.threads : std::max(1, cores),
                           static_cast<int>(gpu_ranks)});
   }

@@ -18,7 +18,7 @@ struct RankOnNode {
 /// Where one rank runs.
 struct Placement {
   std::optional<topology::VisibleGpu> gpu;
-  int numa{-1};           ///< NUMA domain of its memory; -1 if unknown or several alike
+  int numa{-1};  ///< NUMA domain of all its CPUs, and so of its memory; -1: unknown or several
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
   int threads{};    ///< as asked for, or one per physical core, shared ones divided; at least 1
   int gpu_ranks{};  ///< ranks of the node that use its GPU, itself included; 0 without one
@@ -39,7 +39,8 @@ struct PlacementRules {
 ///         over the domains and CPUs follow the GPU. Alike ranks get them in CUDA's order.
 /// CPUs:   ranks whose inherited masks are disjoint keep them whole; ranks that share CPUs divide
 ///         them, whole physical cores while there are enough, each rank inside one NUMA domain where
-///         one has room. Ranks with fewer CPUs than there are of them share their mask.
+///         one has room or would have with a fifth fewer cores for each rank; else in few, and whole
+///         ones. Ranks with fewer CPUs than there are of them share their mask.
 /// Threads: a rank gets all CPUs of its share, so that its I/O threads and other jobs have room;
 ///         where `threads` cores of one domain are enough, that domain's alone.
 /// Errors: UsageError naming both ranks, their GPU and the remedy (more GPUs, fewer ranks,

@@ -48,6 +48,13 @@ class Start(OffstageTest):
                 self.assertEqual(ranks, len(result.errors), result)
                 self.assertRegex(result.errors[0], "MPI_Init_thread: .* gives .* MPI_THREAD_SINGLE .* needs MPI_THREAD_FUNNELED")
 
+    def test_a_sites_choice_for_one_sided_messages_does_not_matter(self):
+        """With osc=ucx Open MPI 4 makes no window of shared memory."""
+        storage = self.folder / "storage"
+        storage.mkdir()
+        with mock.patch.dict(os.environ, {"OMPI_MCA_osc": "ucx"}):
+            self.train("run", "train.steps=2", f"--tiers.path={storage}", ranks=2)
+
     def test_the_loader_may_be_named(self):
         with self.with_environment():
             result = self.call("/lib64/ld-linux-x86-64.so.2", OFFSTAGE, "--version")

@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <set>
@@ -81,7 +84,25 @@ TEST(TakePlace, RehearsesAnotherNodeWithoutBinding) {
     ASSERT_TRUE(place.placement.gpu);
     int const number = comm.size() == 2 ? 2 * comm.rank() : comm.rank();
     EXPECT_EQ(place.placement.gpu->ordinal, number);
-    EXPECT_EQ(place.placement.numa, number < 2 ? 1 : 0);
+    int const numa = number < 2 ? 1 : 0;
+    EXPECT_EQ(place.placement.numa, comm.size() == 1 ? -1 : numa);  // one rank has both domains
+  });
+}
+
+TEST(TakePlace, LeavesAPolicyForMemoryAsItWas) {
+  apart([] {
+    auto const comm = mpi::Communicator::world();
+    auto const set = [](int mode, unsigned long nodes) {
+      ASSERT_EQ(syscall(SYS_set_mempolicy, mode, nodes == 0 ? nullptr : &nodes, 64), 0);
+    };
+    set(MPOL_DEFAULT, 0);
+    EXPECT_FALSE(take_place(comm, {}).memory_given);
+    set(MPOL_INTERLEAVE, 1);  // as numactl --interleave=0
+    EXPECT_TRUE(take_place(comm, {}).memory_given);
+    int mode{};
+    ASSERT_EQ(syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0), 0);
+    EXPECT_EQ(mode, MPOL_INTERLEAVE);
+    set(MPOL_DEFAULT, 0);
   });
 }
 

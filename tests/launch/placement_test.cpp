@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.hpp"
 #include "launch/node_fixture.hpp"
 
@@ -88,7 +90,7 @@ TEST(Placement, LetsOneRankUseTheWholeNodeBesideItsGpu) {
   auto const placed = place(node, alike(1, range(0, 7), all_gpus(node)), {});
   EXPECT_EQ(placed[0].gpu->ordinal, 0);
   EXPECT_EQ(placed[0].cpus, range(0, 7));
-  EXPECT_EQ(placed[0].numa, 1);
+  EXPECT_EQ(placed[0].numa, -1) << "its memory is that of both domains, as its cores are";
   EXPECT_EQ(placed[0].threads, 8);
 }
 
@@ -198,6 +200,47 @@ TEST(Placement, KeepsFewRanksOnSocketsOfSeveralDomains) {
   ASSERT_EQ(node.numa.size(), 4U);
   EXPECT_THAT(cpus_of(place(node, alike(2, range(0, 7), {}), {})),
               ElementsAre(range(0, 3), range(4, 7)));
+}
+
+/// The domains that a rank's CPUs lie in, ascending.
+std::set<int> domains_of(topology::Topology const& node, Placement const& placed) {
+  std::set<int> domains;
+  for (int const cpu : placed.cpus) {
+    domains.insert(topology::numa_of_cpu(node, cpu));
+  }
+  return domains;
+}
+
+TEST(Placement, GivesWholeDomainsToFewRanks) {
+  auto node = synthetic("pack:2 group:4 [numa] core:6 pu:2");
+  ASSERT_EQ(node.numa.size(), 8U);
+  int number = 0;
+  for (int const numa : {3, 1, 7, 5}) {  // as on a JUWELS Booster node
+    node.gpus.push_back({"0000:0" + std::to_string(++number) + ":00.0", "gpu", numa});
+  }
+  auto const placed = place(node, alike(4, range(0, 95), all_gpus(node)), {});
+  EXPECT_THAT(threads_of(placed), ElementsAre(12, 12, 12, 12));
+  std::set<int> all;
+  for (std::size_t rank = 0; rank < placed.size(); ++rank) {
+    auto const domains = domains_of(node, placed[rank]);
+    EXPECT_EQ(domains.size(), 2U) << rank;
+    EXPECT_TRUE(domains.contains(node.gpus[rank].numa)) << rank;
+    EXPECT_EQ(placed[rank].numa, -1) << rank;
+    all.insert(domains.begin(), domains.end());
+  }
+  EXPECT_EQ(all.size(), 8U);
+}
+
+TEST(Placement, StaysWithinDomainsForAFifthFewerCores) {
+  auto const node = synthetic("pack:1 group:4 [numa] core:16 pu:1");
+  auto const seven = place(node, alike(7, range(0, 63), {}), {});  // 9 cores each, evenly
+  EXPECT_THAT(threads_of(seven), ElementsAre(8, 8, 8, 8, 8, 8, 16));
+  for (Placement const& placed : seven) {
+    EXPECT_EQ(domains_of(node, placed).size(), 1U);
+    EXPECT_GE(placed.numa, 0);
+  }
+  auto const three = place(node, alike(3, range(0, 63), {}), {});  // 21 evenly, 16 in domains
+  EXPECT_THAT(threads_of(three), ElementsAre(22, 21, 21));
 }
 
 TEST(Placement, DealsTwoRanksOnTwoCoresOneEach) {

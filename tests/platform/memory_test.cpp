@@ -199,6 +199,24 @@ TEST(AvailableMemory, IsTheNodesWhereTheCacheOfAGroupWithoutALimitGrowsMeanwhile
   EXPECT_EQ(available_bytes(fake.root()), 32 * GiB);
 }
 
+TEST(MemoryLimit, IsThatOfTheNodesOfACpuset) {
+  FakeRoot fake{""};
+  for (int const node : {0, 1, 2}) {
+    auto const name = std::to_string(node);
+    fake.write("/sys/devices/system/node/node" + name + "/meminfo",
+               "Node " + name + " MemTotal:       16777216 kB\nNode " + name +
+                   " MemFree:        1048576 kB\nNode " + name + " Active(file):   2097152 kB\n");
+  }
+  fake.write("/sys/devices/system/node/has_memory", "0-2\n");
+  fake.write("/proc/self/status", "Name:\tx\nMems_allowed:\t7\nMems_allowed_list:\t0-2\n");
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 64 * GiB) << "all of them: MemTotal counts";
+  EXPECT_EQ(available_bytes(fake.root()), 32 * GiB);
+  fake.write("/proc/self/status", "Name:\tx\nMems_allowed:\t5\nMems_allowed_list:\t0,2\n");
+  EXPECT_EQ(memory_limit(fake.root()).bytes, 32 * GiB);
+  EXPECT_TRUE(memory_limit(fake.root()).of_job);
+  EXPECT_EQ(available_bytes(fake.root()), 6 * GiB);
+}
+
 TEST(MemoryLimit, IsNotZeroButAnErrorWhereTheKernelDoesNotTell) {
   FakeRoot const fake{"0::/\n"};
   fake.write("/proc/meminfo", "MemFree:        1 kB\nMemTotal: none\n");

@@ -75,6 +75,23 @@ TEST(Topology, ReadsSyntheticNodesWithSiblings) {
   EXPECT_EQ(numa_of_cpu(node, 1000), -1);
 }
 
+TEST(Topology, KnowsMemoryWithoutCpusFromDomains) {
+  // Such as CXL memory beside both sockets, or beside each.
+  for (auto const& [description, domains] :
+       {std::pair{"[numa] pack:2 [numa] core:4 pu:1", 2U},
+        std::pair{"pack:2 [numa] group:2 [numa] core:2 pu:1", 4U}}) {
+    EnvironmentVariable const invented{"HWLOC_SYNTHETIC", description};
+    Topology const node = discover();
+    ASSERT_EQ(node.numa.size(), domains) << description;
+    for (NumaNode const& numa : node.numa) {
+      EXPECT_EQ(numa.cpus.size(), 8 / domains) << description;
+    }
+    for (int cpu = 0; cpu < 8; ++cpu) {
+      EXPECT_GE(numa_of_cpu(node, cpu), 0) << description;
+    }
+  }
+}
+
 TEST(Topology, IsThisMachinesWhereADescriptionCannotBeRead) {
   TemporaryDirectory const directory;
   for (std::string const& file : {directory.write("torn.xml", "<topology><object type=\"Mach"),

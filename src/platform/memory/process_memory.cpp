@@ -1,13 +1,17 @@
 #include "platform/memory/process_memory.hpp"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +21,9 @@
 
 namespace offstage::memory {
 namespace {
+
+/// Linux is built for at most 1024 NUMA nodes.
+constexpr int most_nodes = 1023;
 
 /// The value of a line "Name:   123 kB" of a /proc file; 0 if it is not there.
 Bytes field_of(std::string const& path, std::string const& name) {
@@ -42,6 +49,53 @@ Bytes node_memory(std::string const& root, std::string const& name) {
                   ", so how much memory this node has is unknown; mount /proc"};
   }
   return bytes;
+}
+
+/// The numbers of a list such as "0-2,5"; those beyond `most_nodes` are left out.
+std::set<int> members_of(std::string const& list) {
+  std::set<int> members;
+  std::istringstream parts{list};
+  for (std::string part; std::getline(parts, part, ',');) {
+    int first = -1;
+    int last = -1;
+    int const read = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    for (int one = first; read > 0 && one <= std::min(read > 1 ? last : first, most_nodes); ++one) {
+      members.insert(one);
+    }
+  }
+  return members;
+}
+
+/// The rest of the line of a file that begins with `name`; empty if there is none.
+std::string line_of(std::string const& path, std::string const& name) {
+  std::ifstream file{path};
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name)) {
+      return line.substr(name.size());
+    }
+  }
+  return {};
+}
+
+/// The sum of fields of the NUMA nodes whose memory this process may use, where a cpuset leaves some out: the
+/// largest number else.
+Bytes in_allowed_nodes(std::string const& root, std::vector<std::string> const& names) {
+  std::string const folder = root + "/sys/devices/system/node/";
+  auto const all = members_of(line_of(folder + "has_memory", ""));
+  auto const allowed = members_of(line_of(root + "/proc/self/status", "Mems_allowed_list:"));
+  constexpr Bytes unlimited = std::numeric_limits<Bytes>::max();
+  if (allowed.empty() || std::ranges::includes(allowed, all)) {
+    return unlimited;
+  }
+  Bytes sum = 0;
+  for (int const node : allowed) {
+    for (std::string const& name : names) {
+      auto const field = fmt::format("Node {} {}:", node, name);
+      sum +=
+          std::atoll(line_of(fmt::format("{}node{}/meminfo", folder, node), field).c_str()) * KiB;
+    }
+  }
+  return sum > 0 ? sum : unlimited;
 }
 
 /// The value of a line "name 123" of a file; 0 if it is not there.
@@ -125,7 +179,8 @@ Bytes address_space_left() {
       0, static_cast<Bytes>(limit.rlim_cur) - field_of("/proc/self/status", "VmSize"));
 }
 Bytes available_bytes(std::string const& root) {
-  return std::min({node_memory(root, "MemAvailable"), left_in_cgroup(root), granted_by_slurm()});
+  return std::min({node_memory(root, "MemAvailable"), left_in_cgroup(root), granted_by_slurm(),
+                   in_allowed_nodes(root, {"MemFree", "Active(file)", "Inactive(file)"})});
 }
 
 MemoryLimit memory_limit(std::string const& root) {
@@ -135,6 +190,9 @@ MemoryLimit memory_limit(std::string const& root) {
     if (bytes && *bytes < limit.bytes) {
       limit = {*bytes, true};
     }
+  }
+  if (Bytes const allowed = in_allowed_nodes(root, {"MemTotal"}); allowed < limit.bytes) {
+    limit = {allowed, true};
   }
   if (Bytes const granted = granted_by_slurm(); granted < limit.bytes) {
     limit = {granted, true};

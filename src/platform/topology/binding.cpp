@@ -54,6 +54,11 @@ bool bind_thread(std::vector<int> const& cpus) {
   return sched_setaffinity(0, wanted.bytes(), wanted.get()) == 0;
 }
 
+bool has_memory_policy() {
+  int mode = MPOL_DEFAULT;
+  return syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) == 0 && mode != MPOL_DEFAULT;
+}
+
 void prefer_memory_of(int numa) {
   constexpr int word = sizeof(unsigned long) * CHAR_BIT;
   std::array<unsigned long, 1024 / word> nodes{};

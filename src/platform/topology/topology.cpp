@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "base/error.hpp"
 
@@ -52,29 +54,41 @@ std::vector<int> members_of(hwloc_const_bitmap_t set) {
   return members;
 }
 
+/// True for memory that hwloc names another kind than the ordinary one: HBM, CXL-DRAM, GPUMemory.
+bool is_special(hwloc_obj_t node) {
+  return node->subtype != nullptr && std::string_view{node->subtype} != "DRAM";
+}
+
+/// hwloc gives memory without CPUs those of the place where it lies: of a core, a socket, the machine. So a CPU
+/// belongs to the node with the fewest around it; of two kinds of memory at the same CPUs the ordinary
+/// one, then the first.
 std::vector<NumaNode> numa_of(hwloc_topology_t topology) {
+  std::vector<hwloc_obj_t> objects;
+  for (hwloc_obj_t object = nullptr;
+       (object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
+    objects.push_back(object);
+  }
+  std::ranges::sort(objects, {}, [](hwloc_obj_t object) {
+    return std::tuple{hwloc_bitmap_weight(object->cpuset), is_special(object), object->os_index};
+  });
+  std::set<int> owned;
   std::vector<NumaNode> nodes;
-  hwloc_obj_t object = nullptr;
-  while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr) {
+  for (hwloc_obj_t const object : objects) {
     auto const package = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, object);
     NumaNode node{static_cast<int>(object->os_index),
                   package != nullptr ? static_cast<int>(package->logical_index) : -1,
-                  members_of(object->cpuset)};
+                  {}};
+    for (int const cpu : members_of(object->cpuset)) {
+      if (owned.insert(cpu).second) {
+        node.cpus.push_back(cpu);
+      }
+    }
     if (!node.cpus.empty()) {
       nodes.push_back(std::move(node));
     }
   }
   std::ranges::sort(nodes, {}, &NumaNode::index);
-  // Of two kinds of memory at the same CPUs the first is the ordinary one.
-  std::vector<NumaNode> distinct;
-  for (NumaNode& node : nodes) {
-    bool const known = std::ranges::any_of(
-        distinct, [&](NumaNode const& other) { return other.cpus == node.cpus; });
-    if (!known) {
-      distinct.push_back(std::move(node));
-    }
-  }
-  return distinct;
+  return nodes;
 }
 
 std::vector<std::vector<int>> cores_of(hwloc_topology_t topology) {

@@ -7,7 +7,7 @@
 
 namespace offstage::topology {
 
-/// A NUMA domain that has CPUs; memory without any (HBM beside DRAM, a GPU's) is no place for a rank.
+/// A NUMA domain that has CPUs; memory without any (HBM beside DRAM, a GPU's, CXL) is no place for a rank.
 struct NumaNode {
   int index{};            ///< the operating system's number
   int package{-1};        ///< number of its socket; -1 if unknown
@@ -65,6 +65,9 @@ struct VisibleGpu {
 /// Restricts this thread, and threads it starts later, to these CPUs; true if the system did so.
 /// Errors: none; a CPU outside the inherited mask is a precondition error.
 bool bind_thread(std::vector<int> const& cpus);
+/// True if a policy for memory was set before this process began: by numactl, Slurm's --mem-bind or a
+/// launcher.
+[[nodiscard]] bool has_memory_policy();
 /// Lets memory that this thread and later ones touch first come from this NUMA domain while it has
 /// some; no effect without NUMA or for -1.
 void prefer_memory_of(int numa);
