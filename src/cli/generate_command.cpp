@@ -32,6 +32,7 @@
 #include "generate/text_stream.hpp"
 #include "pack/conversation.hpp"
 #include "pack/template.hpp"
+#include "tokens/beside.hpp"
 #include "tokens/open_tokenizer.hpp"
 
 namespace offstage::cli {
@@ -53,6 +54,8 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --template FILE       the prompt is a user's message, and the model answers up to the template's
                         eos. The role is the one in front of the first learned role; see
                         configs/templates
+  --add-special-tokens yes|no  begins a prompt of text with the tokens that the tokenizer puts
+                        before texts; no: for a model that was trained without them [yes]
   --tokens N            most tokens to add; fewer if the document ends [200]
   --temperature X       0 takes the likeliest token, 1 follows the model's probabilities [0]
   --top-k N             takes one of the N likeliest tokens; 0: of all [0]
@@ -73,6 +76,7 @@ struct Options {
   std::vector<std::string> prompts;  ///< texts; empty: no prompt was given
   bool many = false;                 ///< prompts are lines of a file
   std::optional<std::vector<std::int32_t>> prompt_tokens;
+  bool add_special = true;  ///< --add-special-tokens
   std::int64_t tokens = 200;
   generate::Sampling sampling;
   std::vector<std::string> stops;
@@ -100,6 +104,7 @@ GivenOptions parse_generate(Arguments const& arguments) {
     known.add_options()(name, po::value<std::string>());
   }
   known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
+  known.add_options()("add-special-tokens", po::value<std::string>());
   known.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
   return parse_command_options(arguments, known, "generate");
 }
@@ -117,6 +122,12 @@ void check(Options const& options, GivenOptions const& given) {
   }
   if (!options.prompts.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
+  }
+  if (given.contains("add-special-tokens") && (options.form || options.prompts.empty())) {
+    throw UsageError{
+        "--add-special-tokens has an effect on a prompt of text alone, without --template, which "
+        "says "
+        "where {bos} stands"};
   }
   if (options.form && options.prompts.empty()) {
     throw UsageError{"--template needs a prompt of text; give --prompt with it"};
@@ -170,6 +181,9 @@ Options options_of(Arguments const& arguments) {
   });
   take("tokenizer", [&](std::string const& text) { options.tokenizer = text; });
   take("template", [&](std::string const& text) { options.form = text; });
+  take("add-special-tokens", [&](std::string const&) {
+    options.add_special = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
+  });
   options.dtype = choice<DType>(given, "dtype", {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
@@ -212,6 +226,23 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64
   return tokenizer;
 }
 
+/// The tokens that end a text: the tokenizer's, and those that the model's files beside it name.
+std::vector<std::int32_t> ends_of(Options const& options, data::Tokenizer const* tokenizer,
+                                  std::int64_t vocab) {
+  std::vector<std::int32_t> ends;
+  if (tokenizer == nullptr) {
+    return ends;
+  }
+  auto const name = options.tokenizer.value_or(default_tokenizer(options, vocab));
+  if (auto const file = tokens::tokenizer_file(name)) {
+    ends = tokens::read_beside(*file, "--tokenizer").ends;
+  }
+  if (auto const end = tokenizer->end_of_document()) {
+    ends.push_back(*end);
+  }
+  return ends;
+}
+
 /// The tokens from which to start if the user gives none.
 std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   if (tokenizer == nullptr) {
@@ -241,7 +272,7 @@ std::optional<pack::Template> template_of(Options const& options,
 }
 
 /// The prompts as tokens. There is one at least, which may be empty. A text begins as the tokenizer
-/// begins texts.
+/// begins texts, unless the user says otherwise.
 std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
                                                   data::Tokenizer const* tokenizer,
                                                   pack::Template const* form, std::int64_t vocab) {
@@ -261,7 +292,10 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
       prompts.push_back(pack::ConversationEncoder{*form, *tokenizer}.prompt(messages));
       continue;
     }
-    auto& tokens = prompts.emplace_back(tokenizer->frame().before);
+    auto& tokens = prompts.emplace_back();
+    if (options.add_special) {
+      tokens = tokenizer->frame().before;
+    }
     tokenizer->encoder()->encode(text, tokens);
   }
   return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
@@ -359,12 +393,12 @@ ExitCode generate_command(Arguments const& arguments) {
   task.vocab = tokenizer ? tokenizer->vocab() : shape.vocab;
   task.tokens = options.tokens;
   task.window = shape.max_sequence;
-  task.end = tokenizer ? tokenizer->end_of_document() : std::nullopt;
+  task.ends = ends_of(options, tokenizer.get(), shape.vocab);
   task.sampling = options.sampling;
 
   auto const form = template_of(options, tokenizer.get());
   if (form && form->eos) {
-    task.end = form->eos;
+    task.ends.push_back(*form->eos);
   }
   auto const prompts = prompts_of(options, tokenizer.get(), form ? &*form : nullptr, task.vocab);
   require_team();

@@ -57,13 +57,12 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
     if (!found || (found->kind == Kind::json && is_lines)) {
       continue;
     }
-    bool const is_text = found->kind != Kind::other && kind_is_given && !is_lines;
-    if (found->kind == Kind::json || is_text) {
+    if (found->kind != Kind::other && kind_is_given && !is_lines) {
       log::warning("{}: looks like {}, which becomes tokens as it stands; {}",
                    stream->file().name(), found->name, found->advice);
     } else {
       stream->file().fail(
-          fmt::format("looks like {}, which is neither text of UTF-8 nor JSON lines; {}",
+          fmt::format("looks like {}, which is neither text of UTF-8 nor named as JSON lines; {}",
                       found->name, found->advice));
     }
   }

@@ -12,8 +12,8 @@ namespace offstage::cli {
 
 // Looks at what goes into a pack, and at what came of it.
 
-/// Refuses files that are no text, and arrays of JSON unless --documents says that they are texts.
-/// Logs a warning for other JSON that becomes tokens as it stands.
+/// Refuses files that are no text, and JSON that is not named as JSON lines unless --documents says what
+/// its documents are. A warning says of such JSON that it becomes tokens as it stands.
 /// Errors: DataError naming the file and what to do; those of open_stream.
 void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given);
 

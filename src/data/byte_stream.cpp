@@ -96,6 +96,10 @@ class GzipStream final : public PackedStream {
  private:
   Step unpack(std::span<std::byte const> packed, std::span<std::byte> out) override {
     constexpr std::size_t most = std::numeric_limits<uInt>::max();
+    if (whole_ && packed.front() == std::byte{0}) {  // archives are padded so
+      auto const end = std::ranges::find_if(packed, [](std::byte b) { return b != std::byte{0}; });
+      return {static_cast<std::size_t>(end - packed.begin()), 0};
+    }
     if (whole_) {
       inflateReset(&zlib_);
       whole_ = false;
@@ -129,6 +133,7 @@ class ZstdStream final : public PackedStream {
     if (zstd_ == nullptr) {
       throw std::bad_alloc{};
     }
+    ZSTD_DCtx_setParameter(zstd_, ZSTD_d_windowLogMax, 31);  // of zstd --long=31
   }
   ~ZstdStream() override { ZSTD_freeDStream(zstd_); }
   ZstdStream(ZstdStream const&) = delete;
@@ -162,7 +167,9 @@ std::unique_ptr<ByteStream> open_stream(std::string const& path, std::string con
   if (first[0] == 0x1F && first[1] == 0x8B) {
     return std::make_unique<GzipStream>(path, key);
   }
-  if (first == Magic{0x28, 0xB5, 0x2F, 0xFD}) {
+  // A frame that is passed over, whose magic ends in any digit, stands before others.
+  Magic const passed_over{static_cast<unsigned char>(0x50 | (first[0] & 0x0F)), 0x2A, 0x4D, 0x18};
+  if (first == Magic{0x28, 0xB5, 0x2F, 0xFD} || first == passed_over) {
     return std::make_unique<ZstdStream>(path, key);
   }
   return std::make_unique<PlainStream>(path, key);

@@ -23,8 +23,8 @@ class ByteStream {
 };
 
 /// The contents of a file: unpacked if its first bytes are those of gzip (also several members one
-/// behind the other) or zstd (also several frames), else as they are.
-/// Memory: some MiB, for zstd as much as its window: 128 MiB at most.
+/// behind the other, and zeros after one) or zstd (also several frames), else as they are.
+/// Memory: some MiB, for zstd as much as its window: 128 MiB at most, but 2 GiB for --long=31.
 /// Errors: those of InputFile.
 [[nodiscard]] std::unique_ptr<ByteStream> open_stream(std::string const& path,
                                                       std::string const& key);

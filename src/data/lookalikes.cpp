@@ -35,6 +35,7 @@ constexpr std::array magics{
           "write its tokens without a header: array.astype('<u2').tofile('tokens.bin')"},
     Magic{"\x1f\x8b\x08"sv, "compressed by gzip", pack_it, unpack_it},
     Magic{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", pack_it, unpack_it},
+    Magic{"\x04\x22\x4d\x18"sv, "compressed by lz4", unpack_it},
     Magic{"\xfd\x37zXZ\0"sv, "compressed by xz", unpack_it},
     Magic{"BZh"sv, "compressed by bzip2", unpack_it},
     Magic{"PK\x03\x04"sv, "a zip archive (as .npz, .docx and .xlsx are)", unpack_it},
@@ -108,6 +109,18 @@ std::array<bool, 4> places_in_use(ByteSource const& file, Bytes begin) {
   return used;
 }
 
+/// What has a byte of 0 among its first ones, which no text has.
+std::optional<Lookalike> find_binary(std::string_view first, char const* advice) {
+  constexpr std::size_t tar_mark = 257;
+  if (first.size() > tar_mark && first.substr(tar_mark).starts_with("ustar")) {
+    return Lookalike{.name = "a tar archive", .advice = unpack_it};
+  }
+  if (auto const zero = first.find('\0'); zero != std::string::npos) {
+    return Lookalike{.name = fmt::format("binary data (byte {} is 0)", zero), .advice = advice};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Lookalike> find_lookalike(ByteSource const& file, bool as_text) {
@@ -116,9 +129,9 @@ std::optional<Lookalike> find_lookalike(ByteSource const& file, bool as_text) {
   if (auto const* const magic = mark != nullptr ? mark : find_magic(magics, first)) {
     return Lookalike{.name = magic->name, .advice = magic->advice};
   }
-  if (auto const zero = first.find('\0'); as_text && zero != std::string::npos) {
-    return Lookalike{.name = fmt::format("binary data (byte {} is 0)", zero),
-                     .advice = "give a text, or call a file of 16-bit tokens NAME.bin"};
+  if (auto binary = find_binary(first, "give a text, or call a file of 16-bit tokens NAME.bin");
+      as_text && binary) {
+    return binary;
   }
   auto const kind = json_in(first);
   if (kind == Lookalike::Kind::other) {
@@ -133,6 +146,11 @@ std::optional<Lookalike> find_text_lookalike(std::string_view first) {
   auto const* const mark = find_magic(marks, first);
   if (auto const* const magic = mark != nullptr ? mark : find_magic(magics, first)) {
     return Lookalike{.name = magic->name, .advice = magic->advice_to_packer};
+  }
+  if (auto binary = find_binary(first,
+                                "give a text; of UTF-16 without a byte order mark, convert "
+                                "it first: iconv -f UTF-16LE -t UTF-8 FILE > NEW")) {
+    return binary;
   }
   switch (auto const kind = json_in(first)) {
     case Lookalike::Kind::json:

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/lfs_pointer.hpp"
+#include "base/printable.hpp"
 #include "data/input_file.hpp"
 
 namespace offstage::data {
@@ -89,11 +90,18 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       file.fail("is no SentencePiece model; name a .model file, or bytes");
     }
+    if (processor_.eos_id() >= 0) {
+      end_ = processor_.eos_id();
+    }
+    if (around.end_token && !(end_ = token(*around.end_token))) {
+      file.fail(fmt::format("has no token '{}', which is eos_token of the files beside it",
+                            printable_name(*around.end_token)));
+    }
     if (around.begin && processor_.bos_id() >= 0) {
       frame_.before.push_back(processor_.bos_id());
     }
-    if (around.end && processor_.eos_id() >= 0) {
-      frame_.behind.push_back(processor_.eos_id());
+    if (around.end && end_) {
+      frame_.behind.push_back(*end_);
     }
   }
 
@@ -114,12 +122,10 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text;
   }
 
-  [[nodiscard]] std::optional<std::int32_t> end_of_document() const override {
-    int const id = processor_.eos_id();
-    return id < 0 ? std::nullopt : std::optional{id};
-  }
+  [[nodiscard]] std::optional<std::int32_t> end_of_document() const override { return end_; }
 
-  [[nodiscard]] std::optional<std::int32_t> token(std::string_view text) const override {
+  // Called by the constructor, too.
+  [[nodiscard]] std::optional<std::int32_t> token(std::string_view text) const final {
     int const id = processor_.PieceToId({text.data(), text.size()});
     bool const known = id >= 0 && processor_.IdToPiece(id) == text;
     return known ? std::optional{id} : std::nullopt;
@@ -131,6 +137,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
+  std::optional<std::int32_t> end_;
   Frame frame_;
 };
 

@@ -51,13 +51,15 @@ class Tokenizer {
 /// Throws DataError for the first token outside 0 .. vocab - 1.
 void check_tokens(std::span<std::int32_t const> tokens, std::int64_t vocab);
 
-/// Whether a SentencePiece model's own tokens for begin and end are put around a text if asked to.
+/// Whether a SentencePiece model's tokens for begin and end are put around a text if asked to, and the text of
+/// the token that ends one, if it is not the model's own.
 struct Around {
   bool begin = false, end = false;
+  std::optional<std::string> end_token{};
 };
 
 /// "bytes", or the path of a SentencePiece model.
-/// Errors: DataError naming `key` and the path if it is no such model.
+/// Errors: DataError naming `key` and the path if it is no such model, or has no such token.
 [[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(std::string const& name,
                                                         std::string const& key,
                                                         Around const& around = {});

@@ -27,7 +27,7 @@ void generate(Task const& task, Logits const& logits,
     auto const all = logits(context);
     auto const usable = all.first(std::min(all.size(), static_cast<std::size_t>(task.vocab)));
     std::int32_t const token = sample(usable, task.sampling, static_cast<std::uint64_t>(position));
-    if (token == task.end || !on_token(token)) {
+    if (std::ranges::find(task.ends, token) != task.ends.end() || !on_token(token)) {
       return;
     }
     context.push_back(token);

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,11 +14,11 @@ namespace offstage::generate {
 using Logits = std::function<std::span<float const>(std::span<std::int32_t const> tokens)>;
 
 struct Task {
-  std::vector<std::int32_t> prompt;   ///< at least one token
-  std::int64_t tokens{};              ///< to generate at most
-  std::int64_t window{};              ///< tokens that the model can look at, at least 1
-  std::int64_t vocab{};               ///< only tokens below are chosen; at most the model's
-  std::optional<std::int32_t> end{};  ///< the token that ends the text
+  std::vector<std::int32_t> prompt;  ///< at least one token
+  std::int64_t tokens{};             ///< to generate at most
+  std::int64_t window{};             ///< tokens that the model can look at, at least 1
+  std::int64_t vocab{};              ///< only tokens below are chosen; at most the model's
+  std::vector<std::int32_t> ends{};  ///< tokens, each of which ends the text
   Sampling sampling{};
 };
 

@@ -33,6 +33,8 @@ class Fields {
   [[nodiscard]] std::vector<Fields> objects(char const* name);
   /// The value as it is; an empty array if absent.
   [[nodiscard]] nlohmann::json const& value(char const* name);
+  /// The object itself, whose fields have names that nobody knows.
+  [[nodiscard]] nlohmann::json const& whole_object() const noexcept { return *object_; }
   /// Known, and of no effect here.
   void ignore(char const* name);
 

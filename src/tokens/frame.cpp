@@ -14,21 +14,13 @@
 namespace offstage::tokens {
 namespace {
 
-std::int32_t number_of(Fields const& fields, char const* name, nlohmann::json const& value) {
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= largest_vocab) {
-    fields.fail(name, fmt::format("has {}, but the number of a token is expected",
-                                  printable_name(value.dump())));
-  }
-  return value.get<std::int32_t>();
-}
-
 /// ["</s>", 2]
 std::int32_t pair_field(Fields& fields, char const* name) {
   auto const& pair = fields.value(name);
   if (!pair.is_array() || pair.size() != 2) {
     fields.fail(name, "is no token with its number");
   }
-  return number_of(fields, name, pair[1]);
+  return token_number(fields, name, pair[1]);
 }
 
 /// {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}, ...}
@@ -42,7 +34,7 @@ std::map<std::string, std::vector<std::int32_t>> special_tokens(Fields& fields) 
     one.ignore("id");
     one.ignore("tokens");
     for (auto const& number : one.value("ids")) {
-      all[name].push_back(number_of(one, "ids", number));
+      all[name].push_back(token_number(one, "ids", number));
     }
     one.finish();
   }

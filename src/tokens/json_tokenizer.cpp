@@ -3,44 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/lfs_pointer.hpp"
 #include "base/printable.hpp"
 #include "data/input_file.hpp"
-#include "huggingface/json_text.hpp"
 #include "tokens/added_tokens.hpp"
 #include "tokens/alphabet.hpp"
+#include "tokens/beside.hpp"
 #include "tokens/decoder.hpp"
 #include "tokens/fields.hpp"
 #include "tokens/frame.hpp"
 #include "tokens/model.hpp"
 #include "tokens/normalizer.hpp"
 #include "tokens/pre_tokenizer.hpp"
+#include "tokens/read_json.hpp"
 #include "tokens/unicode.hpp"
 
 namespace offstage::tokens {
 namespace {
-
-/// Tokenizers have megabytes; whatever is larger is a mistake that shall not fill the memory.
-constexpr Bytes largest_file = GiB;
-
-huggingface::JsonTree read_json(std::string const& path, std::string const& key) {
-  data::InputFile const file{path, key};
-  if (file.size() > largest_file) {
-    file.fail("is too large for a tokenizer's file");
-  }
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span{text}));
-  if (is_lfs_pointer(text)) {
-    file.fail(lfs_pointer_advice);
-  }
-  return huggingface::parse_object(text, file.name());
-}
 
 class JsonTokenizer final : public data::Tokenizer {
  public:
@@ -196,31 +179,6 @@ std::unique_ptr<data::Encoder> JsonTokenizer::encoder() const {
   return std::make_unique<JsonEncoder>(*this);
 }
 
-/// tokenizer_config.json beside the tokenizer; null if there is none.
-std::optional<std::string> config_beside(std::string const& path) {
-  auto const config =
-      (std::filesystem::path{path}.parent_path() / "tokenizer_config.json").string();
-  return std::filesystem::exists(config) ? std::optional{config} : std::nullopt;
-}
-
-/// "eos_token" of tokenizer_config.json beside the tokenizer, a text or an object with "content".
-std::optional<std::string> end_token_beside(std::string const& path, std::string const& key) {
-  auto const found = config_beside(path);
-  if (!found) {
-    return std::nullopt;
-  }
-  std::string const& config = *found;
-  auto const tree = read_json(config, key);
-  Fields fields{*tree, data::InputFile{config, key}.name(), ""};
-  if (!fields.has("eos_token")) {
-    return std::nullopt;
-  }
-  if (fields.value("eos_token").is_object()) {
-    return fields.object("eos_token").text("content");
-  }
-  return fields.text("eos_token");
-}
-
 }  // namespace
 
 std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
@@ -228,26 +186,20 @@ std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
   auto const tree = read_json(path, key);
   auto tokenizer =
       std::make_unique<JsonTokenizer>(Fields{*tree, data::InputFile{path, key}.name(), ""});
-  if (auto const end = end_token_beside(path, key)) {
-    auto const token = tokenizer->token(*end);
+  auto const beside = read_beside(path, key);
+  require_tokens(*tokenizer, beside, path, key);
+  if (beside.end) {
+    auto const token = tokenizer->token(*beside.end);
     if (!token) {
-      throw DataError{fmt::format(
-          "{}={}: has no token '{}', which tokenizer_config.json beside it names as eos_token", key,
-          path, printable_name(*end))};
+      throw DataError{
+          fmt::format("{}={}: has no token '{}', which is eos_token of the files beside it", key,
+                      path, printable_name(*beside.end))};
     }
     tokenizer->set_end(*token);
+  } else if (beside.ends.size() == 1 && beside.ends.front() < tokenizer->vocab()) {
+    tokenizer->set_end(beside.ends.front());
   }
   return tokenizer;
-}
-
-data::Around around_beside(std::string const& path, std::string const& key) {
-  auto const config = config_beside(path);
-  if (!config) {
-    return {};
-  }
-  auto const tree = read_json(*config, key);
-  Fields fields{*tree, data::InputFile{*config, key}.name(), ""};
-  return {.begin = fields.flag("add_bos_token", false), .end = fields.flag("add_eos_token", false)};
 }
 
 }  // namespace offstage::tokens

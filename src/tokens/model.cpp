@@ -2,10 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/printable.hpp"
 #include "tokens/bpe.hpp"
 #include "tokens/unigram.hpp"
 
 namespace offstage::tokens {
+
+std::int32_t token_number(Fields const& fields, char const* name, nlohmann::json const& value) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= largest_vocab) {
+    fields.fail(name, fmt::format("has {}, but the number of a token is expected",
+                                  printable_name(value.dump())));
+  }
+  return value.get<std::int32_t>();
+}
 
 std::vector<std::int32_t> byte_tokens(Model const& model) {
   std::vector<std::int32_t> tokens;

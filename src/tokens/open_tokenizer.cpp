@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "tokens/beside.hpp"
 #include "tokens/json_tokenizer.hpp"
 
 namespace offstage::tokens {
@@ -26,8 +27,14 @@ std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::st
   if (file.ends_with(".json")) {
     return open_json_tokenizer(file, key);
   }
-  return data::open_tokenizer(file, key,
-                              name == "bytes" ? data::Around{} : around_beside(file, key));
+  if (name == "bytes") {
+    return data::open_tokenizer(name, key);
+  }
+  auto const beside = read_beside(file, key);
+  auto tokenizer = data::open_tokenizer(
+      file, key, {.begin = beside.add_begin, .end = beside.add_end, .end_token = beside.end});
+  require_tokens(*tokenizer, beside, file, key);
+  return tokenizer;
 }
 
 }  // namespace offstage::tokens

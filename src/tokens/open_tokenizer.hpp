@@ -13,7 +13,8 @@ namespace offstage::tokens {
 
 /// "bytes", the path of a SentencePiece model, of a tokenizer.json (any name that ends in .json),
 /// or of a directory with one; a directory without one may have a SentencePiece tokenizer.model.
-/// Errors: DataError naming `key` and the path if it is no such file.
+/// The files beside it say what ends a document, and what tokens there must be: see Beside.
+/// Errors: DataError naming `key` and the path if it is no such file; those of require_tokens.
 [[nodiscard]] std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name,
                                                               std::string const& key);
 

@@ -75,6 +75,33 @@ TEST(ByteStream, GivesPlainPackedAndTwicePackedContentsWhatevertheName) {
   EXPECT_EQ(contents("\x1F"), "\x1F");
 }
 
+TEST(ByteStream, PassesOverZerosBehindGzipAndFramesOfZstdThatSayNothing) {
+  auto const text = text_of(5'000);
+  for (std::size_t const zeros : {1UL, 512UL, 9'000'000UL}) {
+    EXPECT_EQ(contents(gzip(text) + std::string(zeros, '\0')), text);
+    EXPECT_EQ(contents(gzip(text) + std::string(zeros, '\0') + gzip("more")), text + "more");
+  }
+  using namespace std::literals;
+  EXPECT_EQ(contents("\x5A\x2A\x4D\x18\x03\0\0\0abc"s + zstd(text)), text);
+}
+
+TEST(ByteStream, UnpacksTheLongWindowsOfZstd) {
+  ZSTD_CCtx* const zstd = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(zstd, ZSTD_c_enableLongDistanceMatching, 1);
+  ZSTD_CCtx_setParameter(zstd, ZSTD_c_windowLog,
+                         28);  // the window, as the contents' size is not told
+  ZSTD_CCtx_setParameter(zstd, ZSTD_c_contentSizeFlag, 0);
+  auto const text = text_of(200'000);
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_inBuffer from{text.data(), text.size(), 0};
+  ZSTD_outBuffer to{packed.data(), packed.size(), 0};
+  EXPECT_EQ(ZSTD_compressStream2(zstd, &to, &from, ZSTD_e_flush) == 0, true);
+  EXPECT_EQ(ZSTD_compressStream2(zstd, &to, &from, ZSTD_e_end), 0U);
+  ZSTD_freeCCtx(zstd);
+  packed.resize(to.pos);
+  EXPECT_EQ(contents(packed), text);
+}
+
 TEST(ByteStream, RefusesWhatIsCutOrDamagedByName) {
   auto const text = text_of(500'000);
   for (std::string const& packed : {gzip(text), zstd(text)}) {

@@ -109,9 +109,11 @@ class Pack(DataTest):
         self.refuse(self.pack("--from", good, expect=USAGE), [f"{self.folder}/out.bin is there already"])
         self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
 
-    def test_json_is_packed_with_a_warning(self):
-        lines = self.write("a.txt", '{"text": "a"}\n' * 3)
-        result = self.pack("--from", lines)
+    def test_json_is_packed_as_it_stands_only_where_documents_are_said(self):
+        lines = self.write("a.json", '{"text": "a"}\n' * 3)
+        result = self.pack("--from", lines, expect=DATA)
+        self.refuse(result, [f"--from={lines}: looks like JSON", "--documents=jsonl"])
+        result = self.pack("--from", lines, "--documents=file")
         self.assertEqual(1, len(result.warnings), result)
         self.assertIn(f"--from={lines}: looks like JSON, which becomes tokens as it stands; ", result.warnings[0])
         self.assertIn("--documents=jsonl", result.warnings[0])
@@ -124,6 +126,9 @@ class Pack(DataTest):
                  "f.jsonl": (b'[{"text": "a"}]', ["a JSON array", "jq -c '.[]'"]),
                  "g.txt": ("text".encode("utf-16"), ["UTF-16", "iconv -f UTF-16"]),
                  "h.txt": ("text".encode("utf-32"), ["UTF-32", "iconv -f UTF-32"]),
+                 "k.tar": (b"name".ljust(257, b"\0") + b"ustar\0" + b"\0" * 300, ["a tar archive", "unpack it"]),
+                 "l.txt": ("text".encode("utf-16-le"), ["binary data (byte 1 is 0)", "iconv -f UTF-16LE"]),
+                 "m.txt.lz4": (b"\x04\x22\x4d\x18....", ["lz4", "unpack it"]),
                  "i.gz": (gzip.compress("text".encode("utf-16")), ["UTF-16"]), "j.zst": (zstd_of(b"PAR1"), ["Parquet"])}
         for name, (contents, words) in files.items():
             path = self.write(name, contents)
@@ -202,7 +207,8 @@ class PackTokenizers(DataTest):
         (self.folder / "packed.jsonl.zst").write_bytes(zstd_of(raw[:80].encode()) + zstd_of(raw[80:].encode()))
         expected = self.told("gpt2", texts)
         options = {"tokenizer": TOKENIZERS / "gpt2.json"}
-        for i, name in enumerate(("plain.jsonl", "packed.jsonl.gz", "packed.jsonl.zst")):
+        self.write("lines.ndjson", raw)
+        for i, name in enumerate(("plain.jsonl", "packed.jsonl.gz", "packed.jsonl.zst", "lines.ndjson")):
             self.pack("--from", self.folder / name, prefix=f"out{i}", **options)
             self.assertEqual(expected, read_megatron(self.folder / f"out{i}"), name)
         self.pack("--from", self.folder / "p*.jsonl*", prefix="all", **options)

@@ -98,6 +98,12 @@ class Like(OffstageTest):
         self.assertEqual((self.base / "chat_template.jinja").read_bytes(), (out / "chat_template.jinja").read_bytes())
         self.assertEqual((self.base / "tokenizer.json").read_bytes(), (out / "tokenizer.json").read_bytes())
         self.assertEqual("".join(f"<t{t}>" for t in stopped[:-1]), "".join(self.generated(out)))
+        listed = self.folder / "listed"  # where generation_config.json alone says it, as one of several
+        shutil.copytree(out, listed)
+        (listed / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+        other = next(token for token in range(64) if token not in free)
+        (listed / "generation_config.json").write_text(json.dumps({"eos_token_id": [other, end]}))
+        self.assertEqual("".join(f"<t{t}>" for t in stopped[:-1]), "".join(self.generated(listed)))
         python = os.environ.get("TRANSFORMERS_PYTHON", sys.executable)
         done = subprocess.run([python, "-c", TRANSFORMERS], input=json.dumps([str(out), self.PROMPT, self.COUNT]),
                               capture_output=True, text=True, timeout=300, check=False)

@@ -80,7 +80,7 @@ TEST(Generator, WorksInAWindowOfOne) {
 
 TEST(Generator, StopsAtTheEndOfTheDocument) {
   auto const found =
-      outcome_of({.prompt = {1, 2}, .tokens = 100, .window = 100, .vocab = 10, .end = 2});
+      outcome_of({.prompt = {1, 2}, .tokens = 100, .window = 100, .vocab = 10, .ends = {5, 2}});
   EXPECT_THAT(found.tokens, ElementsAre(3, 6));
 }
 
@@ -99,7 +99,7 @@ TEST(Generator, SamplesTheSameForTheSameSeed) {
             .tokens = 50,
             .window = 8,
             .vocab = 10,
-            .end = {},
+            .ends = {},
             .sampling = {.temperature = 3.0, .seed = 4}};
   auto const once = outcome_of(task).tokens;
   EXPECT_EQ(outcome_of(task).tokens, once);

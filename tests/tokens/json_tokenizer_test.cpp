@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
+#include "tokens/beside.hpp"
 #include "tokens/open_tokenizer.hpp"
 
 namespace offstage::tokens {
@@ -201,6 +202,67 @@ TEST(JsonTokenizer, TakesTheEndTokenOfTheConfigBesideIt) {
   EXPECT_EQ(file.open()->end_of_document(), std::nullopt);
   file.folder().write("tokenizer_config.json", R"({"eos_token": "</s>"})");
   EXPECT_THAT(file.refusal(), AllOf(HasSubstr("'</s>'"), HasSubstr("eos_token")));
+}
+
+TEST(JsonTokenizer, TakesTheEndTokenOfOtherFilesWhereTheConfigHasNone) {
+  Written const file{read("gpt2")};
+  file.folder().write("tokenizer_config.json", R"({"model_max_length": 1024})");
+  file.folder().write("config.json", R"({"eos_token_id": [1, 2]})");
+  EXPECT_EQ(file.open()->end_of_document(), std::nullopt) << "of two none ends a document";
+  file.folder().write("config.json", R"({"eos_token_id": 1})");
+  EXPECT_EQ(file.open()->end_of_document(), 1);
+  file.folder().write("special_tokens_map.json", R"({"eos_token": "<|endoftext|>"})");
+  EXPECT_EQ(file.open()->end_of_document(), 0);
+  file.folder().write("config.json", R"({"eos_token_id": "<|endoftext|>"})");
+  EXPECT_THAT(file.refusal(), AllOf(HasSubstr("config.json"), HasSubstr("eos_token_id")));
+}
+
+TEST(Beside, HasTheEndsOfAModelsTexts) {
+  TemporaryDirectory const folder;
+  auto const ends = [&] { return read_beside((folder.path() / "tokenizer.json").string(), "--from").ends; };
+  EXPECT_THAT(ends(), testing::IsEmpty());
+  folder.write("config.json", R"({"eos_token_id": 7})");
+  EXPECT_THAT(ends(), testing::ElementsAre(7));
+  folder.write("generation_config.json", R"({"eos_token_id": [7, 9]})");
+  EXPECT_THAT(ends(), testing::ElementsAre(7, 9));
+}
+
+TEST(OpenTokenizer, RefusesOneWithoutATokenThatTheFilesBesideItName) {
+  auto const refusal = [](std::string const& directory) {
+    try {
+      (void)open_tokenizer(directory, "--tokenizer");
+      return std::string{};
+    } catch (DataError const& error) {
+      return std::string{error.what()};
+    }
+  };
+  for (bool const pieces : {false, true}) {
+    TemporaryDirectory const folder;
+    if (pieces) {
+      std::filesystem::copy_file(files + "/../../data/sea.model",
+                                 folder.path() / "tokenizer.model");
+    } else {
+      folder.write("tokenizer.json", read("gpt2").dump());
+    }
+    folder.write(
+        "tokenizer_config.json",
+        R"({"pad_token": "[PAD]", "added_tokens_decoder": {"1000": {"content": "[PAD]"}}})");
+    EXPECT_EQ(refusal(folder.path()), "") << "no text has it";
+    folder.write("added_tokens.json", R"({"<|im_end|>": 1001})");
+    EXPECT_THAT(refusal(folder.path()),
+                AllOf(HasSubstr("no token '<|im_end|>'"), HasSubstr("added_tokens.json"),
+                      HasSubstr("1001"), HasSubstr("save_pretrained")));
+    std::filesystem::remove(folder.path() / "added_tokens.json");
+    folder.write("tokenizer_config.json",
+                 R"({"added_tokens_decoder": {"1000": {"content": "<|im_start|>1"}}})");
+    EXPECT_THAT(refusal(folder.path()),
+                AllOf(HasSubstr("'<|im_start|>1'"), HasSubstr("tokenizer_config.json")));
+    folder.write("tokenizer_config.json", R"({"eos_token": "<|nowhere|>"})");
+    EXPECT_THAT(refusal(folder.path()), AllOf(HasSubstr("'<|nowhere|>'"), HasSubstr("eos_token")));
+    folder.write("tokenizer_config.json", pieces ? R"({"eos_token": "<s>"})" : "{}");
+    EXPECT_EQ(open_tokenizer(folder.path(), "--tokenizer")->end_of_document(),
+              pieces ? std::optional{1} : std::nullopt);
+  }
 }
 
 TEST(JsonTokenizer, RefusesByFieldAndValueWhatItDoesNotKnow) {
