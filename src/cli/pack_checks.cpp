@@ -109,6 +109,12 @@ void warn_of_conversations(pack::Conversations const& all, std::int64_t longest)
   }
 }
 
+void warn_of_bad(pack::Bad const& bad) {
+  if (bad.lines > 0) {
+    log::warning("bad lines left out (--skip-bad): {}; the first: {}", bad.lines, bad.first);
+  }
+}
+
 void warn_of_replaced(pack::Replaced const& replaced) {
   if (replaced.bytes > 0) {
     log::warning(

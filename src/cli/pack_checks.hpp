@@ -22,9 +22,10 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
 void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::string const& name,
                 data::Format format);
 
-/// Logs warnings of conversations that were left out or learned otherwise than meant, and of fields
-/// without effect. `longest`: --longest.
+/// Logs warnings of conversations and lines that were left out, of bytes that were replaced, of
+/// conversations that are learned otherwise than meant, and of fields without effect. `longest`: --longest.
 void warn_of_conversations(pack::Conversations const& all, std::int64_t longest);
+void warn_of_bad(pack::Bad const& bad);
 void warn_of_replaced(pack::Replaced const& replaced);
 
 }  // namespace offstage::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -60,6 +61,8 @@ same command continues it from PREFIX.pack.part. To begin anew, remove the .part
                         tokenizer's own; none, or a tokenizer without one: the line's end stays,
                         which for llmc and nanogpt must be said by none, but of bytes [auto]
   --add-special-tokens yes|no  adds the tokens that the tokenizer puts around a text [no]
+  --skip-bad N          most lines to leave out that are no JSON or lack the field; the same command
+                        with a larger N goes on from the last save [0]
   --threads N           threads that encode [the cores that this process may use]
   --progress SECONDS    time between lines of progress; 0: no lines [10]
   --save SECONDS        time between places from which the same command continues [30]
@@ -83,6 +86,7 @@ GivenOptions parse_pack(Arguments const& arguments) {
   add("longest", text()->default_value("0"));
   add("end-token", text()->default_value("auto"));
   add("add-special-tokens", text()->default_value("no"));
+  add("skip-bad", text()->default_value("0"));
   add("threads", text());
   add("progress", text()->default_value("10"));
   add("save", text()->default_value("30"));
@@ -263,6 +267,7 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
     }
   });
   warn_of_conversations(done.conversations, task.longest);
+  warn_of_bad(done.bad);
   warn_of_replaced(done.replaced);
   writer.finish();
   file.save({done, {writer.tokens(), writer.documents()}, true});
@@ -307,6 +312,7 @@ ExitCode pack_command(Arguments const& arguments) {
   task.field = given.contains("field") ? given["field"].as<std::string>()
                                        : (has_template ? "messages" : "text");
   task.longest = whole(given, "longest", 0, 1'000'000'000);
+  task.most_bad = whole(given, "skip-bad", 0, std::numeric_limits<std::int64_t>::max());
   task.threads = given.contains("threads")
                      ? static_cast<int>(whole(given, "threads", 1, 1024))
                      : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

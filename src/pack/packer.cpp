@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/thread.hpp"
 #include "data/byte_stream.hpp"
 #include "data/loss_mask.hpp"
@@ -42,6 +43,7 @@ struct Batch {
   std::vector<std::size_t> ends;   ///< ends of the documents, in tokens
   Conversations conversations;
   Replaced replaced;
+  Bad bad;
   std::exception_ptr error;
   bool taken{};
   bool done{};
@@ -67,18 +69,9 @@ class Worker {
     for (std::size_t i = 0; i < batch.documents.size(); ++i) {
       auto& document = batch.documents[i];
       bool const is_json = batch.text->documents == data::Documents::json;
-      if (is_json && document.text.find_first_not_of(" \t\r") != std::string::npos) {
-        auto const line = batch.first_line + static_cast<std::int64_t>(i);
-        auto const place = fmt::format("{}={}: line {}", task_.key, batch.text->path, line);
-        if (conversations_) {
-          add_conversation(document.text, place, batch);
-        } else {
-          document.text = text_field(document.text, task_.field, place);
-        }
-      } else if (is_json) {
-        document.text.clear();
-      }
       if (is_json) {
+        auto const line = batch.first_line + static_cast<std::int64_t>(i);
+        take_from_json(document.text, line, batch);
         document.end.clear();
       } else if (!takes_bytes_) {
         look_for_invalid(batch, i);
@@ -92,6 +85,25 @@ class Worker {
   }
 
  private:
+  /// Takes the text, or the conversation, out of a line of JSON. A blank or bad one leaves no text.
+  void take_from_json(std::string& text, std::int64_t line, Batch& batch) {
+    std::string const json = std::exchange(text, {});
+    if (json.find_first_not_of(" \t\r") == std::string::npos) {
+      return;
+    }
+    auto const place = fmt::format("{}={}: line {}", task_.key, batch.text->path, line);
+    try {
+      if (conversations_) {
+        add_conversation(json, place, batch);
+      } else {
+        text = text_field(json, task_.field, place);
+      }
+    } catch (DataError const& error) {
+      if (batch.bad.lines++ == 0) {
+        batch.bad.first = error.what();
+      }
+    }
+  }
   void add_conversation(std::string_view line, std::string const& place, Batch& batch) {
     auto const conversation = read_conversation(line, task_.field, *task_.form, place);
     auto const encoded = conversations_->encode(conversation.messages);
@@ -357,6 +369,18 @@ void add(Replaced const& batch, Replaced& all) {
   all.bytes += batch.bytes;
 }
 
+/// Errors: DataError for more bad lines than may be.
+void add(Bad const& batch, std::int64_t most, Bad& all) {
+  all.first = all.lines == 0 ? batch.first : all.first;
+  all.lines += batch.lines;
+  if (all.lines > most) {
+    throw DataError{most == 0
+                        ? fmt::format("{}; --skip-bad=N leaves out up to N such lines", all.first)
+                        : fmt::format("more than {} lines are bad (--skip-bad); the first: {}",
+                                      most, all.first)};
+  }
+}
+
 /// Owns the threads, so that they end before the objects that they use.
 class Threads {
  public:
@@ -397,6 +421,7 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
     if (batch->error) {
       std::rethrow_exception(batch->error);
     }
+    add(batch->bad, task.most_bad, progress.bad);
     write_batch(*batch, writer);
     progress.place = batch->behind;
     progress.read = batch->read_so_far;

@@ -30,7 +30,8 @@ struct Task {
   std::int64_t longest{};  ///< tokens of a conversation; longer ones are left out; 0: none are
   data::Frame frame;       ///< tokens around every document
   std::optional<std::int32_t>
-      end;          ///< token that ends every document with text, in place of the separator
+      end;                  ///< token that ends every document with text, in place of the separator
+  std::int64_t most_bad{};  ///< JSON lines that may be left out as Bad
   int threads = 1;  ///< threads that encode, beside one that reads and the caller, which writes
 };
 
@@ -53,6 +54,12 @@ struct Replaced {
   std::string first;  ///< place of the first
 };
 
+/// JSON lines that are left out, as they are no JSON, or lack what is to be packed.
+struct Bad {
+  std::int64_t lines{};
+  std::string first;  ///< fault of the first, with its place
+};
+
 /// A place between two documents of the texts.
 struct Place {
   std::size_t text{};        ///< number of whole texts before
@@ -67,6 +74,7 @@ struct Progress {
   Bytes total{};  ///< bytes of all files
   Conversations conversations;
   Replaced replaced;
+  Bad bad;
 };
 
 /// Turns texts into tokens, and with a template conversations into tokens and their mask. The files
@@ -78,7 +86,7 @@ struct Progress {
 ///          the memory of one document with its tokens if that is larger.
 /// Threads: starts its own. The caller's thread calls `on_progress` after each part that is
 ///          written.
-/// Errors:  DataError naming file and line of bytes that are no text; DataError if documents before
+/// Errors:  DataError naming file and line of bytes that are no text, or of bad lines beyond Task::most_bad; DataError if documents before
 ///          `begin` have changed; those of ByteStream, Tokenizer and TokenWriter. The first one in
 ///          the order of the texts is thrown, whatever the threads do.
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,

@@ -35,7 +35,7 @@ Json to_json(Request const& request) {
 }
 
 Json to_json(ProgressFile::Saved const& saved) {
-  auto const& [place, read, text, total, conversations, replaced] = saved.progress;
+  auto const& [place, read, text, total, conversations, replaced, bad] = saved.progress;
   return {{"text", place.text},
           {"documents", place.documents},
           {"checksum", place.checksum},
@@ -51,12 +51,14 @@ Json to_json(ProgressFile::Saved const& saved) {
           {"unused", conversations.unused},
           {"replaced", replaced.bytes},
           {"first-replaced", printable(replaced.first)},
+          {"bad", bad.lines},
+          {"first-bad", printable(bad.first)},
           {"whole", saved.is_whole}};
 }
 
 ProgressFile::Saved saved_from(Json const& line) {
   ProgressFile::Saved saved;
-  auto& [place, read, text, total, conversations, replaced] = saved.progress;
+  auto& [place, read, text, total, conversations, replaced, bad] = saved.progress;
   line.at("text").get_to(place.text);
   line.at("documents").get_to(place.documents);
   line.at("checksum").get_to(place.checksum);
@@ -72,6 +74,8 @@ ProgressFile::Saved saved_from(Json const& line) {
   line.at("unused").get_to(conversations.unused);
   line.at("replaced").get_to(replaced.bytes);
   line.at("first-replaced").get_to(replaced.first);
+  line.at("bad").get_to(bad.lines);
+  line.at("first-bad").get_to(bad.first);
   line.at("whole").get_to(saved.is_whole);
   return saved;
 }

@@ -242,6 +242,7 @@ class PackTokenizers(DataTest):
         for line, words in bad.items():
             path = self.write("bad.jsonl", '{"text": "good"}\n' + line + "\n")
             self.refuse(self.pack("--from", path, "--end-token=none", tokenizer=tokenizer, expect=DATA), [f"--from={path}", *words])
+            self.assertIn("--skip-bad=N", self.pack("--from", path, "--end-token=none", tokenizer=tokenizer, expect=DATA).errors[0])
         cut = self.folder / "cut.gz"
         cut.write_bytes(gzip.compress(b"text" * 1000)[:-9])
         self.refuse(self.pack("--from", cut, tokenizer=tokenizer, expect=DATA), [cut, "ends in the middle"])
@@ -252,6 +253,25 @@ class PackTokenizers(DataTest):
         other = self.write("tokenizer.json", json.dumps(content))
         self.refuse(self.pack("--from", self.text, tokenizer=other, expect=DATA), [other, "model.type", "'WordPiece'"])
         self.assertFalse([name for name in self.left() if name.startswith("out")])
+
+
+    def test_bad_lines_are_left_out_as_far_as_told_and_a_pack_goes_on_with_more(self):
+        tokenizer = TOKENIZERS / "gpt2.json"
+        texts = [f"document {i}" for i in range(40_000)]
+        lines = [json.dumps({"text": text}) for text in texts]
+        lines[7], lines[30_000], lines[39_999] = '{"text": null}', '{"text": "cut \\ud83d"}', "no json"
+        path = self.write("bad.jsonl", "\n".join(lines) + "\n")
+        options = ["--from", path, "--end-token=none", "--save=0"]
+        result = self.pack(*options, "--skip-bad=1", tokenizer=tokenizer, expect=DATA)
+        self.refuse(result, ["more than 1 lines are bad (--skip-bad); the first: ", f"--from={path}: line 8: has null"])
+        result = self.pack(*options, "--skip-bad=3", tokenizer=tokenizer)
+        self.assertIn("this one goes on there", result.out)
+        self.assertEqual(1, len(result.warnings), result)
+        self.assertIn("bad lines left out (--skip-bad): 3; the first: ", result.warnings[0])
+        self.assertIn("line 8", result.warnings[0])
+        good = self.write("good.jsonl", "\n".join(line for i, line in enumerate(lines) if i not in (7, 30_000, 39_999)) + "\n")
+        self.pack("--from", good, "--end-token=none", tokenizer=tokenizer, prefix="good")
+        self.assertEqual(read_megatron(self.folder / "good"), read_megatron(self.folder / "out"))
 
 
 class Conversations(DataTest):
