@@ -35,7 +35,8 @@ constexpr char const* data_usage =
 
 inspect reads files of tokens, named as in data.train, and says what is in them. A mask beside a
 file (PREFIX.mask) is verified. Of several files it says their shares of a run's samples.
-  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt [auto]
+  --format     auto, text (every byte is a token), megatron (X.bin with X.idx), llmc, nanogpt,
+               u32 [auto]
   --vocab      model.vocab: fails on the first token beyond it [16777216]
   --sequence   train.sequence: how many windows of so many tokens there are [1024]
   --separator  token that ends a document, for formats that do not store where they end
@@ -171,7 +172,8 @@ ExitCode inspect(Arguments const& arguments) {
                                             {"text", data::Format::text},
                                             {"megatron", data::Format::megatron},
                                             {"llmc", data::Format::llmc},
-                                            {"nanogpt", data::Format::nanogpt}});
+                                            {"nanogpt", data::Format::nanogpt},
+                                            {"u32", data::Format::u32}});
   auto const vocab = whole(given, "vocab", 1, largest_vocab);
   auto const sequence = whole(given, "sequence", 1, 1'000'000'000'000);
   std::optional<std::int32_t> separator;

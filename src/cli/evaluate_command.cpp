@@ -34,7 +34,7 @@ their number.
   --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
   --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]
   --windows N           number of windows, from the first one; 0: all [0]
-  --format F            auto, text, megatron, llmc or nanogpt [auto]
+  --format F            auto, text, megatron, llmc, nanogpt or u32 [auto]
   --cross-documents X   true, false or whole, as data.cross-documents [true]
   --separator N         token between documents, as data.separator
   --mask on|off         off: all tokens count [on]
@@ -81,7 +81,8 @@ data::DatasetOptions data_options(GivenOptions const& given) {
                                    {"text", Format::text},
                                    {"megatron", Format::megatron},
                                    {"llmc", Format::llmc},
-                                   {"nanogpt", Format::nanogpt}});
+                                   {"nanogpt", Format::nanogpt},
+                                   {"u32", Format::u32}});
   options.rule = choice<WindowRule>(
       given, "cross-documents",
       {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}});

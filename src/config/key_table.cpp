@@ -146,15 +146,17 @@ constexpr std::array keys{
         "files of tokens to validate on, or patterns of files, one after the other; empty: no "
         "validation",
         set_validation_files},
-    Key{"data.format", "auto|text|megatron|llmc|nanogpt", "auto",
-        "text: every byte is a token; auto: by name and first bytes",
+    Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
+        "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
+        "auto: by name and first bytes, never u32",
         [](RunConfig& c, Text t) {
           using data::Format;
           c.data.format = choice<Format>(t, {{"auto", Format::automatic},
                                              {"text", Format::text},
                                              {"megatron", Format::megatron},
                                              {"llmc", Format::llmc},
-                                             {"nanogpt", Format::nanogpt}});
+                                             {"nanogpt", Format::nanogpt},
+                                             {"u32", Format::u32}});
         }},
     Key{"data.cross-documents", "true|false|whole", "true",
         "true: a sequence may have the end of one document and the beginning of the next; false: "

@@ -22,6 +22,7 @@ constexpr std::int64_t byte_tokens = 256;
 constexpr char const* make_u16 =
     "nanogpt data has 2 bytes per token: write it anew, in NumPy as "
     "array.astype('<u2').tofile(...)";
+constexpr char const* or_u32 = "; data.format=u32 takes 4 bytes as a token";
 
 /// What differs between formats once their headers are read.
 struct Layout {
@@ -79,9 +80,9 @@ class RawTokens : public TokenFile {
   [[nodiscard]] std::string doubt() const override {
     int const width = layout_.format == Format::nanogpt ? seeming_width(*file_) : 2;
     return width == 2 ? std::string{}
-                      : fmt::format("{} u16 are 0, as if these were tokens of {} bytes each; {}",
+                      : fmt::format("{} u16 are 0, as if these were tokens of {} bytes each; {}{}",
                                     width == 4 ? "every second of its" : "three of four of its",
-                                    width, make_u16);
+                                    width, make_u16, width == 4 ? or_u32 : "");
   }
 
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
@@ -163,12 +164,13 @@ std::unique_ptr<TokenFile> open_megatron(OpenTokens const& what) {
   return std::make_unique<MegatronTokens>(std::move(file), std::move(index), layout, what);
 }
 
-Layout nanogpt_layout(InputFile const& file) {
-  if (file.size() % 2 != 0) {
-    file.fail(fmt::format("{} bytes are no whole number of u16 tokens; is it nanogpt data?",
-                          file.size()));
+/// Tokens of one type without a header.
+Layout raw_layout(InputFile const& file, Format format, TokenType type) {
+  if (file.size() % size_of(type) != 0) {
+    file.fail(fmt::format("{} bytes are no whole number of {} tokens; is it {} data?", file.size(),
+                          name_of(type), name_of(format)));
   }
-  return {Format::nanogpt, TokenType::u16, 0, file.size() / 2};
+  return {format, type, 0, file.size() / size_of(type)};
 }
 
 bool is_file(std::string const& path) {
@@ -193,15 +195,16 @@ void require_u16(InputFile const& file, OpenTokens const& what) {
     file.fail(fmt::format(
         "a .bin without a header has tokens of 2 bytes, 65536 different ones at most, but {}={}; "
         "name Megatron data (PREFIX.bin with PREFIX.idx beside it), which offstage data pack "
-        "--format=megatron writes with 4 bytes per token, or llm.c data (data.format=nanogpt would "
-        "take the file as it is)",
-        what.vocab_key, what.vocab));
+        "--format=megatron writes with 4 bytes per token, or llm.c data{} (data.format=nanogpt "
+        "would take 2)",
+        what.vocab_key, what.vocab, or_u32));
   }
   if (int const width = seeming_width(file); width != 2) {
     file.fail(fmt::format(
         "looks like int{} tokens, as {} of its u16 are 0; {}, or put the PREFIX.idx of Megatron "
-        "data beside it (data.format=nanogpt would take it as it is)",
-        8 * width, width == 4 ? "every second" : "three of four", make_u16));
+        "data beside it{} (data.format=nanogpt would take 2)",
+        8 * width, width == 4 ? "every second" : "three of four", make_u16,
+        width == 4 ? or_u32 : ""));
   }
 }
 
@@ -234,7 +237,9 @@ Layout layout_of(InputFile const& file, Format format) {
       return {format, header.type, llmc_header_bytes, header.tokens};
     }
     case Format::nanogpt:
-      return nanogpt_layout(file);
+      return raw_layout(file, format, TokenType::u16);
+    case Format::u32:
+      return raw_layout(file, format, TokenType::u32);
     default:
       return {Format::text, TokenType::u8, 0, file.size()};
   }
@@ -243,7 +248,7 @@ Layout layout_of(InputFile const& file, Format format) {
 }  // namespace
 
 char const* name_of(Format format) {
-  constexpr std::array names{"auto", "text", "megatron", "llmc", "nanogpt"};
+  constexpr std::array names{"auto", "text", "megatron", "llmc", "nanogpt", "u32"};
   return names[static_cast<std::size_t>(format)];
 }
 

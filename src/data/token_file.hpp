@@ -18,6 +18,7 @@ enum class Format {
   megatron,   ///< PATH.bin with PATH.idx
   llmc,       ///< 256 int32 of header, then u16 or u32
   nanogpt,    ///< raw u16
+  u32,        ///< raw u32; never taken for automatic
 };
 [[nodiscard]] char const* name_of(Format format);
 

@@ -326,6 +326,27 @@ TEST(TokenFile, WithoutAHeaderNoVocabularyIsLargerThanU16Holds) {
       Format::nanogpt);
 }
 
+TEST(TokenFile, ReadsRawU32WhereItIsTold) {
+  TemporaryDirectory const folder;
+  std::vector<std::uint32_t> const tokens{1, 128'000, 70'000, 0};
+  std::string const bytes{reinterpret_cast<char const*>(tokens.data()), 4 * tokens.size()};
+  for (char const* name : {"a.bin", "a.npy"}) {
+    auto const path = folder.write(name, bytes);
+    auto const file = open(path, 128'256, Format::u32);
+    EXPECT_EQ(file->tokens(), 4);
+    EXPECT_EQ(file->doubt(), "");
+    std::vector<std::int32_t> read(4);
+    file->read(0, read);
+    EXPECT_EQ(read, (std::vector<std::int32_t>{1, 128'000, 70'000, 0}));
+    EXPECT_EQ(documents_by_separator(*file, 70'000), (std::vector<std::int64_t>{0, 3}));
+  }
+  EXPECT_THAT(data_error([&] { (void)open(folder.write("b.bin", bytes), 128'256); }),
+              HasSubstr("data.format=u32"));
+  EXPECT_THAT(
+      data_error([&] { (void)open(folder.write("c.bin", "abcdef"), 128'256, Format::u32); }),
+      HasSubstr("6 bytes are no whole number of u32 tokens"));
+}
+
 TEST(TokenFile, ANameWithoutItsEndingOrItsIndexSaysWhatIsThere) {
   TemporaryDirectory const folder;
   auto const path = folder.write("a.bin", array_of<std::uint16_t>({1, 2}));
