@@ -16,7 +16,7 @@ if (($# > 1)) || [[ ${1:-} == -* ]]; then
 fi
 place=$(realpath -m -- "${1:-runs/finetune}")
 ranks=${RANKS:-2}
-settings=(--config "$here/configs/runs/finetune.cfg")
+settings=(--config "$here/configs/runs/finetune.cfg" --optimizer.lr=3e-3 --optimizer.min-lr=3e-4)
 if [[ -n ${STEPS:-} ]]; then settings+=(--optimizer.warmup-steps=1 "--train.steps=$STEPS"); fi
 
 say() { printf '\n== %s\n' "$*"; }

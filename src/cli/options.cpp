@@ -93,8 +93,11 @@ void add_known_model(config::RunConfig const& config, Values& values) {
     Given const& given = found->second.front();
     set(*config::find_key(key), given, as_given);
     if (!same_parameters(as_given.model, known->shape)) {
-      throw UsageError{fmt::format("{}={}{} is not the {} of {}; leave it out", key, given.value,
-                                   given.where(), value, known->origin)};
+      bool const is_rope = key.starts_with("model.rope") && !config.train.init_from.empty();
+      throw UsageError{fmt::format(
+          "{}={}{} is not the {} of {}; leave it out{}", key, given.value, given.where(), value,
+          known->origin,
+          is_rope ? ", or name a copy of that directory whose config.json has it" : "")};
     }
   }
 }

@@ -68,6 +68,26 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
   }
 }
 
+void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer) {
+  auto const before = tokenizer.frame().before;
+  if (before.empty() || !task.frame.before.empty()) {
+    return;
+  }
+  auto const name = tokenizer.name_of(before.front());
+  bool const has_template = task.form != nullptr;
+  bool const begins =
+      has_template && std::ranges::any_of(task.form->begin, [&](pack::TemplatePart const& part) {
+        return (part.kind == pack::TemplatePart::Kind::token && part.token == before.front()) ||
+               part.text.find(name) != std::string::npos;
+      });
+  if (!begins) {
+    log::info("texts begin without '{}', which the tokenizer puts before texts elsewhere; {}",
+              printable_name(name),
+              has_template ? "{bos} in the template's begin adds it"
+                           : "--add-special-tokens=yes adds it");
+  }
+}
+
 void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::string const& name,
                 data::Format format) {
   if (!glues_documents(task, tokenizer)) {

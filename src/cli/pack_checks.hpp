@@ -17,6 +17,10 @@ namespace offstage::cli {
 /// Errors: DataError naming the file and what to do; those of open_stream.
 void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given);
 
+/// Says so if the tokenizer puts tokens before texts and the pack does not, as generate and transformers
+/// will.
+void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer);
+
 /// Looks for documents that a model cannot tell apart. `name` is that of the tokenizer.
 /// Errors: UsageError for a format that does not store where they end.
 void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::string const& name,

@@ -337,6 +337,7 @@ ExitCode pack_command(Arguments const& arguments) {
         "--add-special-tokens=yes: --tokenizer={} puts no tokens around a text; leave it out",
         given["tokenizer"].as<std::string>())};
   }
+  tell_of_begin(task, *tokenizer);
   if (given["end-token"].as<std::string>() == "auto") {
     check_ends(task, *tokenizer, given["tokenizer"].as<std::string>(), output.format);
   }

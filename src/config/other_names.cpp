@@ -20,7 +20,7 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"grad-clip", "optimizer.clip"},
     {"gradient-clipping", "optimizer.clip"},
     {"max-grad-norm", "optimizer.clip"},
-    {"lr-decay-iters", "optimizer.decay-steps"},
+    {"lr-wsd-decay-iters", "optimizer.decay-steps"},
     {"lr-decay-style", "optimizer.schedule"},
     {"lr-scheduler-type", "optimizer.schedule"},
     {"lr-warmup-iters", "optimizer.warmup-steps"},
@@ -31,20 +31,20 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"optim", "optimizer.kind"},
     {"eval-interval", "train.valid-every"},
     {"eval-steps", "train.valid-every"},
-    {"eval-iters", "train.valid-batches"},
     {"logging-steps", "train.log-every"},
     {"log-interval", "train.log-every"},
     {"early-stopping-patience", "train.patience"},
     {"max-iters", "train.steps"},
     {"max-steps", "train.steps"},
     {"train-iters", "train.steps"},
+    {"local-batch-size", "train.micro-batch"},
     {"micro-batch-size", "train.micro-batch"},
     {"per-device-train-batch-size", "train.micro-batch"},
-    {"batch-size", "train.global-batch"},
+    {"train-micro-batch-size-per-gpu", "train.micro-batch"},
     {"global-batch-size", "train.global-batch"},
-    {"gradient-accumulation-steps", "train.global-batch"},
     {"train-batch-size", "train.global-batch"},
     {"block-size", "train.sequence"},
+    {"max-seq-length", "train.sequence"},
     {"seq-len", "train.sequence"},
     {"seq-length", "train.sequence"},
     {"sequence-length", "train.sequence"},
@@ -123,6 +123,27 @@ constexpr std::string_view always_shuffled =
 constexpr std::string_view nothing_frozen = "all parameters are trained; none is frozen";
 constexpr std::string_view epochs =
     "train.steps is the length of a run, and its header says how many epochs that is";
+constexpr std::string_view batches =
+    "train.global-batch is the sequences of a step, of all ranks and all micro-batches "
+    "(accumulation "
+    "times ranks times train.micro-batch), and train.micro-batch those that a rank computes at a "
+    "time";
+constexpr std::string_view horizon =
+    "the rate of optimizer.schedule=cosine and linear falls up to train.steps; "
+    "optimizer.decay-steps "
+    "is the length of the fall at the end of wsd and cooldown";
+constexpr std::string_view validations =
+    "train.valid-batches counts micro-batches of a validation, those of all ranks together";
+constexpr std::string_view fixed_start =
+    "matrices begin with a deviation of 0.02, those that end a residual branch with that over "
+    "sqrt(2 model.layers)";
+constexpr std::string_view warmup_part = "optimizer.warmup-steps is a number of steps";
+constexpr std::string_view rate_as_it_is = "optimizer.min-lr is a rate, no part of optimizer.lr";
+constexpr std::string_view documents_apart =
+    "data.cross-documents=false or whole keeps documents apart, and data.separator ends them where "
+    "the data do not say";
+constexpr std::string_view fixed_vocab =
+    "a model keeps the tokens that it has; resize it with transformers first";
 constexpr std::string_view launchers = "mpirun or srun starts the ranks";
 
 /// Each tool's word without a key, and what there is in its place.
@@ -170,6 +191,19 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"lora-r", no_adapters},
     {"lora-rank", no_adapters},
     {"use-peft", no_adapters},
+    {"batch-size", batches},
+    {"gradient-accumulation-steps", batches},
+    {"lr-decay-iters", horizon},
+    {"decay-iters", horizon},
+    {"eval-iters", validations},
+    {"init-method-std", fixed_start},
+    {"initializer-range", fixed_start},
+    {"warmup-ratio", warmup_part},
+    {"min-lr-ratio", rate_as_it_is},
+    {"eod-mask-loss", documents_apart},
+    {"reset-attention-mask", documents_apart},
+    {"reset-position-ids", documents_apart},
+    {"resize-token-embeddings", fixed_vocab},
     {"epochs", epochs},
     {"max-epochs", epochs},
     {"num-epochs", epochs},

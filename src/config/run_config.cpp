@@ -115,16 +115,15 @@ void require_used(RunConfig const& config) {
 }
 
 void add_unused(OptimizerConfig const& optimizer, std::vector<UnusedKey>& unused) {
-  auto const* const kind =
-      std::ranges::find(optimizer_kinds, optimizer.kind, &OptimizerKind::optimizer);
-  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind->beta1},
-                                     {"optimizer.beta2", kind->beta2},
-                                     {"optimizer.eps", kind->eps},
-                                     {"optimizer.momentum", kind->momentum}}) {
+  OptimizerKind const& kind = kind_of(optimizer.kind);
+  for (auto const& [key, is_used] : {std::pair{"optimizer.beta1", kind.beta1},
+                                     {"optimizer.beta2", kind.beta2},
+                                     {"optimizer.eps", kind.eps},
+                                     {"optimizer.momentum", kind.momentum}}) {
     if (!is_used) {
       unused.push_back(
           {.key = key,
-           .reason = fmt::format("with optimizer.kind={}", kernels::name_of(kind->optimizer)),
+           .reason = fmt::format("with optimizer.kind={}", kernels::name_of(kind.optimizer)),
            .even_as_default = true});
     }
   }
@@ -356,6 +355,9 @@ std::vector<UnusedKey> unused_keys(RunConfig const& config) {
   std::vector<UnusedKey> unused;
   add_unused(config.optimizer, unused);
   add_unused(config.numerics, unused);
+  if (config.data.rule == data::WindowRule::crossing) {
+    unused.push_back({"data.separator", "with data.cross-documents=true"});
+  }
   if (config.data.valid.empty()) {
     unused.push_back({"train.valid-every", "without data.valid"});
     unused.push_back({"train.valid-batches", "without data.valid"});

@@ -230,7 +230,8 @@ class PackTokenizers(DataTest):
         text = self.write("a.txt", "a\n")
         ids = self.told("llama2", ["a"])[0]
         for options, wanted in ((["--end-token=</s>"], ids + [2]), (["--end-token=</s>", "--add-special-tokens=yes"], [1, *ids, 2])):
-            self.pack("--from", text, "--documents=line", *options, tokenizer=TOKENIZERS / "llama2.json")
+            result = self.pack("--from", text, "--documents=line", *options, tokenizer=TOKENIZERS / "llama2.json")
+            self.assertEqual("--add-special-tokens=yes" not in options, "texts begin without '<s>'" in result.out, result)
             self.assertEqual([wanted], read_megatron(self.folder / "out"))
             for ending in ".bin", ".idx":
                 (self.folder / f"out{ending}").unlink()

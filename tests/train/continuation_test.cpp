@@ -145,6 +145,34 @@ TEST(Continuation, ValidationsOfOtherDataDoNotCompare) {
   EXPECT_FALSE(validates_otherwise("", settings)) << "an older program does not say";
 }
 
+TEST(Continuation, ValidationsOfOtherWindowsDoNotCompare) {
+  for (bool const all : {true, false}) {
+    auto const now = [&](char const* micro_batch) {
+      return settings(
+          {{"train.valid-batches", all ? "0" : "2"}, {"train.micro-batch", micro_batch}});
+    };
+    auto const text = text_of(now("8"), 0);
+    EXPECT_FALSE(validates_otherwise(text, now("8")));
+    EXPECT_EQ(validates_otherwise(text, now("1")), !all);
+  }
+}
+
+TEST(Continuation, AnotherOrderOfTheDataIsSaid) {
+  auto const now = [](char const* sequence, char const* rate) {
+    return settings({{"train.sequence", sequence}, {"optimizer.lr", rate}});
+  };
+  auto const text = text_of(now("1024", "1"), 0);
+  EXPECT_EQ(warning_of_order(text, now("1024", "2")), "");
+  EXPECT_THAT(warning_of_order(text, now("4096", "1")), HasSubstr("train.sequence has changed"));
+  EXPECT_EQ(warning_of_order("", now("4096", "1")), "") << "an older program does not say";
+}
+
+TEST(Continuation, TuningAtTheDefaultRateIsSaid) {
+  EXPECT_THAT(advice_on_tuning(settings({{"optimizer.lr", "3e-4"}}, "default")),
+              AllOf(HasSubstr("optimizer.lr=3e-4 is the default"), HasSubstr("1e-5")));
+  EXPECT_EQ(advice_on_tuning(settings({{"optimizer.lr", "3e-4"}}, "--optimizer.lr")), "");
+}
+
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
   config::OptimizerConfig optimizer{.lr = 1.0, .schedule = config::Schedule::cosine, .min_lr = 0.1};
   double const last = learning_rate(optimizer, 100, 100);

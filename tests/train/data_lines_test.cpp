@@ -46,6 +46,19 @@ TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {
               ::testing::EndsWith("filled, 1 document cut, 2 left out without a target"));
 }
 
+TEST(DataLines, DoubtConversationsThatAreCut) {
+  auto file = facts("a.bin", 200, 1.0);
+  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  file.counted = 1000;
+  file.documents = 1;
+  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  file.documents = 40;
+  EXPECT_THAT(doubts_about({file}, "data.train"),
+              ElementsAre(::testing::StartsWith("data.train=a.bin: conversations are cut")));
+  file.filled = 0.9;  // data.cross-documents=whole
+  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+}
+
 TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
   auto const lines =
       describe_validation_files({facts("a", 5, 0.5), facts("b", 5, 0.5), facts("c", 5, 0.5)}, 8);

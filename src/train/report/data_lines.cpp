@@ -98,6 +98,12 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
     if (!file.doubt.empty()) {
       lines.push_back(fmt::format("{}={}: {}", key, file.path, file.doubt));
     }
+    if (file.counted && !file.filled && file.documents.value_or(0) > 1) {
+      lines.push_back(fmt::format(
+          "{}={}: conversations are cut where a sequence ends, so that answers are learned without "
+          "their questions; data.cross-documents=whole keeps them whole",
+          key, file.path));
+    }
   }
   return lines;
 }

@@ -74,6 +74,7 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
     log::info("{}", line);
   }
   for (std::string const& warning : {warning_of_start(checkpoint.configuration, settings),
+                                     warning_of_order(checkpoint.configuration, settings),
                                      advice_on_rate(config.optimizer, config.train.steps,
                                                     checkpoint.step, checkpoint.learning_rate)}) {
     if (!warning.empty()) {
@@ -208,6 +209,9 @@ void Training<T>::start() {
     });
     if (auto const line = first_weights->left_out(); leads() && !line.empty()) {
       log::dated("{}", line);
+    }
+    if (auto const advice = advice_on_tuning(config_.settings); leads() && !advice.empty()) {
+      log::warning("{}", advice);
     }
   }
   runner().initialize(first_weights.get());

@@ -11,6 +11,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
+#include <string_view>
 #include <system_error>
 
 #include "base/printable.hpp"
@@ -112,6 +114,25 @@ std::string_view shown(std::string_view value) {
   return value.empty() ? "-" : value;
 }
 
+Table table_of(std::vector<config::Setting> const& settings) {
+  Table table;
+  for (config::Setting const& setting : settings) {
+    add(table, setting.key, setting.value);
+  }
+  return table;
+}
+
+/// The first of these keys that both tables have with different values; empty: none.
+std::string_view first_changed(std::span<std::string_view const> keys, Table const& before,
+                               Table const& now) {
+  auto const changed = std::ranges::find_if(keys, [&](std::string_view key) {
+    auto const then = before.find(key);
+    auto const today = now.find(key);
+    return then != before.end() && today != now.end() && !same_value(then->second, today->second);
+  });
+  return changed == keys.end() ? std::string_view{} : *changed;
+}
+
 }  // namespace
 
 std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens) {
@@ -208,19 +229,40 @@ std::string warning_of_start(std::string_view configuration,
 
 bool validates_otherwise(std::string_view configuration,
                          std::vector<config::Setting> const& settings) {
-  constexpr std::array keys{"data.valid",          "data.valid contents",  "data.format",
-                            "data.mask",           "data.cross-documents", "data.separator",
-                            "train.valid-batches", "train.sequence"};
+  using namespace std::literals;
+  constexpr std::array keys{"data.valid"sv,          "data.valid contents"sv,  "data.format"sv,
+                            "data.mask"sv,           "data.cross-documents"sv, "data.separator"sv,
+                            "train.valid-batches"sv, "train.sequence"sv};
+  constexpr std::array sizes{"train.micro-batch"sv};
   Table const before = table_of(configuration);
-  Table now;
-  for (config::Setting const& setting : settings) {
-    add(now, setting.key, setting.value);
-  }
-  return std::ranges::any_of(keys, [&](std::string_view key) {
-    auto const then = before.find(key);
-    auto const today = now.find(key);
-    return then != before.end() && today != now.end() && !same_value(then->second, today->second);
-  });
+  Table const now = table_of(settings);
+  auto const batches = now.find("train.valid-batches"sv);
+  bool const takes_all = batches == now.end() || same_value(batches->second, "0");
+  return !first_changed(keys, before, now).empty() ||
+         (!takes_all && !first_changed(sizes, before, now).empty());
+}
+
+std::string warning_of_order(std::string_view configuration,
+                             std::vector<config::Setting> const& settings) {
+  using namespace std::literals;
+  constexpr std::array keys{"train.sequence"sv, "data.cross-documents"sv, "data.separator"sv};
+  auto const key = first_changed(keys, table_of(configuration), table_of(settings));
+  return key.empty()
+             ? std::string{}
+             : fmt::format(
+                   "{} has changed, and with it the sequences and their order: what follows "
+                   "has parts of the data that this run has seen, before it has seen others",
+                   key);
+}
+
+std::string advice_on_tuning(std::vector<config::Setting> const& settings) {
+  auto const rate = std::ranges::find(settings, "optimizer.lr", &config::Setting::key);
+  return rate == settings.end() || !rate->is_default()
+             ? std::string{}
+             : fmt::format(
+                   "optimizer.lr={} is the default, for random weights; trained ones are tuned at "
+                   "1e-5 to 5e-5 as a rule; give the rate that is meant",
+                   rate->value);
 }
 
 std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,

@@ -49,4 +49,13 @@ namespace offstage::train {
 [[nodiscard]] std::string advice_on_rate(config::OptimizerConfig const& optimizer,
                                          std::int64_t steps, std::int64_t step, double last_rate);
 
+/// A sentence of advice if a run from trained weights has the default learning rate, which is one for random
+/// weights. Empty if optimizer.lr was given.
+[[nodiscard]] std::string advice_on_tuning(std::vector<config::Setting> const& settings);
+
+/// A sentence of warning if the order of the training data is another one from here on, so that the run
+/// sees again what it has seen. Empty if it goes on.
+[[nodiscard]] std::string warning_of_order(std::string_view configuration,
+                                           std::vector<config::Setting> const& settings);
+
 }  // namespace offstage::train
