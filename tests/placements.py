@@ -160,7 +160,10 @@ class Placements(OnNodes):
         for path in range(paths):
             directory = self.local if path == 1 else self.work / f"path{path}"
             directory.mkdir(exist_ok=True)
-            options.append(f"--tiers.path={directory}{numbers.choice(PATHS)}")
+            attributes = numbers.choice(PATHS)
+            if hosts and path == 1 and attributes == ",persistent":
+                attributes = ""  # a node's own storage is no place for what checkpoints take over
+            options.append(f"--tiers.path={directory}{attributes}")
         return options
 
     def end(self, numbers, process):
