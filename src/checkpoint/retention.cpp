@@ -153,10 +153,14 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
     if (path == newest || std::ranges::find(spared, path) != spared.end()) {
       continue;
     }
+    bool const for_good = retention.keeps_for_good(found.step);
+    if (for_good && size_of(found.path + "/" + master_name)) {
+      continue;  // there may be hundreds, and to inspect one looks at the files of every rank
+    }
     Inspection const inspection = inspect(found.path);
     State const state = inspection.state;
     bool const broken = state == State::unfinished || state == State::incomplete;
-    bool const may_go = state == State::complete && !retention.keeps_for_good(found.step);
+    bool const may_go = state == State::complete && !for_good;
     if ((may_go && kept >= retention.keep) || (broken && found.step < saved)) {
       paths.push_back(found.path);
       sound.erase(path);

@@ -131,22 +131,38 @@ class RawTokens : public TokenFile {
 
 class MegatronTokens final : public RawTokens {
  public:
-  MegatronTokens(std::unique_ptr<InputFile> file, std::unique_ptr<InputFile> index,
-                 Layout const& layout, OpenTokens const& what)
-      : RawTokens{std::move(file), layout, what}, index_{std::move(index)} {}
+  MegatronTokens(std::unique_ptr<InputFile> file, InputFile const& index, Layout const& layout,
+                 OpenTokens const& what)
+      : RawTokens{std::move(file), layout, what},
+        index_{index.path()},
+        key_{what.key},
+        size_{index.size()},
+        modified_{index.modified()} {}
 
   [[nodiscard]] std::optional<std::vector<std::int64_t>> documents() const override {
+    InputFile const index{index_, key_};
     std::vector<std::int64_t> begins;
-    auto const found = read_megatron_index(*index_, tokens() * size_of(type()),
+    if (index.size() != size_ || index.modified() != modified_) {
+      fail_as_changed(index);
+    }
+    auto const found = read_megatron_index(index, tokens() * size_of(type()),
                                            [&](std::int64_t begin) { begins.push_back(begin); });
     if (found.type != type()) {
-      index_->fail("was changed since it was opened; leave it as it is while a run reads it");
+      fail_as_changed(index);
     }
     return begins;
   }
 
  private:
-  std::unique_ptr<InputFile> index_;
+  [[noreturn]] static void fail_as_changed(InputFile const& index) {
+    index.fail("was changed since it was opened; leave it as it is while a run reads it");
+  }
+
+  // The index is closed: of 10,000 files a process may have as many open, and no more.
+  std::string index_;
+  std::string key_;
+  Bytes size_;
+  std::int64_t modified_;
 };
 
 /// PATH without .bin or .idx.
@@ -157,11 +173,11 @@ std::string without_suffix(std::string const& path) {
 
 std::unique_ptr<TokenFile> open_megatron(OpenTokens const& what) {
   std::string const prefix = without_suffix(what.path);
-  auto index = std::make_unique<InputFile>(prefix + ".idx", what.key);
+  InputFile const index{prefix + ".idx", what.key};
   auto file = std::make_unique<InputFile>(prefix + ".bin", what.key);
-  auto const found = read_megatron_index(*index, file->size());
+  auto const found = read_megatron_index(index, file->size());
   Layout const layout{Format::megatron, found.type, 0, found.tokens, found.documents};
-  return std::make_unique<MegatronTokens>(std::move(file), std::move(index), layout, what);
+  return std::make_unique<MegatronTokens>(std::move(file), index, layout, what);
 }
 
 /// Tokens of one type without a header.

@@ -100,10 +100,11 @@ class Division {
       divide_among_paths();
     }
     Bytes const wished = per_rank() - demand_.reserve_bytes;
-    while (demand_.subgroup_is_default && plan_.subgroup_elements > chunk_elements &&
-           least() > wished) {
-      set_subgroup(
-          std::max(chunk_elements, plan_.subgroup_elements / 2 / chunk_elements * chunk_elements));
+    std::int64_t const largest = plan_.subgroup_elements;
+    shrink_subgroups(wished);
+    if (demand_.subgroup_is_default && least() > wished) {  // the reserve has no room with any size
+      set_subgroup(largest);
+      shrink_subgroups(per_rank());
     }
     left_ = least() > wished ? per_rank() : wished;
     if (least() > left_) {
@@ -119,6 +120,15 @@ class Division {
   }
 
  private:
+  /// Halves the size of subgroups that is a default until the least memory fits into `limit`.
+  void shrink_subgroups(Bytes limit) {
+    while (demand_.subgroup_is_default && plan_.subgroup_elements > chunk_elements &&
+           least() > limit) {
+      set_subgroup(
+          std::max(chunk_elements, plan_.subgroup_elements / 2 / chunk_elements * chunk_elements));
+    }
+  }
+
   void divide_among_paths() {
     std::int64_t const wanted =
         std::max(rank_subgroups, pieces_of(node_subgroups, demand_.ranks_per_node));

@@ -325,6 +325,15 @@ TEST(PlanMemory, TheReserveStaysFreeWhereASmallerSubgroupAllowsIt) {
   EXPECT_EQ(plan_memory(wanted).subgroup_elements, 2 * mebi);
 }
 
+TEST(PlanMemory, AReserveWithoutRoomMakesNoTinySubgroups) {
+  auto wanted = demand();
+  wanted.subgroup_is_default = true;
+  wanted.subgroup_elements = 2 * mebi;
+  wanted.host_memory = GiB;
+  wanted.reserve_bytes = GiB;  // not even with the smallest subgroups
+  EXPECT_EQ(plan_memory(wanted).subgroup_elements, 2 * mebi);
+}
+
 TEST(PlanMemory, TheReserveYieldsToASubgroupThatTheUserChose) {
   auto wanted = demand();
   wanted.reserve_bytes = 10 * MiB;
