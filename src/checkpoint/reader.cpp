@@ -167,22 +167,41 @@ std::shared_ptr<Reader::Source> const& Reader::source(int rank) {
   if (known != sources_.end()) {
     return known->second;
   }
-  if (sources_.size() >= most_open_files) {
-    sources_.clear();
-  }
   Manifest parsed = manifest(rank);
-  std::string const path = directory_ + "/" + parsed.file;
   std::vector<std::vector<std::uint64_t>> no_checksums(parsed.subgroups.size());
   auto places = places_in(parsed);
-  auto opened = std::make_shared<Source>(
-      Source{std::move(parsed), std::move(places), h5::File::open_read(path),
-             std::make_shared<aio::File const>(aio::File::open_read(path)), nullptr,
-             std::move(no_checksums)});
-  return sources_.emplace(rank, std::move(opened)).first->second;
+  auto made = std::make_shared<Source>(Source{.manifest = std::move(parsed),
+                                              .places = std::move(places),
+                                              .checksums = std::move(no_checksums)});
+  open(made);
+  return sources_.emplace(rank, std::move(made)).first->second;
 }
 
-std::shared_ptr<aio::File const> const& Reader::file_of(Source& source,
-                                                        std::size_t subgroup) const {
+void Reader::open(std::shared_ptr<Source> const& source) {
+  if (source->file) {
+    return;
+  }
+  if (open_.size() >= most_open_files) {
+    open_.front()->arrays.reset();
+    open_.front()->file.reset();
+    open_.front()->extent.reset();
+    open_.pop_front();
+  }
+  std::string const path = directory_ + "/" + source->manifest.file;
+  source->arrays.emplace(h5::File::open_read(path));
+  source->file = std::make_shared<aio::File const>(aio::File::open_read(path));
+  open_.push_back(source);
+}
+
+void Reader::forget_sources() noexcept {
+  sources_.clear();
+  open_.clear();
+}
+
+std::shared_ptr<aio::File const> const& Reader::file_of(std::shared_ptr<Source> const& of,
+                                                        std::size_t subgroup) {
+  open(of);
+  Source& source = *of;
   StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
   if (!stored.own_file) {
     return source.file;
@@ -197,23 +216,26 @@ std::shared_ptr<aio::File const> const& Reader::file_of(Source& source,
 
 void Reader::require_checksums(int rank) {
   telling_damage([&] {
-    Source& from = *source(rank);
-    for (std::size_t k = 0; k < from.manifest.subgroups.size(); ++k) {
+    std::shared_ptr<Source> const from = source(rank);
+    for (std::size_t k = 0; k < from->manifest.subgroups.size(); ++k) {
       (void)checksums(from, k);
-      from.checksums[k] = {};
+      from->checksums[k] = {};
     }
   });
 }
 
-std::vector<std::uint64_t> const& Reader::checksums(Source& source, std::size_t subgroup) {
+std::vector<std::uint64_t> const& Reader::checksums(std::shared_ptr<Source> const& of,
+                                                    std::size_t subgroup) {
+  Source& source = *of;
   std::vector<std::uint64_t>& loaded = source.checksums[subgroup];
   if (loaded.empty()) {
+    open(of);
     StoredSubgroup const& stored = source.manifest.subgroups[subgroup];
     if (!stored.own_file) {
-      require_place(source.arrays, source.file->path(), source.manifest, subgroup, layout());
+      require_place(*source.arrays, source.file->path(), source.manifest, subgroup, layout());
     }
     bool const has_planes = source.manifest.format >= format_of_planes;
-    auto checksums = source.arrays.read<std::uint64_t>(
+    auto checksums = source.arrays->read<std::uint64_t>(
         source.manifest.checksum_name(subgroup),
         has_planes ? h5::Shape{stored.blocks(layout())}
                    : h5::Shape{3, stored.elements / chunk_elements});
@@ -290,9 +312,10 @@ std::vector<Reader::Run> Reader::runs_of(std::span<state::Piece const> pieces, s
   return runs;
 }
 
-void Reader::verify(Source& from, aio::File const& file, std::size_t subgroup, std::size_t plane,
-                    Bytes begin, std::span<std::byte const> bytes) {
-  StoredSubgroup const& stored = from.manifest.subgroups[subgroup];
+void Reader::verify(std::shared_ptr<Source> const& from, aio::File const& file,
+                    std::size_t subgroup, std::size_t plane, Bytes begin,
+                    std::span<std::byte const> bytes) {
+  StoredSubgroup const& stored = from->manifest.subgroups[subgroup];
   std::span<std::uint64_t const> const expected = checksums(from, subgroup);
   auto const wrong = first_mismatch(
       bytes, expected.subspan(static_cast<std::size_t>(begin / block_bytes),
@@ -304,7 +327,7 @@ void Reader::verify(Source& from, aio::File const& file, std::size_t subgroup, s
     throw DataError{fmt::format(
         "{}: chunk {} of the {} in {} does not match its checksum; the file is damaged",
         file.path(), inside / bytes_of(values.type) * values.elements_per_value / chunk_elements,
-        values.name, from.manifest.place(subgroup))};
+        values.name, from->manifest.place(subgroup))};
   }
 }
 
@@ -314,14 +337,14 @@ void Reader::verify_next() {
   --part.of->parts;
   part.of->parameter_parts -= part.plane == 0 ? 1 : 0;
   ahead_->wait();
-  verify(*part.from, *part.file, part.subgroup, part.plane, part.begin, part.memory);
+  verify(part.from, *part.file, part.subgroup, part.plane, part.begin, part.memory);
 }
 
 void Reader::ask_blocks(Begun& begun, Run const& run, std::size_t plane, Bytes begin,
                         std::span<std::byte> target) {
   std::shared_ptr<Source> const from = source(run.rank);
-  (void)checksums(*from, run.subgroup);
-  auto const file = file_of(*from, run.subgroup);
+  (void)checksums(from, run.subgroup);
+  auto const file = file_of(from, run.subgroup);
   Bytes const offset = from->manifest.subgroups[run.subgroup].offset;
   if (!ahead_ || (ahead_->is_ended() && parts_.empty())) {
     ahead_ = std::make_unique<ReadAhead>(kernel_);
@@ -344,7 +367,7 @@ void Reader::read_inside(Run const& run, std::size_t plane, Bytes begin,
                          std::span<std::byte> target) {
   std::shared_ptr<Source> const from = source(run.rank);
   StoredSubgroup const& stored = from->manifest.subgroups[run.subgroup];
-  aio::File const& file = *file_of(*from, run.subgroup);
+  auto const file = file_of(from, run.subgroup);
   Bytes const end = begin + std::ssize(target);
   if (!engine_) {
     blocks_ = memory::HugeBuffer{buffer_bytes};
@@ -354,8 +377,8 @@ void Reader::read_inside(Run const& run, std::size_t plane, Bytes begin,
     Bytes const until =
         std::min({at + buffer_bytes, round_up(end, block_bytes), layout().bytes(stored.elements)});
     auto const blocks = blocks_.bytes().first(static_cast<std::size_t>(until - at));
-    engine_->read(file, blocks, stored.offset + at);
-    verify(*from, file, run.subgroup, plane, at, blocks);
+    engine_->read(*file, blocks, stored.offset + at);
+    verify(from, *file, run.subgroup, plane, at, blocks);
     Bytes const first = std::max(begin, at);
     std::ranges::copy(blocks.subspan(static_cast<std::size_t>(first - at),
                                      static_cast<std::size_t>(std::min(end, until) - first)),
@@ -439,7 +462,7 @@ void Reader::verify_until_none(std::int64_t Begun::*parts) {
     });
   } catch (...) {
     drop();
-    sources_.clear();  // the next try opens them anew
+    forget_sources();  // the next try opens them anew
     throw;
   }
 }
@@ -472,7 +495,7 @@ void Reader::begin(std::span<state::Piece const> pieces, std::span<std::byte> st
     ask(begun_.back());
   } catch (Error const&) {
     drop();
-    sources_.clear();
+    forget_sources();
   } catch (...) {
     drop();
     throw;

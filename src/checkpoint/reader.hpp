@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,13 +82,14 @@ class Reader {
  private:
   /// Subgroup and piece by layer and first chunk.
   using Places = std::map<std::pair<int, std::int64_t>, std::pair<std::size_t, std::size_t>>;
-  /// An open rank file.
+  /// A rank's file. What is known of it stays, and its descriptors go where others need theirs: layers
+  /// lie on all ranks in turn.
   struct Source {
     Manifest manifest;
     Places places;
-    h5::File arrays;
-    std::shared_ptr<aio::File const> file;
-    std::shared_ptr<aio::File const> extent;  ///< the extent file that was used last; null: none
+    std::optional<h5::File> arrays{};
+    std::shared_ptr<aio::File const> file{};    ///< null: it is closed
+    std::shared_ptr<aio::File const> extent{};  ///< the extent file that was used last; null: none
     std::vector<std::vector<std::uint64_t>>
         checksums;  ///< checksums of the subgroups that were used, block by block
   };
@@ -123,8 +125,13 @@ class Reader {
 
   static Places places_in(Manifest const& manifest);
   std::shared_ptr<Source> const& source(int rank);
-  std::shared_ptr<aio::File const> const& file_of(Source& source, std::size_t subgroup) const;
-  std::vector<std::uint64_t> const& checksums(Source& source, std::size_t subgroup);
+  /// Opens a rank's file if it is closed, and closes the one that was opened first if there are many.
+  void open(std::shared_ptr<Source> const& source);
+  void forget_sources() noexcept;
+  std::shared_ptr<aio::File const> const& file_of(std::shared_ptr<Source> const& source,
+                                                  std::size_t subgroup);
+  std::vector<std::uint64_t> const& checksums(std::shared_ptr<Source> const& source,
+                                              std::size_t subgroup);
   Run locate(Section const& section);
   std::vector<Run> runs_of(std::span<state::Piece const> pieces, std::size_t planes);
   /// Checks that values of several elements lie inside the section. Errors: Refused.
@@ -146,8 +153,8 @@ class Reader {
   void verify_until_none(std::int64_t Begun::*parts);
   /// Waits for the part that was asked for first, and verifies it.
   void verify_next();
-  void verify(Source& from, aio::File const& file, std::size_t subgroup, std::size_t plane,
-              Bytes begin, std::span<std::byte const> bytes);
+  void verify(std::shared_ptr<Source> const& from, aio::File const& file, std::size_t subgroup,
+              std::size_t plane, Bytes begin, std::span<std::byte const> bytes);
   void drop() noexcept;
 
   std::string directory_;
@@ -156,6 +163,8 @@ class Reader {
   state::ShardMap stored_;  ///< layers of the checkpoint's format, dealt to the ranks that wrote it
   state::ShardMap map_;     ///< today's layers, dealt to as many ranks
   std::map<int, std::shared_ptr<Source>> sources_;
+  std::deque<std::shared_ptr<Source>>
+      open_;                             ///< sources whose files are open, the first opened first
   memory::HugeBuffer blocks_;            ///< empty until it is needed
   std::unique_ptr<aio::Engine> engine_;  ///< reads into blocks_; null until it is needed
   std::deque<Begun> begun_;

@@ -86,6 +86,40 @@ class Stopping(OffstageTest):
         self.assertFalse((self.folder / "run/STOP").exists())
         self.check_goes_on("run", 2)
 
+    def start_a_long_validation(self, *options):
+        """A run on two ranks whose validation of step 3 takes minutes, and has begun."""
+        valid = self.write("valid.txt", "The ship waits for the wind, and the wind for nobody. " * 40_000)
+        process = self.start("run", f"data.valid={valid}", "train.valid-every=3", "optimizer.schedule=constant", *options, ranks=2)
+        self.wait_for_step("run", 3, process)
+        time.sleep(0.5)
+        return process
+
+    def test_a_stop_does_not_wait_for_a_validation(self):
+        process = self.start_a_long_validation("train.steps=1000000")
+        began = time.monotonic()
+        (self.folder / "run/STOP").touch()
+        result = self.finish("run", process)
+        self.assertEqual(75, result.code, result)
+        self.assertIn("step      3  its validation is left out, as the run stops", result.out)
+        self.assertLess(time.monotonic() - began, 60)
+        self.check_goes_on("run", 2)
+
+    def test_the_last_step_is_saved_before_its_validation(self):
+        process = self.start_a_long_validation("train.steps=3")
+        self.wait_until(lambda: [self.step_of(c) for c in self.checkpoints("run")] == [3], process, "the save of step 3")
+        process.kill()
+        self.finish("run", process)
+
+    def test_a_terminal_that_is_lost_and_a_limit_of_cpu_time(self):
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))  # whoever ignores it
+        for number in signal.SIGHUP, signal.SIGXCPU:
+            with self.subTest(number.name):
+                def stop(process):
+                    for _ in range(2):  # the kernel says so each second
+                        process.send_signal(number)
+                        time.sleep(0.1)
+                self.stop_by(number.name, stop)
+
     def test_max_time(self):
         started = time.monotonic()
         result = self.train("run", *ENDLESS, "train.max-time=2s", ranks=2, expect=75)

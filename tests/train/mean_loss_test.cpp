@@ -32,7 +32,8 @@ class MeanLossOfRanks : public ::testing::Test {
                                    static_cast<double>(data::counted_targets(batch)) / 4.0;
                           },
                       .idle = [&] { ++idle; },
-                      .expect = [&] { ++expected; }});
+                      .expect = [&] { ++expected; }})
+        .value();
   }
 
   mpi::Communicator comm = mpi::Communicator::world();
@@ -59,6 +60,20 @@ TEST_F(MeanLossOfRanks, HasARankIdleThatIsLeftWithoutAMicroBatch) {
   EXPECT_EQ(evaluated + idle, rounds);
   EXPECT_EQ(expected, rounds) << "each round is announced, the first one before it";
   EXPECT_EQ(comm.sum(std::int64_t{evaluated}), 4);
+}
+
+TEST_F(MeanLossOfRanks, EndsOnAllRanksWhereItIsNotWantedAnyMore) {
+  int rounds = 0;
+  auto const mean =
+      mean_loss(comm, *data, 7, 2,
+                {.evaluate = [&](data::TokenBatch const&) { return ++evaluated, 1.0; },
+                 .idle = [&] { ++idle; },
+                 .expect = [&] { ++expected; },
+                 .goes_on = [&] { return ++rounds < 2; }});
+  int const all = (4 + comm.size() - 1) / comm.size();
+  EXPECT_EQ(mean.has_value(), all <= 2) << "the last round is not asked";
+  EXPECT_EQ(evaluated + idle, std::min(all, 2));
+  EXPECT_EQ(expected, std::min(all, 2)) << "no round is announced that does not come";
 }
 
 TEST_F(MeanLossOfRanks, ATargetThatCountsIsLookedForInTheFirstWindows) {

@@ -32,11 +32,22 @@ TEST(StopSignals, NothingCameAtFirst) {
 }
 
 TEST(StopSignals, TheFirstSignalIsKept) {
-  for (int number : {SIGUSR1, SIGUSR2, SIGTERM}) {
+  std::signal(SIGHUP, SIG_DFL);
+  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGHUP, SIGXCPU}) {
     StopSignals const signals;
     std::raise(number);
     EXPECT_EQ(signals.received(), number);
   }
+}
+
+TEST(StopSignals, ALostTerminalThatWasIgnoredStaysSo) {
+  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  {
+    StopSignals const signals;
+    std::raise(SIGHUP);
+    EXPECT_EQ(signals.received(), 0);
+  }
+  std::signal(SIGHUP, SIG_DFL);
 }
 
 TEST(StopSignals, TheSameSignalAtOnceCountsOnce) {

@@ -125,7 +125,8 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
                          *reader,
                          place,
                          comm};
-  result.mean = mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls());
+  result.mean =
+      mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls()).value();
   mpi::agree(comm, [&] {
     if (!std::isfinite(result.mean.loss)) {
       throw DataError{fmt::format(

@@ -119,7 +119,8 @@ class Training {
   void one_step();
   /// Makes a forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
-  void validate();
+  /// Returns false if the validation was left out because the run stops.
+  bool validate();
   /// Returns whether the last validation was the best so far, and of this step.
   [[nodiscard]] bool is_best() const {
     return best_.any() && best_.since() == 0 && best_.best().step == at_.step();
@@ -256,8 +257,13 @@ void Training<T>::run_steps() {
     one_step();
     Decision next = cadence_.after(at_.step());
     stop_ = next.stop;
-    if (next.validate) {
-      validate();
+    if (next.validate && at_.step() == config_.train.steps && !config_.checkpoint.keep_best) {
+      due_saves_->save(next, false, false);  // nothing stops what follows, which may be long
+    }
+    if (next.validate && !validate()) {
+      next = cadence_.after(at_.step());
+      stop_ = next.stop;
+    } else if (next.validate) {
       next.save = next.save || (config_.checkpoint.keep_best && is_best());
       if (stop_ == Stop::none && has_lost_patience()) {
         stop_ = Stop::patience;
@@ -449,16 +455,23 @@ void Training<T>::look_ahead() {
 }
 
 template <class T>
-void Training<T>::validate() {
+bool Training<T>::validate() {
   trace::Scope const scope{runner().trace(), "validation", "validation", at_.step()};
   Stopwatch watch;
-  double const loss =
-      runner().validate(*parts_->valid_data(),
-                        windows_per_validation(config_.train, parts_->valid_data()->windows()));
+  auto const loss = runner().validate(
+      *parts_->valid_data(), windows_per_validation(config_.train, parts_->valid_data()->windows()),
+      [&] { return !cadence_.will_stop(at_.step()); });
+  if (!loss) {
+    if (leads()) {
+      log::dated("step {:>6}  its validation is left out, as the run stops", at_.step());
+    }
+    return false;
+  }
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
-  mpi::agree(comm_, [&] { journal_.validated(at_.step(), loss, seconds, cadence_.now()); });
-  best_.add({at_.step(), loss});
+  mpi::agree(comm_, [&] { journal_.validated(at_.step(), *loss, seconds, cadence_.now()); });
+  best_.add({at_.step(), *loss});
+  return true;
 }
 
 /// Trains to the last step, or until something stops the run. Each new start uses the given

@@ -18,6 +18,15 @@ std::optional<Seconds> time_left(std::optional<slurm::TimePoint> end) {
   return end ? std::optional<Seconds>{*end - slurm::TimePoint::clock::now()} : std::nullopt;
 }
 
+std::filesystem::path stop_file(config::RunConfig const& config) {
+  return std::filesystem::path{config.run_dir} / "STOP";
+}
+
+bool has_stop_file(config::RunConfig const& config) {
+  std::error_code ignored;
+  return std::filesystem::exists(stop_file(config), ignored);
+}
+
 std::tm local(slurm::TimePoint time) {
   return fmt::localtime(slurm::TimePoint::clock::to_time_t(time));
 }
@@ -26,7 +35,7 @@ std::tm local(slurm::TimePoint time) {
 
 bool take_stop_file(config::RunConfig const& config) {
   std::error_code ignored;
-  return std::filesystem::remove(std::filesystem::path{config.run_dir} / "STOP", ignored);
+  return std::filesystem::remove(stop_file(config), ignored);
 }
 
 Cadence::Cadence(config::RunConfig const& config, mpi::Communicator const& comm,
@@ -51,6 +60,16 @@ Decision Cadence::after(std::int64_t step) {
     say(step, decision.stop);
   }
   return comm_.broadcast_value(decision, 0);
+}
+
+bool Cadence::will_stop(std::int64_t step) const {
+  bool const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received())) != 0;
+  bool stops = false;
+  if (comm_.rank() == 0) {
+    Stop const asked = signalled || has_stop_file(config_) ? Stop::signal : Stop::none;
+    stops = pace_.stop_under_validation(step, now(), asked) != Stop::none;
+  }
+  return comm_.broadcast_value(stops, 0);
 }
 
 bool Cadence::has_more_time() {

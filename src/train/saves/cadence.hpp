@@ -43,6 +43,9 @@ class Cadence {
   /// Before a stop for the job's end rank 0 asks squeue whether the job ends later by now.
   /// Collective.
   [[nodiscard]] Decision after(std::int64_t step);
+  /// Returns whether after(step) will stop the run: what follows the step, a validation, need not end
+  /// first. Leaves the STOP file. Collective.
+  [[nodiscard]] bool will_stop(std::int64_t step) const;
 
  private:
   /// Asks squeue. Returns true if the job ends later than was known.

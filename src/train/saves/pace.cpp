@@ -141,6 +141,13 @@ Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {
   return decision;
 }
 
+Stop Pace::stop_under_validation(std::int64_t step, Seconds now, Stop asked) const {
+  if (step >= config_.train.steps) {
+    return Stop::none;
+  }
+  return asked != Stop::none ? asked : time_is_up(step, now, {.save = save_is_due(step, now)});
+}
+
 std::string Pace::figures() const {
   std::string text = fmt::format("a step takes {}, a save {}", format_duration(longest_step_),
                                  format_duration(longest_save_));

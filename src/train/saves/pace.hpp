@@ -87,6 +87,9 @@ class Pace {
   /// out the validation.
   [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;
 
+  /// The stop that follows `step` while the validation behind it is under way.
+  [[nodiscard]] Stop stop_under_validation(std::int64_t step, Seconds now, Stop asked) const;
+
   /// The figures behind a decision to stop, in words: "a step takes 1.2 s, a save 3.4 s".
   [[nodiscard]] std::string figures() const;
   /// The time between saves under checkpoint.every=auto.

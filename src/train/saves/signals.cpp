@@ -19,7 +19,7 @@ namespace {
 std::atomic<bool> alive{false};
 std::atomic<bool> ignored{false};
 std::atomic<int> first{0};  // the number of the signal that came first; 0: none came
-constexpr std::array numbers{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
+constexpr std::array numbers{SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
 // Time at which each signal came first, in milliseconds of the monotonic clock; 0: it did not come.
 std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
@@ -34,6 +34,12 @@ std::uint64_t now_ms() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
+/// Whether a signal that comes again asks for the end at once. Slurm repeats SIGTERM, the kernel SIGXCPU each
+/// second, and more than one may hang up.
+bool may_repeat(int number) noexcept {
+  return number != SIGTERM && number != SIGXCPU && number != SIGHUP;
+}
+
 /// The handler. It is async-signal-safe, because it uses only lock-free atomics, clock_gettime and
 /// _exit.
 extern "C" void on_stop_signal(int number) {
@@ -46,7 +52,7 @@ extern "C" void on_stop_signal(int number) {
   if (came[which].compare_exchange_strong(before, now)) {
     int none = 0;
     first.compare_exchange_strong(none, number);
-  } else if (number != SIGTERM && now > before + same_signal_ms) {
+  } else if (may_repeat(number) && now > before + same_signal_ms) {
     ::_exit(static_cast<int>(ExitCode::other));
   }
 }
@@ -69,6 +75,9 @@ StopSignals::StopSignals() {
   }
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     ::sigaction(numbers[i], &action, &before_[i]);
+    if (numbers[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) {
+      ::sigaction(SIGHUP, &before_[i], nullptr);  // nohup: the run shall go on
+    }
   }
 }
 

@@ -22,16 +22,21 @@ void require_target(data::Dataset const& data, std::int64_t windows, std::string
   throw DataError{fmt::format("{}: no target of the first {} windows counts", name, windows)};
 }
 
-MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data, std::int64_t windows,
-                   std::int64_t batch, LossCalls const& calls) {
+std::optional<MeanLoss> mean_loss(mpi::Communicator const& comm, data::Dataset const& data,
+                                  std::int64_t windows, std::int64_t batch,
+                                  LossCalls const& calls) {
   std::int64_t const micro_batches = ceil_div(windows, batch);
   std::vector<double> losses;
   std::int64_t counted = 0;
   std::vector<std::int64_t> chosen;
   calls.expect();
-  for (std::int64_t first = 0; first < micro_batches; first += comm.size()) {
+  bool is_wanted = true;
+  for (std::int64_t first = 0; is_wanted && first < micro_batches; first += comm.size()) {
     if (first + comm.size() < micro_batches) {
-      calls.expect();
+      is_wanted = !calls.goes_on || calls.goes_on();
+      if (is_wanted) {
+        calls.expect();
+      }
     }
     std::int64_t const mine = first + comm.rank();
     if (mine >= micro_batches) {
@@ -45,11 +50,14 @@ MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data, std
     counted += data::counted_targets(tokens);
     losses.push_back(calls.evaluate(tokens));
   }
+  if (!is_wanted) {
+    return std::nullopt;
+  }
   counted = comm.sum(counted);
   auto const targets = static_cast<double>(micro_batches * batch * data.sequence());
-  return {mean_in_order(comm, losses, {micro_batches, comm.size()}) * targets /
-              static_cast<double>(counted),
-          counted};
+  return MeanLoss{mean_in_order(comm, losses, {micro_batches, comm.size()}) * targets /
+                      static_cast<double>(counted),
+                  counted};
 }
 
 }  // namespace offstage::train

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "data/dataset.hpp"
@@ -22,6 +23,9 @@ struct LossCalls {
   std::function<void()> idle;
   /// Called before the first round, and in each round that another one follows.
   std::function<void()> expect;
+  /// Returns false, on all ranks, if the mean is not wanted any more; null: it is. Collective. Called in each round
+  /// that another one follows.
+  std::function<bool()> goes_on{};
 };
 
 /// Looks for a target that counts in the first `windows` windows, and reads no further than to the
@@ -31,7 +35,9 @@ void require_target(data::Dataset const& data, std::int64_t windows, std::string
 /// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
 /// `batch`, of which the last one may have rows that do not count. Micro-batch g is computed by
 /// rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
-[[nodiscard]] MeanLoss mean_loss(mpi::Communicator const& comm, data::Dataset const& data,
-                                 std::int64_t windows, std::int64_t batch, LossCalls const& calls);
+/// Returns nothing if it was ended by LossCalls::goes_on.
+[[nodiscard]] std::optional<MeanLoss> mean_loss(mpi::Communicator const& comm,
+                                                data::Dataset const& data, std::int64_t windows,
+                                                std::int64_t batch, LossCalls const& calls);
 
 }  // namespace offstage::train

@@ -79,8 +79,9 @@ class StepRunner {
     parts_.update->finish();
   }
   /// Mean loss over the targets of the first `windows` windows, in order. The last micro-batch may
-  /// have rows that do not count.
-  double validate(data::Dataset const& data, std::int64_t windows);
+  /// have rows that do not count. Returns nothing if goes_on() ended it: see LossCalls.
+  std::optional<double> validate(data::Dataset const& data, std::int64_t windows,
+                                 std::function<bool()> goes_on);
 
   /// Null unless run.trace.
   [[nodiscard]] trace::Trace* trace() const noexcept { return parts_.trace.get(); }
