@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "base/printable.hpp"
+#include "base/watch.hpp"
 
 namespace offstage::log {
 namespace {
@@ -24,6 +25,9 @@ std::atomic<bool> status_stands{false};
 std::atomic<int> lost_output{0};
 
 void write_whole(std::FILE* file, std::string_view text) {
+  // A reader that pauses blocks its writer: the watchdog shall know what the run waits for.
+  Waiting const waiting{file == stdout ? "the reader of standard output"
+                                       : "the reader of standard error"};
   errno = 0;
   // One fwrite of the whole line: stdio locks the stream, so threads do not mix either.
   bool const all = std::fwrite(text.data(), 1, text.size(), file) == text.size();

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
+#include "temporary_directory.hpp"
 #include "train/step/schedule.hpp"
 
 namespace offstage::train {
@@ -165,6 +168,22 @@ TEST(Continuation, AnotherOrderOfTheDataIsSaid) {
   EXPECT_EQ(warning_of_order(text, now("1024", "2")), "");
   EXPECT_THAT(warning_of_order(text, now("4096", "1")), HasSubstr("train.sequence has changed"));
   EXPECT_EQ(warning_of_order("", now("4096", "1")), "") << "an older program does not say";
+}
+
+TEST(Continuation, ACheckpointOfAnotherRunIsSaid) {
+  TemporaryDirectory const folder;
+  auto const of = [&](char const* name) {
+    return settings({{"run.dir", (folder.path() / name).string()}});
+  };
+  auto const text = text_of(of("a"), 0);
+  EXPECT_EQ(warning_of_other_run(text, of("b")), "") << "it was moved";
+  std::filesystem::create_directory(folder.path() / "a");
+  folder.write("a/metrics.jsonl", "");
+  EXPECT_THAT(warning_of_other_run(text, of("b")),
+              AllOf(HasSubstr("/a, and the one in "), HasSubstr("/b goes on from it")));
+  EXPECT_EQ(warning_of_other_run(text, of("a")), "");
+  std::filesystem::create_directory_symlink(folder.path() / "a", folder.path() / "c");
+  EXPECT_EQ(warning_of_other_run(text, of("c")), "") << "one place";
 }
 
 TEST(Continuation, TuningAtTheDefaultRateIsSaid) {

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
+#include "checkpoint/patience.hpp"
 #include "platform/aio/file.hpp"
 #include "train/report/storage_totals.hpp"
 
@@ -172,6 +173,11 @@ void finish_earlier_cut(std::string const& fresh, std::string const& path) {
   }
 }
 
+/// The file, opened to add to it. A file system that fails over for a moment ends no run.
+OutputFile opened(std::string const& path) {
+  return checkpoint::read_patiently([&] { return OutputFile{context, path, O_APPEND}; });
+}
+
 }  // namespace
 
 MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut)
@@ -317,11 +323,11 @@ void MetricsFile::sync() {
   if (!waiting_.empty()) {
     append("");
   }
-  OutputFile{context, path_, O_APPEND}.sync();
+  opened(path_).sync();
 }
 
 void MetricsFile::append(std::string const& line) {
-  OutputFile file{context, path_, O_APPEND};  // opened again for every line; see OutputFile::close
+  OutputFile file = opened(path_);  // again for every line; see OutputFile::close
   file.write(std::exchange(waiting_, {}) + line);
   file.close();
 }

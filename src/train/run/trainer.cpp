@@ -75,6 +75,7 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
   }
   for (std::string const& warning : {warning_of_start(checkpoint.configuration, settings),
                                      warning_of_order(checkpoint.configuration, settings),
+                                     warning_of_other_run(checkpoint.configuration, settings),
                                      advice_on_rate(config.optimizer, config.train.steps,
                                                     checkpoint.step, checkpoint.learning_rate)}) {
     if (!warning.empty()) {

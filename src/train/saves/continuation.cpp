@@ -242,6 +242,23 @@ bool validates_otherwise(std::string_view configuration,
          (!takes_all && !first_changed(sizes, before, now).empty());
 }
 
+std::string warning_of_other_run(std::string_view configuration,
+                                 std::vector<config::Setting> const& settings) {
+  Table const before = table_of(configuration);
+  Table const now = table_of(settings);
+  auto const then = before.find("run.dir");
+  auto const today = now.find("run.dir");
+  std::error_code none;
+  if (then == before.end() || today == now.end() || is_same_place(then->second, today->second) ||
+      !std::filesystem::exists(std::filesystem::path{then->second} / "metrics.jsonl", none)) {
+    return {};
+  }
+  return fmt::format(
+      "the checkpoint is of the run in {}, and the one in {} goes on from it, as both have this "
+      "checkpoint.dir; give each run its own, unless that is meant",
+      printable_name(then->second), printable_name(today->second));
+}
+
 std::string warning_of_order(std::string_view configuration,
                              std::vector<config::Setting> const& settings) {
   using namespace std::literals;
