@@ -206,7 +206,8 @@ class Levels(OffstageTest):
     def test_a_start_that_fails_elsewhere_loses_no_level_1(self):
         self.killed(*self.options)
         newest = self.level_1()[-1]
-        (newest.parent / "node-000001").write_text("of a start that was killed")
+        for marker in "node-000000", "node-000001":
+            (newest.parent / marker).write_text("of a start that was killed")
         mistyped = self.folder / "mistyped"
         mistyped.mkdir()
         result = self.train("run", *self.options, f"checkpoint.local={mistyped}", f"checkpoint.resume={self.folder}/none", expect=65)

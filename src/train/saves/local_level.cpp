@@ -204,6 +204,9 @@ void LocalLevel::refuse_sharing(config::RunConfig const& config) const {
   auto const start = fmt::format("{}\n", comm_.broadcast_value(std::random_device{}(), 0));
   mpi::agree(comm_, [&] {
     if (leads) {
+      if (checkpoint::size_of(mine)) {
+        checkpoint::remove_file(mine);  // a killed run's: take() has not tidied up yet
+      }
       checkpoint::write_text(mine, start);
     }
   });
