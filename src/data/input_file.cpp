@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/lfs_pointer.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::data {
@@ -105,6 +106,18 @@ void InputFile::read(Bytes offset, std::span<std::byte> out) const {
     }
     done += count;
   }
+}
+
+std::string read_whole(InputFile const& file, Bytes most, std::string const& too_large) {
+  if (file.size() > most) {
+    file.fail(too_large);
+  }
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span{text}));
+  if (is_lfs_pointer(text)) {
+    file.fail(lfs_pointer_advice);
+  }
+  return text;
 }
 
 }  // namespace offstage::data

@@ -61,4 +61,9 @@ class InputFile final : public ByteSource {
   std::int64_t modified_{};
 };
 
+/// The whole file, as text. Errors: DataError if it has more than `most` bytes, in the words of `too_large`, or is
+/// a pointer of Git LFS; those of read.
+[[nodiscard]] std::string read_whole(InputFile const& file, Bytes most,
+                                     std::string const& too_large);
+
 }  // namespace offstage::data

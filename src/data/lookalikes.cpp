@@ -109,7 +109,7 @@ std::array<bool, 4> places_in_use(ByteSource const& file, Bytes begin) {
   return used;
 }
 
-/// What has a byte of 0 among its first ones, which no text has.
+/// The lookalike of binary data: a byte of 0, which no text has, is among its first ones.
 std::optional<Lookalike> find_binary(std::string_view first, char const* advice) {
   constexpr std::size_t tar_mark = 257;
   if (first.size() > tar_mark && first.substr(tar_mark).starts_with("ustar")) {

@@ -7,7 +7,6 @@
 #include <cstddef>
 
 #include "base/error.hpp"
-#include "base/lfs_pointer.hpp"
 #include "base/printable.hpp"
 #include "data/input_file.hpp"
 
@@ -78,14 +77,9 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string const& path, std::string const& key, Around const& around) {
     InputFile const file{path, key};
-    if (file.size() > largest_model) {
-      file.fail("is too large for a SentencePiece model; name a .model file, or bytes");
-    }
-    std::string model(static_cast<std::size_t>(file.size()), '\0');
-    file.read(0, std::as_writable_bytes(std::span{model}));
-    if (is_lfs_pointer(model)) {
-      file.fail(lfs_pointer_advice);
-    }
+    auto const model =
+        read_whole(file, largest_model,
+                   "is too large for a SentencePiece model; name a .model file, or bytes");
     auto const status = processor_.LoadFromSerializedProto(model);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       file.fail("is no SentencePiece model; name a .model file, or bytes");

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <tuple>
 
 #include "config/effective_config.hpp"
 #include "config/key_table.hpp"
@@ -285,29 +284,6 @@ TEST_F(Options, WordsOfOtherToolsNameTheKeyThatDoesTheSame) {
   auto const path = file("a.cfg", "[train]\nmicro_batch_size = 5\n");
   EXPECT_THAT(error({"--config", path}), StartsWith("unknown key train.micro_batch_size (" + path +
                                                     ":2); use train.micro-batch: "));
-}
-
-TEST_F(Options, WordsThatMeanAnotherThingElsewhereAreExplained) {
-  // nanoGPT's is a micro-batch; Megatron's horizon is no length of a fall.
-  EXPECT_THAT(error({"--train.batch_size=8"}),
-              AllOf(HasSubstr("train.global-batch is the sequences of a step"),
-                    HasSubstr("train.micro-batch")));
-  EXPECT_THAT(error({"--optimizer.lr-decay-iters=8"}), HasSubstr("up to train.steps"));
-}
-
-TEST_F(Options, DecayInTheGradientIsNoneUnlessItIsGiven) {
-  for (auto const& [kind, decay, beta2] :
-       {std::tuple{"adamw", 0.1, 0.95}, {"lion", 0.1, 0.99}, {"adam", 0.0, 0.95}}) {
-    auto const optimizer = parse({"--optimizer.kind=" + std::string{kind}}).optimizer;
-    EXPECT_EQ(optimizer.weight_decay, decay) << kind;
-    EXPECT_EQ(optimizer.beta2, beta2) << kind;
-  }
-  for (char const* kind : {"sgd", "adagrad", "rmsprop"}) {
-    EXPECT_EQ(parse({"--optimizer.kind=" + std::string{kind}}).optimizer.weight_decay, 0.0) << kind;
-  }
-  EXPECT_EQ(parse({"--optimizer.kind=rmsprop"}).optimizer.beta2, 0.99);
-  EXPECT_EQ(parse({"--optimizer.kind=adam", "--optimizer.weight-decay=0.2"}).optimizer.weight_decay,
-            0.2);
 }
 
 TEST_F(Options, EitherWordsOfTruthAreTakenAndKeptAsTheKeyHasThem) {
