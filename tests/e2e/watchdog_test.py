@@ -28,7 +28,8 @@ class Watchdog(OffstageTest):
                                      r"\(run.watchdog\)")
         # The stopped rank may hold a storage path: then the other's threads wait for that.
         self.assertRegex(result.err, r"offstage: error: rank [01]: thread (main has been \d\S* s in "
-                                     r"(all_gather|all_to_all|all_reduce|gather|broadcast)|"
+                                     r"(all_gather|all_to_all|all_reduce|gather|broadcast|barrier|"
+                                     r"(sending to|a message of) rank [01])|"
                                      r"\S+ has been \d\S* s in the storage path, which another process)")
 
     def check_goes_on(self, name, *options):
