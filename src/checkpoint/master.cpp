@@ -432,12 +432,26 @@ void write(h5::File& file, Master const& master, std::span<Manifest const> manif
   write_ranks(file, master.ranks);
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master));
+  if (manifests.empty()) {
+    file.set("tensors", std::string{"not shown; offstage checkpoint export writes them"});
+  }
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,
                     std::vector<h5::Mapping> const& parts) { file.map(name, type, shape, parts); });
 }
 
 }  // namespace
+
+bool can_show(std::span<Manifest const> manifests, StateLayout const& layout) {
+  constexpr std::int64_t most_pieces = 32768;
+  std::int64_t pieces = 0;
+  for (Manifest const& manifest : manifests) {
+    for (StoredSubgroup const& subgroup : manifest.subgroups) {
+      pieces += std::ssize(subgroup.pieces);
+    }
+  }
+  return pieces * std::ssize(layout.planes()) <= most_pieces;
+}
 
 void write_master(std::string const& path, Master const& master,
                   std::span<Manifest const> manifests) {

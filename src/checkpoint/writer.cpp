@@ -448,7 +448,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   }
   std::string const unfinished = step_directory + "/" + unfinished_master_name;
   std::string const finished = step_directory + "/" + master_name;
-  if (is_local) {
+  if (is_local || !can_show(parsed, meta.state.layout)) {
     parsed.clear();
   }
   write_master(unfinished, master, parsed);

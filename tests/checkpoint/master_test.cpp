@@ -1,0 +1,92 @@
+// The master, as programs without Offstage read it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/master.hpp"
+#include "checkpoint/sample.hpp"
+#include "checkpoint/writer.hpp"
+#include "platform/h5/file.hpp"
+#include "platform/scratch_directory.hpp"
+
+namespace offstage::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(CheckpointMaster, ShowsEveryTensorWhole) {
+  ScratchDirectory const scratch;
+  for (int const ranks : {1, 3}) {
+    std::string const step = write_checkpoint(scratch.path(), ranks, ranks, two_chunks, 9);
+    h5::File const master = h5::File::open_read(step + "/" + master_name);
+    auto const layers = state::layers_of(small_model());
+    char const* const groups[]{"/parameter/", "/momentum/", "/variance/"};
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      for (state::TensorLayout const& tensor : layers[l].tensors) {
+        h5::Shape shape{tensor.rows};
+        if (tensor.columns > 0) {
+          shape.push_back(tensor.columns);
+        }
+        for (int array = 0; array < 3; ++array) {
+          auto const values = master.read_mapped(groups[array] + tensor.name, shape);
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            ASSERT_EQ(values[i], value_at(9, static_cast<int>(l),
+                                          tensor.offset + static_cast<std::int64_t>(i), array))
+                << groups[array] << tensor.name << " element " << i << ", " << ranks << " ranks";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CheckpointMaster, OfVeryManyPiecesShowsNoTensors) {
+  ScratchDirectory const scratch;
+  std::string const step = scratch / step_name(1);
+  make_directory(step);
+  StateLayout const layout = adamw_layout();
+  std::int64_t const most = 32768 / std::ssize(layout.planes());
+  Manifest manifest{.format = format_of_rank_files,
+                    .rank = 0,
+                    .ranks = 1,
+                    .file = rank_file_name(0),
+                    .file_bytes = 4096};
+  for (std::int64_t k = 0; k <= most; ++k) {
+    StoredSubgroup& added = manifest.subgroups.emplace_back();
+    added.elements = chunk_elements;
+    added.pieces = {{.layer = 0, .chunks = {.first = k, .count = 1}, .offset = 0}};
+    added.offset = manifest.file_bytes;
+    manifest.file_bytes += layout.bytes(chunk_elements);
+  }
+  EXPECT_FALSE(can_show({&manifest, 1}, layout));
+  std::ofstream{step + "/" + manifest.file};
+  fs::resize_file(step + "/" + manifest.file, static_cast<std::uintmax_t>(manifest.file_bytes));
+  overwrite(step + "/" + manifest_name(0), to_json(manifest));
+  commit_master(step, sample_meta(small_model(), 1), {to_json(manifest)});
+  auto const file = h5::File::open_read(step + "/" + master_name);
+  EXPECT_EQ(file.text("tensors"), "not shown; offstage checkpoint export writes them");
+
+  manifest.subgroups.pop_back();
+  EXPECT_TRUE(can_show({&manifest, 1}, layout));
+}
+
+TEST(CheckpointMaster, FindsItsRanksAfterAMove) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 9);
+  fs::rename(step, scratch / "elsewhere");
+  h5::File const master = h5::File::open_read(scratch / "elsewhere/master.h5");
+  auto const values = master.read_mapped("/momentum/model.embed_tokens.weight", {600, 24});
+  EXPECT_EQ(values[14'399], value_at(9, 0, 14'399, 1));
+  EXPECT_THAT(verify(list(scratch / "elsewhere").at(0)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace offstage::checkpoint
