@@ -268,11 +268,17 @@ class Validations(OffstageTest):
 
     def test_the_best_one_is_known_after_a_restart(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS]
-        self.train("run", *options, "train.steps=4")
-        self.train("run", *options)
         self.train("whole", *options)
-        self.assertEqual(self.validations("whole"), self.validations("run"))
-        self.assertEqual([p.name for p in self.checkpoints("whole")], [p.name for p in self.checkpoints("run")])
+        for name in "run", "run-without-metrics":
+            self.train(name, *options, "train.steps=4")
+            if name != "run":
+                (self.folder / name / "metrics.jsonl").unlink()  # moved away
+            result = self.train(name, *options)
+            for step, loss in self.validations(name).items():
+                self.assertEqual(self.validations("whole")[step], loss)
+            self.assertEqual([p.name for p in self.checkpoints("whole")], [p.name for p in self.checkpoints(name)])
+            best = min(self.validations("whole"), key=self.validations("whole").get)
+            self.assertIn(f"at step {best}, whose checkpoint is kept", result.out)
 
     def test_a_first_validation_that_is_made_again_costs_no_patience(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS, "train.patience=1", "optimizer.lr=1e-3"]

@@ -1,4 +1,4 @@
-#include "train/report/best_loss.hpp"
+#include "train/saves/best_loss.hpp"
 
 #include <gmock/gmock.h>
 

@@ -112,6 +112,30 @@ TEST(Continuation, TokensAreThoseThatWereCounted) {
   EXPECT_EQ(tokens_of("", 7, 32), 7 * 32);
 }
 
+TEST(Continuation, TheBestValidationIsKept) {
+  BestLoss best;
+  best.add({0, 4.25});
+  best.add({10, 0.1 + 0.2});
+  best.add({20, 5.0});
+  BestLoss const found = best_of(text_of({}, 7, best));
+  EXPECT_EQ(found.best().step, 10);
+  EXPECT_EQ(found.best().loss, 0.1 + 0.2);
+  EXPECT_EQ(found.since(), 1);
+  EXPECT_EQ(found.last(), 20);
+
+  BestLoss none;
+  none.add({5, NAN});
+  BestLoss const as_bad = best_of(text_of({}, 7, none));
+  EXPECT_FALSE(as_bad.any());
+  EXPECT_EQ(as_bad.since(), 1);
+
+  for (char const* const text :
+       {"", "tokens=3\n", "best-validation.since=x\nbest-validation.last=9\n"}) {
+    EXPECT_FALSE(best_of(text).any()) << text;
+    EXPECT_EQ(best_of(text).last(), -1) << text;
+  }
+}
+
 TEST(Continuation, AnotherStartIsSaidToHaveNoEffect) {
   auto const from = [](std::string const& value) { return settings({{"train.init-from", value}}); };
   EXPECT_THAT(warning_of_start(text_of(from("a"), 0), from("b")),

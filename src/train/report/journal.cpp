@@ -38,11 +38,13 @@ std::string no_better(RunEnd const& end) {
 
 }  // namespace
 
-BestLoss Journal::best() const {
-  BestLoss best;
+BestLoss Journal::best_after(BestLoss best) const {
   if (speaks_) {
+    std::int64_t const last = best.last();
     for (Validation const& validation : read_validations(metrics_path(config_))) {
-      best.add(validation);
+      if (validation.step > last) {
+        best.add(validation);
+      }
     }
   }
   return best;

@@ -9,10 +9,10 @@
 #include "base/units.hpp"
 #include "checkpoint/meta.hpp"
 #include "tensorboard/event_file.hpp"
-#include "train/report/best_loss.hpp"
 #include "train/report/forecast_report.hpp"
 #include "train/report/metrics.hpp"
 #include "train/report/report.hpp"
+#include "train/saves/best_loss.hpp"
 #include "train/saves/save_listener.hpp"
 #include "train/saves/stop.hpp"
 #include "train/step/step_result.hpp"
@@ -68,8 +68,9 @@ class Journal final : public SaveListener {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
-  /// Returns the best of the validations that metrics.jsonl keeps, after begin(); on rank 0 alone.
-  [[nodiscard]] BestLoss best() const;
+  /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
+  /// begin(); on rank 0 alone.
+  [[nodiscard]] BestLoss best_after(BestLoss best) const;
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// Writes the end table, and the line that says how the run ended.

@@ -79,7 +79,7 @@ void Position::require_good_steps() const {
 }
 
 void Position::write_configuration() {
-  meta_.configuration = text_of(settings_, tokens_);
+  meta_.configuration = text_of(settings_, tokens_, best_);
 }
 
 RunProgress Position::progress(Seconds start) const {

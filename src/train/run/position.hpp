@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "checkpoint/meta.hpp"
 #include "config/run_config.hpp"
+#include "train/saves/best_loss.hpp"
 #include "train/step/loss_scale.hpp"
 #include "train/step/step_result.hpp"
 
@@ -45,7 +46,13 @@ class Position {
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.value(); }
   [[nodiscard]] checkpoint::Meta const& meta() const noexcept { return meta_; }
-  /// Writes the settings' text, with the tokens so far, to meta(). A save needs it.
+  /// Counts the validation of this step.
+  void validated(double loss) { best_.add({meta_.step, loss}); }
+  /// The best validation of all starts of the run.
+  [[nodiscard]] BestLoss const& best() const noexcept { return best_; }
+  void set_best(BestLoss const& best) { best_ = best; }
+  /// Writes the settings' text, with the tokens and the best validation so far, to meta(). A save
+  /// needs it.
   void write_configuration();
   /// `start` is the time that the start took.
   [[nodiscard]] RunProgress progress(Seconds start) const;
@@ -55,6 +62,7 @@ class Position {
   std::vector<config::Setting> settings_;  ///< settings of this start
   checkpoint::Meta meta_;
   LossScale loss_scale_;
+  BestLoss best_;
   std::int64_t tokens_{};                  ///< tokens seen so far, also with other sequence lengths
   std::int64_t first_step_{}, clipped_{};  ///< step of the start; clipped steps since then
 };

@@ -18,7 +18,7 @@
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
 #include "train/memory/crowding.hpp"
-#include "train/report/best_loss.hpp"
+#include "train/saves/best_loss.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/report/header.hpp"
 #include "train/report/journal.hpp"
@@ -124,11 +124,12 @@ class Training {
   bool validate();
   /// Returns whether the last validation was the best so far, and of this step.
   [[nodiscard]] bool is_best() const {
-    return best_.any() && best_.since() == 0 && best_.best().step == at_.step();
+    BestLoss const& best = at_.best();
+    return best.any() && best.since() == 0 && best.best().step == at_.step();
   }
   /// Returns whether train.patience is at its end.
   [[nodiscard]] bool has_lost_patience() const {
-    return config_.train.patience > 0 && best_.since() >= config_.train.patience;
+    return config_.train.patience > 0 && at_.best().since() >= config_.train.patience;
   }
   void run_steps();
   /// The memory of the run and its limits, without peaks. Collective.
@@ -150,7 +151,6 @@ class Training {
   Position at_;
   Stop stop_ = Stop::none;
   std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
-  BestLoss best_;              ///< the same on all ranks
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
   std::optional<RunParts<T>> parts_;  ///< from prepare() on
@@ -346,18 +346,21 @@ void Training<T>::begin_records() {
 
 template <class T>
 void Training<T>::find_best() {
-  mpi::agree(comm_, [&] { best_ = journal_.best(); });
+  // Those of another place are in its checkpoint.dir.
+  bool const goes_on = at_.step() > 0 && config_.checkpoint.resume == "auto";
+  BestLoss best = goes_on ? best_of(at_.meta().configuration) : BestLoss{};
+  mpi::agree(comm_, [&] { best = journal_.best_after(best); });
   if (at_.step() == 0) {
-    best_ = {};  // it is another run's, or one that this start makes again
-  } else if (best_.any() && validates_otherwise(at_.meta().configuration, parts_->settings())) {
+    best = {};  // it is another run's, or one that this start makes again
+  } else if (best.any() && validates_otherwise(at_.meta().configuration, parts_->settings())) {
     if (leads()) {
       log::info("validation data have changed: the search for the best validation begins again");
     }
-    best_ = {};
+    best = {};
   }
-  best_ = comm_.broadcast_value(best_, 0);
-  if (config_.checkpoint.keep_best && best_.any()) {
-    saves().store().keep_best(best_.best().step);
+  at_.set_best(comm_.broadcast_value(best, 0));
+  if (config_.checkpoint.keep_best && at_.best().any()) {
+    saves().store().keep_best(at_.best().best().step);
   }
 }
 
@@ -393,8 +396,8 @@ void Training<T>::conclude() {
                                    ? plan_choice_.advice(at_.progress(start_seconds_), runner(),
                                                          journal_.reached())
                                    : std::vector<std::string>{},
-                     .best = best_,
-                     .best_is_kept = leads() ? keeps(config_, best_) : std::nullopt});
+                     .best = at_.best(),
+                     .best_is_kept = leads() ? keeps(config_, at_.best()) : std::nullopt});
 }
 
 template <class T>
@@ -471,7 +474,7 @@ bool Training<T>::validate() {
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
   mpi::agree(comm_, [&] { journal_.validated(at_.step(), *loss, seconds, cadence_.now()); });
-  best_.add({at_.step(), *loss});
+  at_.validated(*loss);
   return true;
 }
 

@@ -1,4 +1,4 @@
-#include "train/report/best_loss.hpp"
+#include "train/saves/best_loss.hpp"
 
 #include <cerrno>
 #include <cmath>
@@ -39,6 +39,7 @@ std::vector<Validation> read_validations(std::string const& metrics) {
 }
 
 bool BestLoss::add(Validation const& validation) {
+  last_ = validation.step;
   bool const is_best = std::isfinite(validation.loss) && (!any_ || validation.loss < best_.loss);
   if (is_best) {
     any_ = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,12 @@ struct Validation {
 /// The best validation so far, and the number of those since.
 class BestLoss {
  public:
+  BestLoss() = default;
+  /// A search that goes on from what these functions returned. `best` without a finite loss: any()
+  /// was false.
+  BestLoss(Validation const& best, std::int64_t since, std::int64_t last)
+      : any_{std::isfinite(best.loss)}, best_{best}, since_{since}, last_{last} {}
+
   /// Adds a validation. Returns true if it is the best: the first, or one with a smaller loss than
   /// all before. A loss that is no number is worse than any.
   bool add(Validation const& validation);
@@ -26,11 +33,14 @@ class BestLoss {
   [[nodiscard]] Validation const& best() const noexcept { return best_; }
   /// Number of validations since the best one.
   [[nodiscard]] std::int64_t since() const noexcept { return since_; }
+  /// The step of the last one that was added; -1: there was none.
+  [[nodiscard]] std::int64_t last() const noexcept { return last_; }
 
  private:
   bool any_ = false;
   Validation best_;
   std::int64_t since_{};
+  std::int64_t last_ = -1;
 };
 
 }  // namespace offstage::train

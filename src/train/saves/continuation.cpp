@@ -21,8 +21,9 @@
 namespace offstage::train {
 namespace {
 
-/// A name that is no configuration key.
+// Names that are no configuration keys.
 constexpr std::string_view tokens_name = "tokens";
+constexpr std::string_view best_name = "best-validation";
 
 /// Sections whose keys decide the result of training, and keys of these sections that do not.
 constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
@@ -135,12 +136,39 @@ std::string_view first_changed(std::span<std::string_view const> keys, Table con
 
 }  // namespace
 
-std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens) {
+std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
+                    BestLoss const& best) {
   std::string text;
   for (config::Setting const& setting : settings) {
     text += fmt::format("{}={}\n", setting.key, setting.value);
   }
-  return text + fmt::format("{}={}\n", tokens_name, tokens);
+  text += fmt::format("{}={}\n", tokens_name, tokens);
+  if (best.any()) {
+    text +=
+        fmt::format("{0}.step={1}\n{0}.loss={2}\n", best_name, best.best().step, best.best().loss);
+  }
+  if (best.last() >= 0) {
+    text += fmt::format("{0}.since={1}\n{0}.last={2}\n", best_name, best.since(), best.last());
+  }
+  return text;
+}
+
+BestLoss best_of(std::string_view configuration) {
+  Table const table = table_of(configuration);
+  auto const count = [&](char const* what) {
+    return count_in(table, fmt::format("{}.{}", best_name, what));
+  };
+  auto const since = count("since");
+  auto const last = count("last");
+  if (!since || !last) {
+    return {};
+  }
+  auto const loss = table.find(fmt::format("{}.loss", best_name));
+  return {
+      {.step = count("step").value_or(0),
+       .loss = loss == table.end() ? std::nan("") : number_of(loss->second).value_or(std::nan(""))},
+      *since,
+      *last};
 }
 
 std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,

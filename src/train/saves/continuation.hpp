@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/run_config.hpp"
+#include "train/saves/best_loss.hpp"
 
 namespace offstage::train {
 
@@ -13,14 +14,17 @@ namespace offstage::train {
 // and all but warning_of_start and warning_of_other_run are pure. `configuration` is checkpoint::Meta::configuration, lines
 // KEY=VALUE.
 
-/// The Meta::configuration of a run that has seen so many tokens.
-[[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings,
-                                  std::int64_t tokens);
+/// The Meta::configuration of a run that has seen so many tokens, and has these validations.
+[[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
+                                  BestLoss const& best = {});
 
 /// Tokens that the run which wrote the checkpoint has seen. If an older checkpoint does not say:
 /// `samples` times its train.sequence, or times `sequence` if that is unknown.
 [[nodiscard]] std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
                                      std::int64_t sequence);
+
+/// The validations of the run that wrote the checkpoint. None if it does not say.
+[[nodiscard]] BestLoss best_of(std::string_view configuration);
 
 /// A table with a row for each changed key on which weights depend, with its values then and now,
 /// and a line that names other changed keys. Empty if nothing has changed. Keys that the
