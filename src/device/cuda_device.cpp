@@ -6,7 +6,6 @@
 #ifdef OFFSTAGE_HAVE_CUDA
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -150,16 +149,6 @@ void CudaStream::copy(void* target, void const* source, Bytes size, Copy directi
   check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(size), kind, stream_));
 }
 
-/// What `ulimit -l` says.
-std::string locked_memory_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
-    return "unknown";
-  }
-  return limit.rlim_cur == RLIM_INFINITY ? "unlimited"
-                                         : format_bytes(static_cast<Bytes>(limit.rlim_cur));
-}
-
 /// Memory that is registered; ends with this.
 class CudaPinned final : public Pinned {
  public:
@@ -248,14 +237,19 @@ CudaDevice::CudaDevice(int index, Bytes capacity, int ranks, Check checks)
   if (checks == Check::launches) {
     waits_.emplace();
   }
-  Bytes const unused = cuda::free_bytes(index_);
+  auto const [unused, total] = cuda::memory_of(index_);
+  // A rank's own start takes less than that.
+  if (Bytes const others = total - unused; others > 2 * library_bytes * ranks) {
+    log::warning("{}: {} of its {} are used by other processes (nvidia-smi lists them)",
+                 cuda::own_gpu(), format_bytes(others), format_bytes(total));
+  }
   Bytes const available = unused / ranks - library_bytes;
   if (available <= 0) {
     auto const text = fmt::format(
         "{} of GPU {} ({}) are free, and each of its ranks (here {}) leaves {} of its part to "
         "libraries; end what else uses it (nvidia-smi lists that), or start fewer ranks on it",
         format_bytes(unused), index, name_, ranks, format_bytes(library_bytes));
-    if (static_cast<Bytes>(properties.totalGlobalMem) / ranks > library_bytes) {
+    if (total / ranks > library_bytes) {
       throw IoError{text};  // another GPU of this kind, or this one later, has the room
     }
     throw UsageError{text};
@@ -277,10 +271,9 @@ std::unique_ptr<Pinned> CudaDevice::pin(std::span<std::byte> memory) {
   static_cast<void>(cudaGetLastError());  // or the next launch would report it
   if (!said_unpinned_.exchange(true)) {
     log::warning(
-        "cannot pin {} of host memory for the GPU: {}; what cannot be is copied more slowly; the "
-        "limit of locked memory (ulimit -l) is {}: raise it, or give the job more memory",
-        format_bytes(static_cast<Bytes>(memory.size())), cudaGetErrorString(code),
-        locked_memory_limit());
+        "cannot pin {} of host memory for the GPU: {}; what cannot be is copied more slowly; give "
+        "the job more memory, or see what dmesg says of it",
+        format_bytes(static_cast<Bytes>(memory.size())), cudaGetErrorString(code));
   }
   return std::make_unique<Pinned>();
 }
@@ -310,7 +303,7 @@ Buffer CudaDevice::allocate(Bytes size, std::string const& purpose) {
   if (code == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());  // or the next launch would report it
     // Another process has taken some of it, or no piece is large enough.
-    shortage.available = std::min(shortage.available, cuda::free_bytes(index_));
+    shortage.available = std::min(shortage.available, cuda::memory_of(index_).free);
     throw_shortage(shortage);
   }
   check(code);

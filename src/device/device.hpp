@@ -142,7 +142,7 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
   /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
   /// on the emulated device). Memory that the system does not lock stays as it is: copies of it are slower, and the
-  /// first such says so in a warning, with how much was asked for and what limits it (ulimit -l).
+  /// first such says so in a warning, with how much was asked for. No limit of locked memory (ulimit -l) counts for it.
   [[nodiscard]] virtual std::unique_ptr<Pinned> pin(std::span<std::byte> memory) = 0;
   /// Whether host code may touch device memory as its own: the emulated device without an emulated link.
   [[nodiscard]] virtual bool host_visible() const noexcept = 0;

@@ -11,6 +11,9 @@ namespace offstage::launch {
 [[nodiscard]] std::vector<std::optional<topology::VisibleGpu>> deal_gpus(
     topology::Topology const& node, std::vector<RankOnNode> const& ranks, bool share);
 
+/// The GPUs of enough compute capability; all if none has it.
+[[nodiscard]] std::vector<topology::VisibleGpu> fit_gpus(std::vector<topology::VisibleGpu> gpus);
+
 /// Each rank's CPUs. `near` holds the NUMA domain that a rank wants, -1 for any. See place().
 [[nodiscard]] std::vector<std::vector<int>> deal_cpus(topology::Topology const& node,
                                                       std::vector<RankOnNode> const& ranks,

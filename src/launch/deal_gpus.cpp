@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "platform/cuda/gpus.hpp"
 
 namespace offstage::launch {
 namespace {
@@ -195,10 +196,24 @@ void put_in_order(std::vector<RankOnNode> const& ranks, std::vector<int>& gpu_of
   }
 }
 
+/// Whether the node shows fewer GPUs than it should, and would have enough. Slices by MIG count one by one for Slurm, and
+/// a process sees one alone.
+bool lacks_gpus(std::vector<RankOnNode> const& ranks, VisibleGpu const& gpu, int gpus) {
+  int const given = ranks.front().given_gpus;
+  return given > gpus && given >= std::ssize(ranks) && gpu.name.find("MIG") == std::string::npos;
+}
+
 [[noreturn]] void refuse(std::vector<RankOnNode> const& ranks, int first, int second,
                          VisibleGpu const& gpu, int gpus) {
   auto const [low, high] = std::minmax(ranks[static_cast<std::size_t>(first)].world_rank,
                                        ranks[static_cast<std::size_t>(second)].world_rank);
+  if (lacks_gpus(ranks, gpu, gpus)) {
+    throw IoError{fmt::format(
+        "ranks {} and {} would both use GPU {} ({}): Slurm gave {} GPUs of their node, and CUDA "
+        "shows {}; exclude the node (Slurm: --exclude), or correct CUDA_VISIBLE_DEVICES if it "
+        "hides some",
+        low, high, gpu.bus, gpu.name, ranks.front().given_gpus, gpus)};
+  }
   throw UsageError{fmt::format(
       "ranks {} and {} would both use GPU {} ({}): the {} rank{} of their node see{} {} GPU{}; ask "
       "for one GPU per rank (Slurm: --gpus-per-node; of slices by MIG --gpu-bind=single:1; else "
@@ -209,6 +224,16 @@ void put_in_order(std::vector<RankOnNode> const& ranks, std::vector<int>& gpu_of
 }
 
 }  // namespace
+
+std::vector<VisibleGpu> fit_gpus(std::vector<VisibleGpu> gpus) {
+  auto const is_fit = [](VisibleGpu const& gpu) {
+    return gpu.major == 0 || gpu.major >= cuda::least_major;
+  };
+  if (std::ranges::any_of(gpus, is_fit)) {
+    std::erase_if(gpus, [&](VisibleGpu const& gpu) { return !is_fit(gpu); });
+  }
+  return gpus;
+}
 
 int numa_of_gpu(topology::Topology const& node, VisibleGpu const& gpu) {
   auto const found = std::ranges::find(node.gpus, gpu.bus, &topology::Device::bus);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -17,13 +18,15 @@
 #include "base/team.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "platform/slurm/job.hpp"
 
 namespace offstage::launch {
 namespace {
 
-/// A rank as lines: its number, its CPUs, then ordinal, bus, UUID and name of each GPU.
+/// A rank as lines: its number and given_gpus, its CPUs, then ordinal, bus, UUID and name of each GPU.
 std::string text_of(RankOnNode const& rank) {
-  std::string text = fmt::format("{}\n{}\n", rank.world_rank, fmt::join(rank.allowed_cpus, " "));
+  std::string text = fmt::format("{} {}\n{}\n", rank.world_rank, rank.given_gpus,
+                                 fmt::join(rank.allowed_cpus, " "));
   for (topology::VisibleGpu const& gpu : rank.gpus) {
     text += fmt::format("{} {} {} {}\n", gpu.ordinal, gpu.bus, gpu.uuid.empty() ? "-" : gpu.uuid,
                         gpu.name);
@@ -45,7 +48,9 @@ RankOnNode rank_in(std::string const& text) {
   RankOnNode rank;
   std::string line;
   std::getline(lines, line);
-  rank.world_rank = numbers_in(line).at(0);
+  auto const facts = numbers_in(line);
+  rank.world_rank = facts.at(0);
+  rank.given_gpus = facts.at(1);
   std::getline(lines, line);
   rank.allowed_cpus = numbers_in(line);
   while (std::getline(lines, line)) {
@@ -71,7 +76,8 @@ std::vector<int> all_cpus(topology::Topology const& node) {
 }
 
 RankOnNode describe(int world_rank, RankPlace const& place) {
-  RankOnNode rank{world_rank, place.inherited, topology::visible_gpus()};
+  RankOnNode rank{world_rank, place.inherited, fit_gpus(topology::visible_gpus()),
+                  slurm::given_gpus([](char const* name) { return std::getenv(name); })};
   // The mask is empty where the system does not tell it.
   if (!place.topology.real || rank.allowed_cpus.empty()) {
     rank.allowed_cpus = all_cpus(place.topology);

@@ -13,6 +13,7 @@ struct RankOnNode {
   int world_rank{};
   std::vector<int> allowed_cpus;           ///< its inherited mask, ascending, not empty
   std::vector<topology::VisibleGpu> gpus;  ///< GPUs that it may use
+  int given_gpus{};                        ///< GPUs of the node that Slurm gave; 0: not known
 };
 
 /// Where one rank runs.
@@ -44,7 +45,8 @@ struct PlacementRules {
 /// Threads: a rank gets all CPUs of its share, so that its I/O threads and other jobs have room;
 ///         where `threads` cores of one domain are enough, that domain's alone.
 /// Errors: UsageError naming both ranks, their GPU and the remedy (more GPUs, fewer ranks,
-///         CUDA_VISIBLE_DEVICES per rank, device.share-gpu) if two would use one GPU.
+///         CUDA_VISIBLE_DEVICES per rank, device.share-gpu) if two would use one GPU. IoError if that is
+///         so because the node shows fewer GPUs than Slurm gave.
 [[nodiscard]] std::vector<Placement> place(topology::Topology const& node,
                                            std::vector<RankOnNode> const& ranks,
                                            PlacementRules const& rules);

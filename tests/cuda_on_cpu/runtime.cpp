@@ -178,6 +178,11 @@ int device_count() {
   return text == nullptr ? 1 : std::atoi(text);
 }
 
+/// Whether its devices are slices of one GPU by MIG.
+bool has_slices() {
+  return std::getenv("CUDA_ON_CPU_MIG") != nullptr;
+}
+
 /// Version of CUDA that the driver knows; 0: there is none.
 int driver_version() {
   char const* const text = std::getenv("CUDA_ON_CPU_DRIVER");
@@ -213,6 +218,12 @@ int most_shared_bytes() {
 Bytes most_pinned() {
   char const* const text = std::getenv("CUDA_ON_CPU_PINNED");
   return text == nullptr ? std::numeric_limits<Bytes>::max() : offstage::parse_bytes(text);
+}
+
+/// What other processes have of a device's memory.
+Bytes bytes_of_others() {
+  char const* const text = std::getenv("CUDA_ON_CPU_OTHERS");
+  return text == nullptr ? 0 : offstage::parse_bytes(text);
 }
 
 /// Of a device. A process knows what it has taken itself alone, as if it were alone.
@@ -316,7 +327,8 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
-  std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU");
+  std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU%s",
+                has_slices() ? " MIG 1g.5gb" : "");
   properties->uuid.bytes[0] = static_cast<char>(device);
   properties->major = capability() / 10;
   properties->minor = capability() % 10;
@@ -333,12 +345,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 1);
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0",
+                has_slices() ? 1 : device + 1);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
   std::scoped_lock const lock{runtime().mutex};
-  *free_bytes = static_cast<std::size_t>(total_bytes() - runtime().used);
+  if (std::getenv("CUDA_ON_CPU_BUSY") != nullptr) {
+    return failed(cudaErrorDevicesUnavailable);
+  }
+  *free_bytes = static_cast<std::size_t>(total_bytes() - bytes_of_others() - runtime().used);
   *total = static_cast<std::size_t>(total_bytes());
   return cudaSuccess;
 }

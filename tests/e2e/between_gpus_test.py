@@ -73,6 +73,12 @@ class BetweenGpus(OffstageTest):
         self.assertIn("comm.backend=nccl", result.errors[0])
         self.assertIn("share a GPU", result.errors[0])
 
+    @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
+    def test_slices_of_one_gpu_go_by_mpi(self):
+        os.environ["CUDA_ON_CPU_MIG"] = "1"  # with UUIDs of their own and one place on the bus, as from CUDA 12 on
+        result = self.train("slices", *MODEL, "train.steps=2", GPU, ranks=2)
+        self.assertRegex(result.out, "layers between ranks: (CUDA-aware )?MPI.*share a GPU, which NCCL refuses")
+
     def test_what_nccl_takes_of_a_gpu_is_in_the_tables_of_plan_and_run(self):
         row = r"NCCL's buffers +([\d.]+ [MG]iB)"
         run = self.train("run", *MODEL, "train.steps=2", "run.header=full", GPU, ranks=2)

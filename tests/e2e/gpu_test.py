@@ -197,6 +197,31 @@ class Gpu(OffstageTest):
         self.assertFalse((self.folder / "job").exists())
 
     @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
+    def test_a_job_with_gpus_does_not_compute_on_the_cores(self):
+        options = [*MODELS["llama"], *ONE_STEP]
+        cases = {"lost": ({"DEVICES": "0"}, 1, 74, r"no GPU is to be seen here.*exclude the node"),
+                 "container": ({"DRIVER": "0"}, 1, 74, r"no NVIDIA driver here \(a container gets it by apptainer --nv\)"),
+                 "old": ({"DRIVER": "11040"}, 1, 64, r"knows CUDA up to 11\.4, .*; correct that, or set device.kind=host"),
+                 "one-lost": ({"DEVICES": "1"}, 2, 74, r"Slurm gave 2 GPUs of their node, and CUDA shows 1"),
+                 "busy": ({"BUSY": "1"}, 1, 74, r"GPU 0000:01:00\.0 \(CUDA on the CPU\) on \S+ does not let this process in")}
+        for name, (pretended, ranks, code, said) in cases.items():
+            for kind in GPU, AUTO:
+                with self.subTest(case=name, kind=kind), mock.patch.dict(
+                        os.environ, {"SLURM_GPUS_ON_NODE": "2", **{f"CUDA_ON_CPU_{k}": v for k, v in pretended.items()}}):
+                    result = self.train(f"{name}-{kind}", *options, kind, ranks=ranks, expect=code)
+                    self.assertRegex(result.errors[0], said)
+                    self.assertFalse((self.folder / f"{name}-{kind}").exists())
+
+    @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
+    def test_memory_that_others_use_is_said(self):
+        self.pretend(OTHERS="2.9GiB")
+        result = self.train("run", *MODELS["llama"], *ONE_STEP, GPU)
+        self.assertRegex(result.warnings[0], r"GPU 0000:01:00\.0 \(.*\) on \S+: 2\.90 GiB of its 4\.00 GiB are used by other processes")
+        self.pretend(OTHERS="3071MiB")
+        result = self.train("small", *MODELS["llama"], *ONE_STEP, GPU, "device.memory=3GiB", expect=64)
+        self.assertIn("what is free of the device's memory, 1.00 MiB, is too small", result.errors[0])
+
+    @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
     def test_a_gpu_that_is_too_old_is_refused_by_name_before_anything_is_made(self):
         self.pretend(CAPABILITY="7.5")
         for kind in GPU, AUTO:
@@ -231,6 +256,7 @@ class Gpu(OffstageTest):
         self.assertNotIn("launch.cuh", checked.errors[0])
         later = self.train("later", *options, expect=1)
         self.assertIn("device.check=launches", later.errors[0])
+        self.assertRegex(later.errors[0], r"\(GPU 0000:01:00\.0 \(CUDA on the CPU\) on \S+\)")
 
     def test_the_header_says_who_computes_attention(self):
         asked = [*MODELS["llama"], *ONE_STEP, "numerics.dtype=bf16", GPU]

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "launch/deal.hpp"
 #include "launch/node_fixture.hpp"
 
 namespace offstage::launch {
@@ -14,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 using Cpus = std::vector<int>;
 
 std::vector<Cpus> cpus_of(std::vector<Placement> const& placements) {
@@ -294,6 +296,37 @@ TEST(Placement, PlacesOnCpusThatTheTopologyDoesNotKnow) {
   auto const placed = place(node, alike(2, {100, 200}, {}), {});
   EXPECT_THAT(cpus_of(placed), ElementsAre(Cpus{100}, Cpus{200}));
   EXPECT_THAT(numa_of(placed), ElementsAre(-1, -1));
+}
+
+TEST(Placement, TellsALostGpuFromTooManyRanks) {
+  auto const node = synthetic("core:2 pu:1");
+  auto const both_see = [&](std::string const& name, int given) {
+    auto ranks = alike(2, {0, 1}, {{0, "0000:17:00.0", name}});
+    ranks[0].given_gpus = ranks[1].given_gpus = given;
+    return ranks;
+  };
+  EXPECT_THAT([&] { static_cast<void>(place(node, both_see("NVIDIA A100", 2), {})); },
+              ThrowsMessage<IoError>(HasSubstr("Slurm gave 2 GPUs of their node, and CUDA shows 1")));
+  EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100", 1), {})), UsageError);
+  // Slurm counts slices, of which a process sees one.
+  EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100 MIG 1g.5gb", 2), {})),
+               UsageError);
+}
+
+TEST(Placement, LeavesOutGpusThatCannotComputeIfOthersCan) {
+  topology::VisibleGpu const display{0, "0000:01:00.0", "NVIDIA T400", "", 7};
+  topology::VisibleGpu const good{1, "0000:02:00.0", "NVIDIA RTX A6000", "", 8};
+  topology::VisibleGpu const unknown{2, "0000:03:00.0", "described"};
+  auto const names = [](std::vector<topology::VisibleGpu> const& gpus) {
+    std::vector<std::string> all;
+    for (topology::VisibleGpu const& gpu : gpus) {
+      all.push_back(gpu.name);
+    }
+    return all;
+  };
+  EXPECT_THAT(names(fit_gpus({display, good})), ElementsAre("NVIDIA RTX A6000"));
+  EXPECT_THAT(names(fit_gpus({display, unknown})), ElementsAre("described"));
+  EXPECT_THAT(names(fit_gpus({display})), ElementsAre("NVIDIA T400"));  // which is refused by name
 }
 
 TEST(Placement, WantsMasksThatHoldACpu) {

@@ -57,10 +57,10 @@ TEST(SlurmJob, KnowsRanksThatSlurmsPmixBringsTogether) {
 }
 
 TEST(SlurmJob, KnowsWhetherItWasGivenGpus) {
-  EXPECT_TRUE(was_given_gpus(table({{"SLURM_GPUS_ON_NODE", "4"}})));
-  EXPECT_TRUE(was_given_gpus(table({{"SLURM_STEP_GPUS", "0,1"}})));
-  EXPECT_FALSE(was_given_gpus(table({{"SLURM_GPUS_ON_NODE", "0"}, {"SLURM_JOB_GPUS", ""}})));
-  EXPECT_FALSE(was_given_gpus(table({{"SLURM_JOB_ID", "7"}})));
+  EXPECT_EQ(given_gpus(table({{"SLURM_GPUS_ON_NODE", "4"}})), 4);
+  EXPECT_EQ(given_gpus(table({{"SLURM_STEP_GPUS", "0,1"}})), 1);
+  EXPECT_EQ(given_gpus(table({{"SLURM_GPUS_ON_NODE", "0"}, {"SLURM_JOB_GPUS", ""}})), 0);
+  EXPECT_EQ(given_gpus(table({{"SLURM_JOB_ID", "7"}})), 0);
 }
 
 TEST(SlurmJob, TakesWhatMakesNoSenseAsMissing) {

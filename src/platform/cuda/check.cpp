@@ -10,6 +10,8 @@
 
 #include <cstdlib>
 #include <memory>
+
+#include "base/version.hpp"
 #endif
 
 namespace offstage::cuda {
@@ -17,11 +19,24 @@ namespace {
 
 std::atomic<int> waiting{0};
 
+std::string& name_of_own() {
+  static std::string name = "the GPU";
+  return name;
+}
+
 }  // namespace
 
-CudaError::CudaError(std::string const& message, std::source_location where)
-    : Error{ExitCode::other,
-            "CUDA: " + message + " at " + where.file_name() + ":" + std::to_string(where.line())} {}
+void name_own_gpu(std::string words) {
+  name_of_own() = std::move(words);
+}
+
+std::string const& own_gpu() noexcept {
+  return name_of_own();
+}
+
+CudaError::CudaError(std::string const& message, std::source_location where, ExitCode code)
+    : Error{code, "CUDA: " + message + " at " + where.file_name() + ":" +
+                      std::to_string(where.line()) + " (" + own_gpu() + ")"} {}
 
 WaitForLaunches::WaitForLaunches() noexcept {
   ++waiting;
@@ -45,7 +60,6 @@ bool is_of_kernel(int code) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
@@ -57,13 +71,48 @@ bool is_of_kernel(int code) {
   }
 }
 
+/// Errors of a build whose code this GPU or its driver does not take.
+bool is_of_build(int code) {
+  switch (code) {
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorJitCompilationDisabled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Errors of hardware that fails.
+bool is_of_hardware(int code) {
+  return code == cudaErrorECCUncorrectable || code == cudaErrorHardwareStackError ||
+         code == cudaErrorDevicesUnavailable;
+}
+
+ExitCode exit_code_of(int code) {
+  return is_of_build(code)      ? ExitCode::usage
+         : is_of_hardware(code) ? ExitCode::io
+                                : ExitCode::other;
+}
+
 std::string text_of(int code) {
   std::string const text = cudaGetErrorString(static_cast<cudaError_t>(code));
-  if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
-    return text + " (this build has code for other GPUs: CMAKE_CUDA_ARCHITECTURES)";
+  if (is_of_build(code)) {
+    return fmt::format(
+        "{} (this build has code for {}; build with "
+        "-DCMAKE_CUDA_ARCHITECTURES=native, or for a newer GPU with a newer CUDA "
+        "toolkit)",
+        text, gpu_architectures());
+  }
+  if (is_of_hardware(code)) {
+    return text +
+           " (dmesg names an Xid where the GPU failed; Slurm: --exclude leaves its node out)";
   }
   if (is_of_kernel(code) && !launches_wait()) {
-    return text + " (device.check=launches finds the kernel)";
+    return text +
+           " (device.check=launches finds the kernel; dmesg names an Xid if the GPU itself failed)";
   }
   return text;
 }
@@ -90,7 +139,7 @@ std::string name_of(void const* kernel) {
 
 void check(int code, std::source_location where) {
   if (code != cudaSuccess) {
-    throw CudaError{text_of(code), where};
+    throw CudaError{text_of(code), where, exit_code_of(code)};
   }
 }
 
@@ -109,7 +158,7 @@ void Launch::check(int code) const {
     std::string const text = text_of(code);
     throw CudaError{fmt::format("{}: {}, launched by {}", name_.empty() ? name_of(kernel_) : name_,
                                 text, where_.function_name()),
-                    where_};
+                    where_, exit_code_of(code)};
   }
 }
 

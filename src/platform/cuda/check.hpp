@@ -9,10 +9,18 @@ struct CUstream_st;
 
 namespace offstage::cuda {
 
+/// Names the GPU of this process in its errors: "GPU 0000:17:00.0 (NVIDIA A100) on node7". Called before other threads.
+void name_own_gpu(std::string words);
+/// The same words; "the GPU" if it has no name yet.
+[[nodiscard]] std::string const& own_gpu() noexcept;
+
+/// An error of CUDA or its libraries, with the GPU's name. A cause that no other node has ends the job with 74, one that
+/// all have with 64, the rest with 1.
 class CudaError : public Error {
  public:
   explicit CudaError(std::string const& message,
-                     std::source_location where = std::source_location::current());
+                     std::source_location where = std::source_location::current(),
+                     ExitCode code = ExitCode::other);
 };
 
 /// Throws CudaError unless `code` is cudaSuccess. Takes the number so that the header stands

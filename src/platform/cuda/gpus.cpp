@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "platform/cuda/check.hpp"
 
 #ifdef OFFSTAGE_HAVE_CUDA
@@ -13,7 +14,6 @@
 namespace offstage::cuda {
 
 void require_capable(std::string const& name, Capability const& gpu) {
-  constexpr int least_major = 8;
   if (gpu.major < least_major) {
     throw UsageError{
         fmt::format("{} has compute capability {}.{}, and 8.0 is the least that offstage computes "
@@ -51,12 +51,21 @@ Gpus none_after(cudaError_t error) {
                 "no GPU is to be seen here (nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may "
                 "hide them)"};
   }
+  if (error == cudaErrorStubLibrary) {
+    return {.absence = Gpus::Absence::unusable,
+            .everywhere = true,
+            .why =
+                "the libcuda.so.1 that is found here is a stub to link with; take its directory "
+                "out of LD_LIBRARY_PATH"};
+  }
   int const driver = driver_version();
   if (driver == 0) {  // which CUDA counts as one that is too old
-    return {.absence = Gpus::Absence::no_driver, .why = "there is no NVIDIA driver here"};
+    return {.absence = Gpus::Absence::no_driver,
+            .why = "there is no NVIDIA driver here (a container gets it by apptainer --nv)"};
   }
   if (error == cudaErrorInsufficientDriver) {
     return {.absence = Gpus::Absence::unusable,
+            .everywhere = true,
             .why = fmt::format("the NVIDIA driver here knows CUDA up to {}, and this program was "
                                "built with {}; update the driver, or build with CUDA {}",
                                version_text(driver), version_text(CUDART_VERSION),
@@ -64,13 +73,14 @@ Gpus none_after(cudaError_t error) {
   }
   return {.absence = Gpus::Absence::unusable,
           .why = fmt::format("the NVIDIA driver here (of CUDA {}) does not work: {}; look at "
-                             "nvidia-smi",
+                             "nvidia-smi, and whether /dev/nvidia-uvm is there",
                              version_text(driver), cudaGetErrorString(error))};
 }
 
 }  // namespace
 
 Gpus find_gpus() {
+  Waiting const busy{"the start of the NVIDIA driver"};
   int count{};
   auto const error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) {
@@ -80,21 +90,33 @@ Gpus find_gpus() {
   return none_after(error == cudaSuccess ? cudaErrorNoDevice : error);
 }
 
-Bytes free_bytes(int index) {
+GpuMemory memory_of(int index) {
+  Waiting const busy{"the start of GPU", index};
   std::size_t available{};
   std::size_t total{};
-  check(cudaSetDevice(index));
-  check(cudaMemGetInfo(&available, &total));
-  return static_cast<Bytes>(available);
+  auto code = cudaSetDevice(index);
+  if (code == cudaSuccess) {
+    code = cudaMemGetInfo(&available, &total);
+  }
+  if (code == cudaErrorDevicesUnavailable) {
+    throw IoError{fmt::format(
+        "{} does not let this process in ({}): where its compute mode is exclusive, one process "
+        "alone holds it, and ranks share it by MPS only; see nvidia-smi -q -d COMPUTE",
+        own_gpu(), cudaGetErrorString(code))};
+  }
+  check(code);
+  return {.free = static_cast<Bytes>(available), .total = static_cast<Bytes>(total)};
 }
 
 #else
 
 Gpus find_gpus() {
-  return {.absence = Gpus::Absence::no_driver, .why = "CUDA was not compiled in (build with nvcc)"};
+  return {.absence = Gpus::Absence::no_driver,
+          .everywhere = true,
+          .why = "CUDA was not compiled in (build with nvcc)"};
 }
 
-Bytes free_bytes(int /*index*/) {
+GpuMemory memory_of(int /*index*/) {
   throw CudaError{"not compiled in"};
 }
 

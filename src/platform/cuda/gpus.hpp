@@ -17,6 +17,8 @@ struct Gpus {
   };
   int count{};
   Absence absence = Absence::none;
+  bool
+      everywhere{};  ///< the program or its environment is the cause: other nodes would be no better
   std::string
       why{};  ///< in words, with both versions where the driver is too old; empty if there are some
 };
@@ -27,6 +29,9 @@ struct Gpus {
 /// To be called before other threads and the first use of CUDA.
 /// Source: CUDA C++ Programming Guide, "CUDA Environment Variables", CUDA_DEVICE_MAX_CONNECTIONS (1 to 32).
 void ask_for_work_queues() noexcept;
+
+/// The compute capability that products of 16-bit types on tensor cores need.
+constexpr int least_major = 8;
 
 /// Properties that decide whether Offstage can compute on a GPU.
 struct Capability {
@@ -41,8 +46,14 @@ constexpr std::size_t least_shared_bytes = std::size_t{99} * 1024;
 /// tensor cores need, or with less shared memory.
 void require_capable(std::string const& name, Capability const& gpu);
 
-/// Free memory of this GPU, which becomes the calling thread's current one. A process that has not
-/// used the GPU yet opens it, which takes some of that. Errors: CudaError.
-[[nodiscard]] Bytes free_bytes(int index);
+/// Memory of a GPU.
+struct GpuMemory {
+  Bytes free{};
+  Bytes total{};
+};
+/// The memory of this GPU, which becomes the calling thread's current one. A process that has not
+/// used the GPU yet opens it, which takes some of that.
+/// Errors: CudaError; IoError if another process holds it, as its mode lets one alone do.
+[[nodiscard]] GpuMemory memory_of(int index);
 
 }  // namespace offstage::cuda

@@ -102,10 +102,12 @@ bool has_slurm_pmix(Environment const& environment) {
   return space != nullptr && std::string_view{space}.starts_with("slurm.pmix.");
 }
 
-bool was_given_gpus(Environment const& environment) {
-  return number(value_of(environment, "SLURM_GPUS_ON_NODE")).value_or(0) > 0 ||
-         !value_of(environment, "SLURM_JOB_GPUS").empty() ||
-         !value_of(environment, "SLURM_STEP_GPUS").empty();
+int given_gpus(Environment const& environment) {
+  constexpr std::int64_t most = 1024;
+  auto const count = number(value_of(environment, "SLURM_GPUS_ON_NODE"), most).value_or(0);
+  bool const named = !value_of(environment, "SLURM_JOB_GPUS").empty() ||
+                     !value_of(environment, "SLURM_STEP_GPUS").empty();
+  return count == 0 && named ? 1 : static_cast<int>(count);
 }
 
 std::string describe(Job const& job) {

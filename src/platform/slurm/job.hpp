@@ -37,9 +37,9 @@ struct Job {
 /// "slurm.pmix.JOB.STEP").
 [[nodiscard]] bool has_slurm_pmix(Environment const& environment);
 
-/// Returns true if Slurm gave this process's job GPUs of this node (SLURM_GPUS_ON_NODE, SLURM_JOB_GPUS or
-/// SLURM_STEP_GPUS).
-[[nodiscard]] bool was_given_gpus(Environment const& environment);
+/// The GPUs of this node that Slurm gave to this process's job (SLURM_GPUS_ON_NODE). At least 1 where SLURM_JOB_GPUS or
+/// SLURM_STEP_GPUS names some.
+[[nodiscard]] int given_gpus(Environment const& environment);
 
 /// Reads seconds since 1970 ("1763745600") or a time in UTC ("2025-11-21T17:20:00"); empty for
 /// "Unknown", "NONE", "UNLIMITED" and all else.

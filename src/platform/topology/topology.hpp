@@ -53,6 +53,7 @@ struct VisibleGpu {
   std::string bus;  ///< "0000:17:00.0"
   std::string name;
   std::string uuid{};  ///< tells MIG slices of one GPU apart; may be empty
+  int major{};         ///< compute capability before the point; 0: not known
 
   /// Whether both are the same piece of hardware.
   [[nodiscard]] bool same_as(VisibleGpu const& other) const {

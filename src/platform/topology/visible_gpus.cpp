@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cctype>
+
+#include "base/watch.hpp"
 #endif
 
 namespace offstage::topology {
@@ -42,6 +44,7 @@ std::string hexadecimal(cudaUUID_t const& uuid) {
 }  // namespace
 
 std::vector<VisibleGpu> visible_gpus() {
+  Waiting const busy{"the properties of GPUs"};
   std::vector<VisibleGpu> gpus;
   int count{};
   // Without a driver this is an error, which means: no GPU.
@@ -53,7 +56,8 @@ std::vector<VisibleGpu> visible_gpus() {
     cudaDeviceProp properties{};
     std::string const bus = bus_of(ordinal);
     if (!bus.empty() && cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess) {
-      gpus.push_back({ordinal, bus, properties.name, hexadecimal(properties.uuid)});
+      gpus.push_back(
+          {ordinal, bus, properties.name, hexadecimal(properties.uuid), properties.major});
     } else {
       forget_error();
     }

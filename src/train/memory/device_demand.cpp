@@ -184,7 +184,7 @@ void require_room(DeviceDemand const& demand, config::RunConfig const& config, B
   if (limit == 0 || needed <= limit) {
     return;
   }
-  bool const is_given = config.device.memory > 0;
+  bool const is_given = config.device.memory > 0 && limit >= config.device.memory;
   bool const whole = parameters::stay_whole(config.sharding);
   std::string words = is_given ? "raise it, lower train.sequence" : "lower train.sequence";
   auto const add = [&words](bool helps, std::string const& text) { words += helps ? text : ""; };
@@ -200,11 +200,11 @@ void require_room(DeviceDemand const& demand, config::RunConfig const& config, B
   add(whole, ", set parameters.sharding=zero3");
   add(config.parameter_home == parameters::Home::device && !whole, ", set parameters.home=host");
   add(config.parameter_home == parameters::Home::device, ", or use more ranks");
-  throw UsageError{fmt::format("{} is too small: {} are needed, {} more; {}",
-                               is_given
-                                   ? fmt::format("device.memory={}", format_bytes(limit))
-                                   : fmt::format("the device's memory, {},", format_bytes(limit)),
-                               format_bytes(needed), format_bytes(needed - limit), words)};
+  throw UsageError{fmt::format(
+      "{} is too small: {} are needed, {} more; {}",
+      is_given ? fmt::format("device.memory={}", format_bytes(limit))
+               : fmt::format("what is free of the device's memory, {},", format_bytes(limit)),
+      format_bytes(needed), format_bytes(needed - limit), words)};
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_layer_slots)

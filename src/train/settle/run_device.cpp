@@ -7,6 +7,8 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "platform/cpu/affinity.hpp"
+#include "platform/cuda/check.hpp"
 #include "platform/cuda/gpus.hpp"
 #include "platform/slurm/job.hpp"
 
@@ -15,27 +17,32 @@ namespace offstage::train {
 namespace {
 
 bool was_given_gpus() {
-  return slurm::was_given_gpus([](char const* name) { return std::getenv(name); });
+  return slurm::given_gpus([](char const* name) { return std::getenv(name); }) > 0;
 }
 
-/// The end of a start on a node that does not show the GPUs that the job was given. On other nodes the job may go on.
-[[noreturn]] void throw_lost_gpus(char const* key, std::string const& why) {
-  throw IoError{
-      fmt::format("device.kind={}: Slurm gave this job GPUs here, but {}; exclude the node (Slurm: "
-                  "--exclude), or set device.kind=host to compute on the cores",
-                  key, why)};
+/// The end of a start on a node that does not show the GPUs that the job was given.
+/// Errors: IoError: on other nodes the job may go on; UsageError: on none.
+[[noreturn]] void throw_lost_gpus(char const* kind, cuda::Gpus const& none) {
+  auto const text = fmt::format(
+      "device.kind={}: Slurm gave this job GPUs here, but {}; {}, or set device.kind=host to "
+      "compute on the cores",
+      kind, none.why, none.everywhere ? "correct that" : "exclude the node (Slurm: --exclude)");
+  if (none.everywhere) {
+    throw UsageError{text};
+  }
+  throw IoError{text};
 }
 
 /// Returns whether all ranks have GPUs, for device.kind=auto without emulation. A lack of GPUs is
 /// no mistake. A rank that cannot use existing GPUs, or GPUs that others use, may be one.
-/// Errors: IoError on all ranks: one of them lost the GPUs that it was given.
+/// Errors: as throw_lost_gpus, on all ranks: one of them does not see the GPUs that it was given.
 bool all_have_gpus(mpi::Communicator const& comm) {
   auto const mine = cuda::find_gpus();
   bool const some = comm.maximum(std::int64_t{mine.count}) > 0;
   bool const speaks = mine.count == 0 && (some || mine.absence == cuda::Gpus::Absence::unusable);
   mpi::agree(comm, [&] {
-    if (speaks && was_given_gpus()) {
-      throw_lost_gpus("auto", mine.why);
+    if (mine.count == 0 && was_given_gpus()) {
+      throw_lost_gpus("auto", mine);
     }
   });
   auto const first = comm.minimum(speaks ? comm.rank() : comm.size());
@@ -58,7 +65,7 @@ bool uses_gpus(config::DeviceConfig const& config, mpi::Communicator const& comm
     }
     if (auto const gpus = cuda::find_gpus(); gpus.count == 0) {
       if (was_given_gpus()) {
-        throw_lost_gpus("cuda", gpus.why);
+        throw_lost_gpus("cuda", gpus);
       }
       throw UsageError{fmt::format("device.kind=cuda: {}; set device.kind=host or auto", gpus.why)};
     }
@@ -82,7 +89,7 @@ launch::RankPlace take_run_place(config::RunConfig const& config, mpi::Communica
       });
       return place;
     } catch (mpi::AgreedError const& error) {
-      if (config.device.kind != config::DeviceKind::automatic) {
+      if (config.device.kind != config::DeviceKind::automatic || error.code() == ExitCode::io) {
         throw;
       }
       if (comm.rank() == 0) {
@@ -102,7 +109,9 @@ std::unique_ptr<device::Device> make_run_device(config::DeviceConfig const& conf
   // free memory.
   mpi::agree(comm, [&] {
     if (place.gpu) {
-      static_cast<void>(cuda::free_bytes(place.gpu->ordinal));
+      cuda::name_own_gpu(
+          fmt::format("GPU {} ({}) on {}", place.gpu->bus, place.gpu->name, cpu::host_name()));
+      static_cast<void>(cuda::memory_of(place.gpu->ordinal));
     }
   });
   std::unique_ptr<device::Device> device;

@@ -24,20 +24,13 @@
 namespace offstage::train {
 namespace {
 
-/// An identity of a GPU, different for GPUs of all nodes.
-using GpuId = std::array<char, 128>;
-GpuId id_of(topology::VisibleGpu const& gpu) {
-  std::string const text =
-      gpu.uuid.empty() ? fmt::format("{} of {}", gpu.bus, cpu::host_name()) : gpu.uuid;
-  GpuId id{};
-  std::copy_n(text.begin(), std::min(text.size(), id.size()), id.begin());
-  return id;
-}
-
-/// Two ranks that compute on one GPU, in words; empty if there are none.
+/// Two ranks that compute on one GPU, or on slices of one by MIG, in words; empty if there are none. NCCL goes by the
+/// node and the place on its bus, and so does this.
 std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu const& gpu) {
-  auto const all = comm.all_gather_value(id_of(gpu));
-  std::map<GpuId, std::size_t> first_with;
+  auto const node = comm.split_by_node();
+  auto const all = comm.all_gather_texts(
+      fmt::format("{} of the node of rank {}", gpu.bus, node.minimum(std::int64_t{comm.rank()})));
+  std::map<std::string, std::size_t> first_with;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     auto const [first, is_new] = first_with.emplace(all[rank], rank);
     if (!is_new) {
@@ -126,11 +119,11 @@ std::unique_ptr<state::RankLink> connect_by_nccl(mpi::Communicator const& comm,
   mpi::agree(comm, [&] {
     stream = device.make_stream("ranks");
     buffer = device.allocate(2 * comm.size(), "a first word between ranks");
-    taken = cuda::free_bytes(gpu.ordinal);
+    taken = cuda::memory_of(gpu.ordinal).free;
   });
   auto link = state::make_nccl_link(comm, std::move(library), *stream);
   first_calls(*link, *stream, buffer.as<std::byte>());
-  mpi::agree(comm, [&] { taken -= cuda::free_bytes(gpu.ordinal); });
+  mpi::agree(comm, [&] { taken -= cuda::memory_of(gpu.ordinal).free; });
   taken = std::max<Bytes>(0, comm.maximum(taken));  // others may have given memory back
   if (taken > expected && comm.rank() == 0) {
     log::warning(
