@@ -217,9 +217,9 @@ class Gpu(OffstageTest):
         self.pretend(OTHERS="2.9GiB")
         result = self.train("run", *MODELS["llama"], *ONE_STEP, GPU)
         self.assertRegex(result.warnings[0], r"GPU 0000:01:00\.0 \(.*\) on \S+: 2\.90 GiB of its 4\.00 GiB are used by other processes")
-        self.pretend(OTHERS="3071MiB")
+        self.pretend(OTHERS="3145472KiB")
         result = self.train("small", *MODELS["llama"], *ONE_STEP, GPU, "device.memory=3GiB", expect=64)
-        self.assertIn("what is free of the device's memory, 1.00 MiB, is too small", result.errors[0])
+        self.assertIn("what is free of the device's memory, 256 KiB, is too small", result.errors[0])
 
     @unittest.skipUnless(ON_CPU, "a real GPU is what it is: not run")
     def test_a_gpu_that_is_too_old_is_refused_by_name_before_anything_is_made(self):
