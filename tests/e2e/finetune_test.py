@@ -259,12 +259,15 @@ class Validations(OffstageTest):
         end = best + 3
         for ranks in 1, 2:
             name = f"patient-{ranks}"
-            result = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", ranks=ranks)
+            result = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", "run.trace=true", ranks=ranks)
             self.assertEqual(end, self.steps(name)[-1]["step"])
             self.assertEqual(end, self.step_of(self.checkpoints(name)[-1]))
             self.assertIn(f"done after step {end} of 7: 3 validations were no better", result.out)
-            again = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", ranks=ranks)
+            left = {path: path.read_bytes() for path in (self.folder / name).glob("*.*")}
+            self.assertIn("trace-0.json", [path.name for path in left])
+            again = self.train(name, f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3", "run.trace=true", ranks=ranks)
             self.assertIn("nothing to do: 3 validations were no better", again.out)
+            self.assertEqual(left, {path: path.read_bytes() for path in (self.folder / name).glob("*.*")})
 
     def test_the_best_one_is_known_after_a_restart(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS]

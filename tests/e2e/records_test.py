@@ -248,6 +248,10 @@ class Records(OffstageTest):
             self.assertIn(f"; attention: {said[name]})".encode(), master)
         self.assertEqual("bf16 widened to FP32", said["widened"])
         self.assertRegex(said["free"], "^bf16 (products by (AVX512-BF16|AMX)|widened to FP32)$")
+        with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "SSE41"}):
+            other = self.train("free", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
+        line = re.search(r"the checkpoint is of offstage .*", other.out) if said["free"] != said["widened"] else None
+        self.assertEqual(said["free"] != said["widened"], line is not None, other)
         self.assertNotIn("attention:", self.train("fp32", "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0").out)
 
     def test_a_later_source_wins(self):
@@ -270,6 +274,7 @@ class Records(OffstageTest):
             self.assertIn("optimizer.lr", result.errors[0])
             skipped = [r["step"] for r in self.steps(name) if r.get("skipped")]
             self.assertEqual(3, len(skipped))
+            self.assertRegex(self.records(name)[-1]["end"], "failed: .*train.max-bad-steps=3")
             self.assertEqual(self.steps(name)[-1]["step"], skipped[-1])
             # Checkpoints from before stay.
             self.assertEqual(skipped[0] - 1, self.step_of(self.checkpoints(name)[-1]))

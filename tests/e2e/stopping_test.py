@@ -104,11 +104,37 @@ class Stopping(OffstageTest):
         self.assertLess(time.monotonic() - began, 60)
         self.check_goes_on("run", 2)
 
-    def test_the_last_step_is_saved_before_its_validation(self):
+    def test_the_last_validation_is_stopped_too_and_made_by_the_next_start(self):
         process = self.start_a_long_validation("train.steps=3")
         self.wait_until(lambda: [self.step_of(c) for c in self.checkpoints("run")] == [3], process, "the save of step 3")
-        process.kill()
+        for rank in self.ranks_of("run"):
+            os.kill(rank, signal.SIGKILL)
         self.finish("run", process)
+        self.assert_no_process_left()
+        few = ["train.steps=3", "train.valid-every=3", "optimizer.schedule=constant", "train.valid-batches=2"]
+        valid = f"data.valid={self.folder}/valid.txt"
+        for stop in "STOP", "train.max-time":
+            with self.subTest(stop):
+                options = ["train.max-time=1s"] if stop != "STOP" else []
+                process = self.start("run", valid, "train.valid-every=3", "optimizer.schedule=constant", "train.steps=3",
+                                     *options, ranks=2)
+                if stop == "STOP":
+                    self.wait_until(lambda: "continuing after step 3" in (self.folder / "run.out").read_text(), process, "the start")
+                    time.sleep(0.5)
+                    (self.folder / "run/STOP").touch()
+                result = self.finish("run", process)
+                self.assertEqual(75, result.code, result)
+                self.assertIn("step      3  its validation is left out, as the run stops", result.out)
+                self.assertIn("stopped after step 3 of 3", result.out)
+                self.assertFalse((self.folder / "run/STOP").exists())
+                self.assertEqual([], [r for r in self.records("run") if "valid_loss" in r])
+        result = self.train("run", valid, *few, "checkpoint.keep-best=on", ranks=2)
+        self.assertIn("best validation: loss", result.out)
+        self.assertEqual([3], [r["step"] for r in self.records("run") if "valid_loss" in r])
+        self.assertEqual("done", self.records("run")[-1]["end"])
+        before = (self.folder / "run/metrics.jsonl").read_text()
+        self.assertIn("nothing to do: step 3 is done", self.train("run", valid, *few, ranks=2).out)
+        self.assertEqual(before, (self.folder / "run/metrics.jsonl").read_text())
 
     def test_a_terminal_that_is_lost_and_a_limit_of_cpu_time(self):
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))  # whoever ignores it

@@ -208,6 +208,13 @@ TEST(Continuation, ACheckpointOfAnotherRunIsSaid) {
   EXPECT_EQ(warning_of_other_run(text, of("a")), "");
   std::filesystem::create_directory_symlink(folder.path() / "a", folder.path() / "c");
   EXPECT_EQ(warning_of_other_run(text, of("c")), "") << "one place";
+
+  auto const with_store = [&](char const* name) {
+    auto all = of(name);
+    all.push_back({"checkpoint.dir", (folder.path() / name / "checkpoints").string(), ""});
+    return all;
+  };
+  EXPECT_EQ(warning_of_other_run(text_of(with_store("a"), 0), with_store("b")), "") << "a copy";
 }
 
 TEST(Continuation, TuningAtTheDefaultRateIsSaid) {

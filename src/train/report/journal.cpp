@@ -38,11 +38,11 @@ std::string no_better(RunEnd const& end) {
 
 }  // namespace
 
-BestLoss Journal::best_after(BestLoss best) const {
+BestLoss Journal::best_after(BestLoss best, std::int64_t step) const {
   if (speaks_) {
     std::int64_t const last = best.last();
     for (Validation const& validation : read_validations(metrics_path(config_))) {
-      if (validation.step > last) {
+      if (validation.step > last && validation.step <= step) {
         best.add(validation);
       }
     }
@@ -50,14 +50,15 @@ BestLoss Journal::best_after(BestLoss best) const {
   return best;
 }
 
-void Journal::begin(StartRecord const& start, Seconds now) {
+void Journal::begin(StartRecord const& start, bool works, Seconds now) {
   started_ = logged_ = now;
+  works_ = works;
   if (speaks_) {
     flops_ = model_flops(config_);
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
     metrics_.emplace(metrics_path(config_), start.step, config_.checkpoint.resume != "auto");
-    if (start.step < config_.train.steps) {
+    if (works) {
       if (config_.tensorboard) {
         events_.emplace(config_.run_dir, cpu::host_name(), start.step + 1);
       }
@@ -267,11 +268,11 @@ void Journal::conclude(RunEnd const& end) {
   if (!speaks_) {
     return;
   }
-  if (times_.steps == 0 && end.stop == Stop::patience) {
+  if (!works_ && end.stop == Stop::patience) {
     log::info("nothing to do: {}", no_better(end));
     return;
   }
-  if (times_.steps == 0) {
+  if (!works_) {
     log::info("nothing to do: step {} is done, and train.steps={} asks for no more", end.step,
               config_.train.steps);
     return;
@@ -318,6 +319,16 @@ void Journal::conclude(RunEnd const& end) {
     log::dated("stopped after step {} of {} because {}; the same command{} goes on from there",
                end.step, config_.train.steps, reason_of(end.stop),
                resume == "auto" ? "" : fmt::format(" without checkpoint.resume={}", resume));
+  }
+}
+
+void Journal::failed(std::int64_t step, std::string const& why, Seconds now) {
+  try {
+    if (metrics_ && works_) {
+      metrics_->write_failure(step, why, now - started_);
+    }
+  } catch (std::exception const&) {
+    // The error that ends the run may be the file system's.
   }
 }
 

@@ -57,7 +57,8 @@ class Journal final : public SaveListener {
 
   /// Begins. Steps follow that of `start`, the newest that metrics.jsonl keeps. `now` is
   /// Cadence::now(), here and below.
-  void begin(StartRecord const& start, Seconds now);
+  /// `works`: this start has steps or a validation to make, else it leaves no record.
+  void begin(StartRecord const& start, bool works, Seconds now);
   /// Sets the forecast of the steps to come.
   void expect(RunForecast forecast) { against_.expect(std::move(forecast)); }
   [[nodiscard]] bool expects() const { return against_.expected().has_value(); }
@@ -68,13 +69,15 @@ class Journal final : public SaveListener {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
-  /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
-  /// begin(); on rank 0 alone.
-  [[nodiscard]] BestLoss best_after(BestLoss best) const;
+  /// Adds the validations up to `step` in metrics.jsonl that are later than those before, on rank 0
+  /// alone.
+  [[nodiscard]] BestLoss best_after(BestLoss best, std::int64_t step) const;
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// Writes the end table, and the line that says how the run ended.
   void conclude(RunEnd const& end);
+  /// Writes the line that says that the run failed, if that is possible. Throws nothing.
+  void failed(std::int64_t step, std::string const& why, Seconds now);
 
  private:
   void log_step(StepEntry const& entry, Seconds now);
@@ -95,6 +98,7 @@ class Journal final : public SaveListener {
   StorageTotals storage_;
   ForecastReport against_;
   bool forecast_is_written_ = false;
+  bool works_ = false;
   double flops_{};     ///< the model's operations in a step
   double products_{};  ///< FLOP/s of all ranks' devices; 0: not known
   Seconds started_{};

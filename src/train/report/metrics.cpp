@@ -278,12 +278,20 @@ void MetricsFile::write_start(StartRecord const& record) {
                              {"can_read_gb_per_s", shown_rate(path.read)},
                              {"can_write_gb_per_s", shown_rate(path.write)}});
   }
+  if (record.validations_begin_anew) {
+    line["validations_begin_anew"] = true;
+  }
   append(line_of(line));
 }
 
 void MetricsFile::write_validation(std::int64_t step, double valid_loss, Seconds elapsed) {
   append(
       line_of({{"step", step}, {"valid_loss", valid_loss}, {"elapsed_seconds", elapsed.count()}}));
+}
+
+void MetricsFile::write_failure(std::int64_t step, std::string const& why, Seconds elapsed) {
+  append(
+      line_of({{"step", step}, {"end", "failed: " + why}, {"elapsed_seconds", elapsed.count()}}));
 }
 
 void MetricsFile::write_end(EndRecord const& record) {

@@ -60,6 +60,7 @@ struct StartRecord {
   std::int64_t parameters{};        ///< the model's; 0: left out, as is memory
   MemoryRecord memory{};            ///< without peaks
   std::vector<PathRecord> paths{};  ///< in the order of the configuration
+  bool validations_begin_anew{};    ///< they are of other data than those before
 };
 
 /// A checkpoint that has become complete.

@@ -1,6 +1,7 @@
 #include "train/report/records.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
@@ -41,13 +43,21 @@ void require_records(config::RunConfig const& config) {
   }
 }
 
-void write_records(config::RunConfig const& config, Header const& header) {
+void write_records(config::RunConfig const& config, Header const& header, int ranks) {
   std::string text;
   for (std::string const& line : header.full) {
     text += printable(line) + '\n';
   }
   write_run_file(config, header_name, text);
   write_run_file(config, config::effective_config_name, config::effective_config(config));
+  for (char const* const what : {"trace", "foreseen"}) {
+    bool found = config.trace;
+    for (int rank = ranks; found; ++rank) {
+      auto const name = fmt::format("{}-{}.json", what, rank);
+      std::error_code left;
+      found = std::filesystem::remove(std::filesystem::path{config.run_dir} / name, left);
+    }
+  }
 }
 
 void write_run_file(config::RunConfig const& config, std::string const& name,

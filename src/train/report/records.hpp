@@ -11,8 +11,9 @@ namespace offstage::train {
 /// Errors: IoError if the name of a record is that of no regular file.
 void require_records(config::RunConfig const& config);
 
-/// Writes run.dir/effective.cfg and header.txt. Errors: as write_run_file.
-void write_records(config::RunConfig const& config, Header const& header);
+/// Writes run.dir/effective.cfg and header.txt, and with run.trace removes the traces of ranks that
+/// this start does not have. Errors: as write_run_file.
+void write_records(config::RunConfig const& config, Header const& header, int ranks);
 
 /// Writes `text` to run.dir/NAME unless the file has it already. A kill leaves the old text or the
 /// new.

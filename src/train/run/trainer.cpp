@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "base/watch.hpp"
@@ -18,7 +19,6 @@
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
 #include "train/memory/crowding.hpp"
-#include "train/saves/best_loss.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/report/header.hpp"
 #include "train/report/journal.hpp"
@@ -29,6 +29,7 @@
 #include "train/run/position.hpp"
 #include "train/run/run_parts.hpp"
 #include "train/run/slow_nodes.hpp"
+#include "train/saves/best_loss.hpp"
 #include "train/saves/cadence.hpp"
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/continuation.hpp"
@@ -67,9 +68,13 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
   return std::nullopt;
 }
 
-/// Logs the keys that have changed since `checkpoint`, from which the run goes on.
+/// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
-                      std::vector<config::Setting> const& settings) {
+                      std::vector<config::Setting> const& settings, std::string const& program) {
+  if (!checkpoint.program.empty() && checkpoint.program != program) {
+    log::info("the checkpoint is of {}, and this is {}: the bits may be others than by one program",
+              printable(checkpoint.program), program);
+  }
   for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
     log::info("{}", line);
   }
@@ -111,6 +116,17 @@ class Training {
   void prepare();
   /// Looks for a target that counts in validations, whose loss would be no number.
   void require_validation_target();
+  /// Returns whether the last step was saved before its validation, which did not end.
+  [[nodiscard]] bool owes_validation() const {
+    return at_.step() > 0 && at_.step() == config_.train.steps && parts_->valid_data() != nullptr &&
+           last_validation_ < at_.step();
+  }
+  /// Returns whether this start has anything to do.
+  [[nodiscard]] bool has_work() const {
+    return (at_.step() < config_.train.steps && !has_lost_patience()) || owes_validation();
+  }
+  /// Makes the validation of the last step that an earlier start did not end.
+  void make_up_validation();
   void begin_records();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
@@ -150,6 +166,8 @@ class Training {
   PlanChoice<T> plan_choice_;
   Position at_;
   Stop stop_ = Stop::none;
+  bool validations_begin_anew_ = false;
+  std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
   std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
@@ -171,7 +189,7 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_, parts_->settings());
+      say_what_changed(at_.meta(), config_, parts_->settings(), program_text(parts_->libraries()));
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
@@ -226,10 +244,12 @@ ExitCode Training<T>::run() {
   start_seconds_ = watch.elapsed();
   try {
     run_steps();
-  } catch (mpi::AgreedError const&) {
+  } catch (mpi::AgreedError const& error) {
+    journal_.failed(at_.step(), error.what(), cadence_.now());
     saves().finish_after_error();
     throw;
-  } catch (...) {
+  } catch (std::exception const& error) {
+    journal_.failed(at_.step(), error.what(), cadence_.now());
     if (comm_.size() == 1) {
       saves().finish_after_error();
     }
@@ -247,7 +267,20 @@ ExitCode Training<T>::run() {
 }
 
 template <class T>
+void Training<T>::make_up_validation() {
+  if (!validate()) {
+    stop_ = cadence_.after_half_a_validation(at_.step()).stop;
+  } else if (config_.checkpoint.keep_best && is_best()) {
+    saves().store().keep_best(at_.step());
+  }
+}
+
+template <class T>
 void Training<T>::run_steps() {
+  if (owes_validation()) {
+    make_up_validation();
+    return;
+  }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
     validate();
   }
@@ -262,7 +295,7 @@ void Training<T>::run_steps() {
       due_saves_->save(next, false, false);  // nothing stops what follows, which may be long
     }
     if (next.validate && !validate()) {
-      next = cadence_.after(at_.step());
+      next = cadence_.after_half_a_validation(at_.step());
       stop_ = next.stop;
     } else if (next.validate) {
       next.save = next.save || (config_.checkpoint.keep_best && is_best());
@@ -294,8 +327,8 @@ void Training<T>::prepare() {
     saves().store().keep_best(-1);
   }
   look_at_space_to_come(config_, comm_, parts_->checkpoint_part(), saves().store(), at_.step());
-  begin_records();
   find_best();
+  begin_records();
 }
 
 template <class T>
@@ -318,19 +351,22 @@ void Training<T>::begin_records() {
                           .job = config_.job,
                           .parameters = state::count_parameters(runner().map().layers()),
                           .memory = memory_limits(),
-                          .paths = path_records(config_, runner().path_facts())};
-  mpi::agree(comm_, [&] {
-    if (auto forecast = runner().open_trace()) {
-      journal_.expect(*std::move(forecast));
-    }
-  });
+                          .paths = path_records(config_, runner().path_facts()),
+                          .validations_begin_anew = validations_begin_anew_};
+  if (has_work()) {
+    mpi::agree(comm_, [&] {
+      if (auto forecast = runner().open_trace()) {
+        journal_.expect(*std::move(forecast));
+      }
+    });
+  }
   mpi::agree(comm_, [&] {
     if (leads()) {
       require_records(config_);
     }
-    journal_.begin(start, cadence_.now());
-    if (leads() && at_.step() < config_.train.steps) {
-      write_records(config_, parts_->header());
+    journal_.begin(start, has_work(), cadence_.now());
+    if (leads() && has_work()) {
+      write_records(config_, parts_->header(), comm_.size());
     }
     if (parts_->local_level() != nullptr) {
       parts_->local_level()->keep(at_.step());
@@ -349,7 +385,8 @@ void Training<T>::find_best() {
   // Those of another place are in its checkpoint.dir.
   bool const goes_on = at_.step() > 0 && config_.checkpoint.resume == "auto";
   BestLoss best = goes_on ? best_of(at_.meta().configuration) : BestLoss{};
-  mpi::agree(comm_, [&] { best = journal_.best_after(best); });
+  mpi::agree(comm_, [&] { best = journal_.best_after(best, at_.step()); });
+  last_validation_ = comm_.broadcast_value(best.last(), 0);
   if (at_.step() == 0) {
     best = {};  // it is another run's, or one that this start makes again
   } else if (best.any() && validates_otherwise(at_.meta().configuration, parts_->settings())) {
@@ -357,6 +394,7 @@ void Training<T>::find_best() {
       log::info("validation data have changed: the search for the best validation begins again");
     }
     best = {};
+    validations_begin_anew_ = true;
   }
   at_.set_best(comm_.broadcast_value(best, 0));
   if (config_.checkpoint.keep_best && at_.best().any()) {

@@ -46,30 +46,57 @@ Cadence::Cadence(config::RunConfig const& config, mpi::Communicator const& comm,
       job_end_{config.job ? config.job->end : std::nullopt},
       pace_{config, time_left(job_end_)} {}
 
-Decision Cadence::after(std::int64_t step) {
+Stop Cadence::asked() const {
   bool const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received())) != 0;
+  return comm_.rank() == 0 && has_stop_file(config_) ? Stop::file
+         : signalled                                 ? Stop::signal
+                                                     : Stop::none;
+}
+
+Decision Cadence::after(std::int64_t step) {
+  Stop const wanted = asked();
   Decision decision;
   if (comm_.rank() == 0) {
-    Stop const asked = step < config_.train.steps && take_stop_file(config_) ? Stop::file
-                       : signalled                                           ? Stop::signal
-                                                                             : Stop::none;
-    decision = pace_.after(step, now(), asked);
+    decision = pace_.after(step, now(), wanted);
     if (decision.stop == Stop::job_end && has_more_time()) {
-      decision = pace_.after(step, now(), asked);
+      decision = pace_.after(step, now(), wanted);
     }
-    say(step, decision.stop);
+    conclude(step, decision.stop);
   }
   return comm_.broadcast_value(decision, 0);
 }
 
-bool Cadence::will_stop(std::int64_t step) const {
-  bool const signalled = comm_.maximum(static_cast<std::int64_t>(signals_.received())) != 0;
+bool Cadence::will_stop(std::int64_t step) {
+  Stop const wanted = asked();
   bool stops = false;
   if (comm_.rank() == 0) {
-    Stop const asked = signalled || has_stop_file(config_) ? Stop::signal : Stop::none;
-    stops = pace_.stop_under_validation(step, now(), asked) != Stop::none;
+    Stop stop = pace_.stop_under_validation(step, now(), wanted);
+    if (stop == Stop::job_end && has_more_time()) {
+      stop = pace_.stop_under_validation(step, now(), wanted);
+    }
+    stops = stop != Stop::none;
   }
   return comm_.broadcast_value(stops, 0);
+}
+
+Decision Cadence::after_half_a_validation(std::int64_t step) {
+  if (step < config_.train.steps) {
+    return after(step);
+  }
+  Stop const wanted = asked();
+  Decision decision{.save = true};
+  if (comm_.rank() == 0) {
+    decision.stop = pace_.stop_under_validation(step, now(), wanted);
+    conclude(step, decision.stop);
+  }
+  return comm_.broadcast_value(decision, 0);
+}
+
+void Cadence::conclude(std::int64_t step, Stop stop) const {
+  if (stop == Stop::file) {
+    take_stop_file(config_);
+  }
+  say(step, stop);
 }
 
 bool Cadence::has_more_time() {

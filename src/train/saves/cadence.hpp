@@ -43,13 +43,19 @@ class Cadence {
   /// Before a stop for the job's end rank 0 asks squeue whether the job ends later by now.
   /// Collective.
   [[nodiscard]] Decision after(std::int64_t step);
-  /// Returns whether after(step) will stop the run: what follows the step, a validation, need not end
-  /// first. Leaves the STOP file. Collective.
-  [[nodiscard]] bool will_stop(std::int64_t step) const;
+  /// Returns whether the run stops while the validation behind `step` is under way. Leaves the STOP
+  /// file. Collective.
+  [[nodiscard]] bool will_stop(std::int64_t step);
+  /// Returns the action that follows `step` if will_stop() ended its validation. Collective.
+  [[nodiscard]] Decision after_half_a_validation(std::int64_t step);
 
  private:
+  /// Returns Stop::file, on rank 0 alone, or Stop::signal if somebody wants that. Collective.
+  [[nodiscard]] Stop asked() const;
   /// Asks squeue. Returns true if the job ends later than was known.
   bool has_more_time();
+  /// Obeys and says what rank 0 has decided.
+  void conclude(std::int64_t step, Stop stop) const;
   void say(std::int64_t step, Stop stop) const;
 
   config::RunConfig const& config_;

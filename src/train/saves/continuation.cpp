@@ -277,7 +277,12 @@ std::string warning_of_other_run(std::string_view configuration,
   auto const then = before.find("run.dir");
   auto const today = now.find("run.dir");
   std::error_code none;
-  if (then == before.end() || today == now.end() || is_same_place(then->second, today->second) ||
+  auto const old_store = before.find("checkpoint.dir");
+  auto const store = now.find("checkpoint.dir");
+  bool const copied = old_store != before.end() && store != now.end() &&
+                      !is_same_place(old_store->second, store->second);
+  if (copied || then == before.end() || today == now.end() ||
+      is_same_place(then->second, today->second) ||
       !std::filesystem::exists(std::filesystem::path{then->second} / "metrics.jsonl", none)) {
     return {};
   }

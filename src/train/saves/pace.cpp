@@ -142,10 +142,13 @@ Decision Pace::after(std::int64_t step, Seconds now, Stop asked) const {
 }
 
 Stop Pace::stop_under_validation(std::int64_t step, Seconds now, Stop asked) const {
-  if (step >= config_.train.steps) {
-    return Stop::none;
+  if (asked != Stop::none) {
+    return asked;
   }
-  return asked != Stop::none ? asked : time_is_up(step, now, {.save = save_is_due(step, now)});
+  if (step >= config_.train.steps) {
+    return limit_before(now + (config_.checkpoint.keep_best ? longest_save_ : Seconds{}));
+  }
+  return time_is_up(step, now, {.save = save_is_due(step, now)});
 }
 
 std::string Pace::figures() const {
@@ -185,8 +188,11 @@ Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const
   bool const validates_at_the_end = !config_.data.valid.empty() && step + 1 == config_.train.steps;
   int const validations = (due.validate ? 1 : 0) + (validates_at_the_end ? 1 : 0);
   int const saves = due.save || saving_ ? 2 : 1;
-  Seconds const done = now + longest_step_ + validations * longest_validation_ +
-                       saves * longest_save_ + longest_local_save_;
+  return limit_before(now + longest_step_ + validations * longest_validation_ +
+                      saves * longest_save_ + longest_local_save_);
+}
+
+Stop Pace::limit_before(Seconds done) const {
   config::TrainConfig const& train = config_.train;
   bool const job_ends = job_end_ && done + train.time_margin > *job_end_;
   bool const time_ends = train.max_time > Seconds{} && done > train.max_time;

@@ -84,10 +84,11 @@ class Pace {
   /// Returns the action that follows `step`. `asked` is signal or file if somebody wants the run to
   /// stop. Time is up if the actions due now, another step and its save might not end before
   /// train.max-time, or train.time-margin before the job's end. A run that stops saves and leaves
-  /// out the validation.
+  /// out the validation. After the last step a run stops only if its validation is left out.
   [[nodiscard]] Decision after(std::int64_t step, Seconds now, Stop asked) const;
 
-  /// The stop that follows `step` while the validation behind it is under way.
+  /// The stop that follows `step` while the validation behind it is under way. After the last step
+  /// the run needs no more time than for a save, if that waits for the validation.
   [[nodiscard]] Stop stop_under_validation(std::int64_t step, Seconds now, Stop asked) const;
 
   /// The figures behind a decision to stop, in words: "a step takes 1.2 s, a save 3.4 s".
@@ -103,6 +104,8 @@ class Pace {
   [[nodiscard]] bool local_save_is_due(std::int64_t step, Seconds now) const;
   [[nodiscard]] Seconds mtbf() const;
   [[nodiscard]] Stop time_is_up(std::int64_t step, Seconds now, Decision const& due) const;
+  /// The limit that comes before `done`.
+  [[nodiscard]] Stop limit_before(Seconds done) const;
 
   config::RunConfig const& config_;
   std::optional<Seconds> job_end_;
