@@ -121,6 +121,20 @@ void OutputFile::write(std::string_view text) {
   }
 }
 
+Bytes OutputFile::size() const {
+  struct stat found {};
+  if (::fstat(descriptor_, &found) != 0) {
+    fail("look at");
+  }
+  return found.st_size;
+}
+
+void OutputFile::shorten(Bytes size) {
+  if (::ftruncate(descriptor_, size) != 0) {
+    fail("shorten");
+  }
+}
+
 void OutputFile::sync() {
   if (::fsync(descriptor_) != 0) {
     fail("sync");

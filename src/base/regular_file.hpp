@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/units.hpp"
+
 namespace offstage {
 
 /// Opens a file that this program writes in a directory where others may create files too. A symbolic
@@ -42,6 +44,9 @@ class OutputFile {
   /// Another name of the very file, whatever has taken its place meanwhile.
   [[nodiscard]] std::string own_name() const;
   void write(std::string_view text);
+  [[nodiscard]] Bytes size() const;
+  /// Cuts off what is beyond `size`.
+  void shorten(Bytes size);
   void sync();
   /// Reports what NFS and quotas defer until then.
   void close();

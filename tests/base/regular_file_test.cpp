@@ -173,6 +173,17 @@ TEST_F(RegularFile, IsWholeOrAsItWas) {
   EXPECT_FALSE(fs::exists(path_ + ".tmp"));
 }
 
+TEST_F(RegularFile, IsShortenedToWhatItWas) {
+  OutputFile file{"run.dir", path_, O_APPEND};
+  file.write("whole\n");
+  Bytes const whole = file.size();
+  EXPECT_EQ(whole, 6);
+  file.write("ha");
+  file.shorten(whole);
+  file.write("more\n");
+  EXPECT_EQ(contents(path_), "whole\nmore\n");
+}
+
 TEST_F(RegularFile, SaysWhatItCannotWrite) {
   OutputFile file{"run.dir", path_, O_APPEND};
   FileSize const full{0};

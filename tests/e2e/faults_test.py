@@ -190,6 +190,17 @@ class Faults(OffstageTest):
                                            "error; trying again")
                 self.assert_same_state("straight", name)
 
+    def test_metrics_that_cannot_be_written_for_a_moment_lack_nothing(self):
+        self.straight()
+        for calls in "write", "close":  # which is said once the line is there
+            with self.subTest(calls), self.failing(calls, self.folder / calls / "metrics.jsonl", errno.EIO, after=3, times=2):
+                result = self.train(calls, *COMMON)
+                self.assertEqual(2, len(result.warnings), result)
+                for line in result.warnings:
+                    self.assertRegex(line, r"run\.dir: cannot write \S+/metrics\.jsonl: Input/output error; trying again")
+                self.assertEqual([1, 2, 3, 4, 5, 6], [record["step"] for record in self.steps(calls)])
+                self.assert_same_state("straight", calls)
+
     def test_a_file_system_without_direct_transfers_is_told_and_the_bits_are_the_same(self):
         self.straight()
         with self.failing("direct", self.storage, errno.EINVAL):

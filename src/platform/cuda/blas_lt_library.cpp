@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ BlasLtFunctions load_blas_lt(std::string const& file) {
     throw CudaError{
         fmt::format("cuBLASLt cannot be loaded: {}; install cuBLAS {}, which CUDA toolkits and "
                     "PyTorch bring, or name its directory in LD_LIBRARY_PATH",
-                    library.reasons(), CUBLAS_VER_MAJOR)};
+                    library.reasons(), CUBLAS_VER_MAJOR),
+        std::source_location::current(), ExitCode::usage};
   }
   auto const find = [&](auto& function, char const* name) {
     if (!library.find(function, name)) {

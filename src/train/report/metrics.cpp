@@ -10,13 +10,14 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/pauses.hpp"
 #include "base/regular_file.hpp"
-#include "checkpoint/patience.hpp"
 #include "platform/aio/file.hpp"
 #include "train/report/storage_totals.hpp"
 
@@ -175,7 +176,7 @@ void finish_earlier_cut(std::string const& fresh, std::string const& path) {
 
 /// The file, opened to add to it. A file system that fails over for a moment ends no run.
 OutputFile opened(std::string const& path) {
-  return checkpoint::read_patiently([&] { return OutputFile{context, path, O_APPEND}; });
+  return try_patiently([&] { return OutputFile{context, path, O_APPEND}; });
 }
 
 }  // namespace
@@ -335,9 +336,18 @@ void MetricsFile::sync() {
 }
 
 void MetricsFile::append(std::string const& line) {
-  OutputFile file = opened(path_);  // again for every line; see OutputFile::close
-  file.write(std::exchange(waiting_, {}) + line);
-  file.close();
+  waiting_ += line;
+  std::optional<Bytes> before;
+  try_patiently([&] {
+    OutputFile file{context, path_, O_APPEND};  // again for every line; see OutputFile::close
+    if (before) {
+      file.shorten(*before);  // the try before may have left a part
+    }
+    before = file.size();
+    file.write(waiting_);
+    file.close();
+  });
+  waiting_.clear();
 }
 
 }  // namespace offstage::train
