@@ -364,17 +364,17 @@ void continue_prompt(generate::Task task, generate::LanguageModel& model,
     task.prompt = default_start(tokenizer);
     std::ranges::for_each(task.prompt, [&](std::int32_t token) { printer.pass_over(token); });
   }
+  bool forgets = false;
   generate::generate(
       task, [&](std::span<std::int32_t const> tokens) { return model.logits(tokens); },
-      [&](std::int32_t token) { return printer.add(token); },
-      [&] {
-        log::warning(
-            "the text is longer than the {} tokens that the model can look at "
-            "(model.max-sequence): "
-            "it forgets the older half whenever they are full",
-            task.window);
-      });
+      [&](std::int32_t token) { return printer.add(token); }, [&] { forgets = true; });
   printer.finish();
+  if (forgets) {  // not in the middle of the text
+    log::warning(
+        "the text is longer than the {} tokens that the model can look at (model.max-sequence): it "
+        "forgets the older half whenever they are full",
+        task.window);
+  }
 }
 
 }  // namespace

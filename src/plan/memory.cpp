@@ -100,10 +100,10 @@ class Division {
       divide_among_paths();
     }
     Bytes const wished = per_rank() - demand_.reserve_bytes;
-    std::int64_t const largest = plan_.subgroup_elements;
+    std::int64_t const unshrunk = plan_.subgroup_elements;
     shrink_subgroups(wished);
     if (demand_.subgroup_is_default && least() > wished) {  // the reserve has no room with any size
-      set_subgroup(largest);
+      set_subgroup(unshrunk);
       shrink_subgroups(per_rank());
     }
     left_ = least() > wished ? per_rank() : wished;
