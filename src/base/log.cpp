@@ -78,6 +78,9 @@ void write_lines(std::string_view text) {
 void write_info(std::string_view line) {
   write(stdout, printable(line));
 }
+void write_aside(std::string_view line) {
+  write(stderr, printable(line));
+}
 void write_dated(std::string_view line) {
   auto const now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   auto const stamp = fmt::gmtime(std::chrono::system_clock::to_time_t(now));

@@ -19,6 +19,8 @@ namespace offstage::log {
 ///          in functions that throw nothing.
 /// Threads: any.
 void write_info(std::string_view line);
+/// Information for standard error, where standard output is what a file is made of.
+void write_aside(std::string_view line);
 void write_warning(std::string_view line);
 void write_error(std::string_view line);
 /// Information with the time before it, UTC: "2026-11-23T07:05:11Z step 3", of what happens as a run

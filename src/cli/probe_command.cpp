@@ -50,7 +50,7 @@ Under mpirun or srun each rank measures alone on its node, then all together: st
 run will have. What was moved is compared with what was sent. Ranks and nodes slower than 0.8 of
 the median are named.
   --output FILE  a config with the figures of all ranks together, for --config of train and plan;
-                 without it the config is printed
+                 without it the config is printed, and the table goes to standard error
   --dir PATH     a storage path as tiers.path has it; once for each
   --quick        a rough look in a moment
 Keys, as train has them: device.kind, device.emulate, device.memory, device.share-gpu,
@@ -352,15 +352,18 @@ probe::Occasion Probing::occasion() const {
           .threads = place_.threads};
 }
 
+/// `aside`: the tables go to standard error.
 void print(Probing const& probing, probe::Measured const& measured,
-           std::vector<probe::ProbedPath> const& paths) {
+           std::vector<probe::ProbedPath> const& paths, bool aside) {
+  auto const write_line = aside ? log::write_aside : log::write_info;
   auto const occasion = probing.occasion();
-  log::info("{} rank{} on {} node{}, device {}, {} thread{} each", measured.hosts.size(),
-            measured.hosts.size() == 1 ? "" : "s", occasion.nodes, occasion.nodes == 1 ? "" : "s",
-            occasion.device, occasion.threads, occasion.threads == 1 ? "" : "s");
+  write_line(fmt::format("{} rank{} on {} node{}, device {}, {} thread{} each",
+                         measured.hosts.size(), measured.hosts.size() == 1 ? "" : "s",
+                         occasion.nodes, occasion.nodes == 1 ? "" : "s", occasion.device,
+                         occasion.threads, occasion.threads == 1 ? "" : "s"));
   for (auto const& lines : {probe::table(measured), probe::table(paths)}) {
     for (std::string const& line : lines) {
-      log::write_info(line);
+      write_line(line);
     }
   }
   for (auto const& lines : {probe::outliers(measured), probe::outliers(paths)}) {
@@ -387,13 +390,13 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
     if (comm.rank() != 0) {
       return;
     }
-    print(probing, measured, paths);
+    print(probing, measured, paths, /*aside=*/!output);
     auto const text = probe::platform_config(measured, paths, probing.occasion());
     if (output) {
       output->commit(text);
       log::info("wrote {}", order.output);
     } else {
-      log::write_lines("\n" + text);
+      log::write_lines(text);
     }
   });
 }

@@ -41,6 +41,12 @@ TEST(Log, WarningsAndErrorsGoToStandardErrorAndSayWhoSpeaks) {
             "offstage: warning: no locks on /pfs\noffstage: error: /nvme is full\n");
 }
 
+TEST(Log, AnAsideGoesToStandardErrorAsItIs) {
+  testing::internal::CaptureStderr();
+  log::write_aside("a  1\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "a  1\\x0a\n");
+}
+
 TEST(Log, EveryLineStaysOneThatATerminalShowsAsItIs) {
   std::string const nasty = "a\noffstage: error: forged\r\x1b[2J\xff";
   std::string const shown = "a\\x0aoffstage: error: forged\\x0d\\x1b[2J\\xff\n";

@@ -94,6 +94,10 @@ class Probe(PlatformTest):
         result = self.probe("--device.kind=host")
         self.assertIn("\n[platform]\nmeasured = ", result.out)
         self.assertIn("\n[device]\nkind = host\n", result.out)
+        self.assertIn("host to device, pinned", result.err)
+        self.write("node.cfg", result.out)
+        plan = self.offstage("plan", "--config", "node.cfg", *MODEL)
+        self.assertIn("rates measured ", plan.out)
 
     def test_ranks_measure_alone_and_together(self):
         result = self.probe("--output", "node.cfg", "--device.kind=host", ranks=2)
