@@ -166,7 +166,7 @@ std::string checked(std::string const& context, std::string path) {
 WholeFile::WholeFile(std::string const& context, std::string path)
     : context_{context},
       path_{checked(context, std::move(path))},
-      draft_{context, path_ + ".tmp", O_TRUNC} {}
+      draft_{context, path_ + "." + std::to_string(::getpid()) + ".tmp", O_TRUNC} {}
 
 WholeFile::~WholeFile() {
   if (!is_whole_) {

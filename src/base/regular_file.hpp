@@ -59,8 +59,9 @@ class OutputFile {
   int descriptor_;
 };
 
-/// A text file that gets its name, `path`, when it is whole: until then it is PATH.tmp. It takes the
-/// place of a file of that name. Errors: IoError: `context`, what failed, the path.
+/// A text file that gets its name, `path`, when it is whole: until then it is PATH.PID.tmp, so that
+/// processes that write the same file do not meet. It takes the place of a file of that name.
+/// Errors: IoError: `context`, what failed, the path.
 class WholeFile {
  public:
   /// Opens the draft. Errors: IoError as well where something else than a file is at `path`.

@@ -152,25 +152,40 @@ TEST_F(RegularFile, IsWrittenAndReadByItsOwnName) {
 }
 
 TEST_F(RegularFile, IsWholeOrAsItWas) {
+  auto const draft = path_ + "." + std::to_string(::getpid()) + ".tmp";
   std::ofstream{path_} << "before";
-  { WholeFile const file{"report", path_}; }
+  {
+    WholeFile const file{"report", path_};
+    EXPECT_TRUE(fs::exists(draft));
+  }
   EXPECT_EQ(contents(path_), "before");
-  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_FALSE(fs::exists(draft));
   {
     FileSize const full{4};
     WholeFile file{"report", path_};
     EXPECT_THROW(file.commit("longer"), IoError);
   }
   EXPECT_EQ(contents(path_), "before");
-  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_FALSE(fs::exists(draft));
   WholeFile{"report", path_}.commit("after");
   EXPECT_EQ(contents(path_), "after");
-  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_FALSE(fs::exists(draft));
   EXPECT_THROW((WholeFile{"report", directory_.path().string()}), IoError);
   fs::remove(path_);
   fs::create_symlink("/nowhere", path_);
   EXPECT_THROW((WholeFile{"report", path_}), IoError);
-  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+  EXPECT_FALSE(fs::exists(draft));
+}
+
+TEST_F(RegularFile, HasADraftOfItsProcessAlone) {
+  std::ofstream{path_ + ".tmp"} << "another's";
+  WholeFile{"report", path_}.commit("mine");
+  EXPECT_EQ(contents(path_), "mine");
+  EXPECT_EQ(contents(path_ + ".tmp"), "another's");
+  auto const draft = path_ + "." + std::to_string(::getpid()) + ".tmp";
+  fs::create_symlink(path_ + ".tmp", draft);
+  EXPECT_THROW((WholeFile{"report", path_}), IoError);
+  EXPECT_EQ(contents(path_ + ".tmp"), "another's");
 }
 
 TEST_F(RegularFile, IsShortenedToWhatItWas) {
