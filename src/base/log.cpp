@@ -93,12 +93,19 @@ void write_error(std::string_view line) {
   write(stderr, "offstage: error: " + printable(line, longest_message));
 }
 
+std::size_t status_width() {
+  return width_of_terminal() - 1;
+}
+
 // The cursor goes back to the line's begin, so that whatever is written next covers it.
 void write_status(std::span<Styled const> parts, bool colours) {
-  std::size_t room = width_of_terminal() - 1;
+  std::size_t room = status_width();
   std::string text;
   for (Styled const& part : parts) {
-    std::string const shown = printable(part.text).substr(0, room);
+    std::string const shown = printable(part.text);
+    if (shown.size() > room) {
+      break;
+    }
     room -= shown.size();
     auto const code = colours ? code_of(part.style) : std::string_view{};
     text += fmt::format("{}{}{}", code, shown, code.empty() ? "" : "\x1b[0m");

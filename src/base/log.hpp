@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <new>
 #include <span>
 #include <string>
@@ -32,9 +33,12 @@ struct Styled {
   std::string text;
   Style style = Style::plain;
 };
+/// Columns that a status may have: those of the terminal at standard output without the last one,
+/// or 79 where the terminal's width is not known.
+[[nodiscard]] std::size_t status_width();
 /// How far something has come: the last line of a terminal at standard output, whose place the next
-/// status or line takes. Cut to the terminal's width, or to 79 characters where that is not known.
-/// Without `colours` styles do nothing.
+/// status or line takes. Parts from the first one that does not fit into status_width() are left
+/// out; no part is cut. Without `colours` styles do nothing.
 void write_status(std::span<Styled const> parts, bool colours);
 /// Information of several lines: a table, a usage text. Names from outside in it are the caller's to make
 /// printable, as a line break in one would begin a line.

@@ -354,10 +354,10 @@ class Looking(OffstageTest):
         self.assertEqual({s["step"]: round(s["loss"], 4) for s in steps}, {k: round(v, 4) for k, v in curves["loss/train"].items()})
         self.assertEqual(list(range(1, 6)), sorted(curves["loss/train"]))
 
-    def on_a_terminal(self, name, *options, **environment):
-        """What a run writes to a terminal of 100 columns."""
+    def on_a_terminal(self, name, *options, columns=100, **environment):
+        """What a run writes to a terminal."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(self.command(name, *options), stdout=theirs, cwd=self.folder,
                                    env={**os.environ, "TERM": "xterm", **environment})
         os.close(theirs)
@@ -390,6 +390,9 @@ class Looking(OffstageTest):
         self.assertNotRegex(plain, r"\x1b\[[\d;]*m")
         self.assertIn(" 100 %", self.train("wanted", "run.progress=on").out)
         self.assert_same_state("run", "log")
+        narrow = self.on_a_terminal("narrow", columns=60, NO_COLOR="1")
+        moves = re.findall(r"[^\x1b\r\n]*\x1b\[K\r", narrow)
+        self.assertRegex(moves[-1], r"^#{4,23} 100 %  step 6/6  loss \d\.\d{4}(  \d+ tokens/s)?  left [\d.]+ \w+\x1b")
 
     def test_the_end_of_a_run_says_what_bounds_it(self):
         path = f"{self.folder}/path"

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 std::vector<std::string> tags(std::vector<tensorboard::Scalar> const& curves) {
   std::vector<std::string> tags;
@@ -34,6 +35,12 @@ TEST(Curves, LeaveOutWhatAStepHasNoFigureFor) {
   EXPECT_THAT(tags(curves_of({.loss = 2.0}, none, 0.0)),
               ElementsAre("loss/train", "optimizer/norm", "optimizer/rate", "seconds/step",
                           "seconds/forward", "seconds/backward", "seconds/update"));
+}
+
+TEST(Curves, HaveAGapInTheMeanWhereTheLossIsNoNumber) {
+  auto const none = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(tags(curves_of({.loss = none}, 2.0, 0.0)), Not(Contains("loss/smoothed")));
+  EXPECT_THAT(tags(curves_of({.loss = 2.0}, 2.0, 0.0)), Contains("loss/smoothed"));
 }
 
 TEST(Curves, HaveTheFiguresOfTheStep) {

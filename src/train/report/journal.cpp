@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "config/run_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "train/forecast/step_forecast.hpp"
+#include "train/report/progress_line.hpp"
 #include "train/report/tensorboard_curves.hpp"
 #include "train/step/step_numbers.hpp"
 
@@ -188,27 +188,21 @@ void Journal::log_step(StepEntry const& entry, Seconds now) {
 // The line is not shown so often that a remote terminal would be busy with it.
 void Journal::show_progress(StepEntry const& entry, Seconds now) {
   constexpr Seconds pause{0.1};
-  constexpr std::int64_t width = 24;
   std::int64_t const step = entry.meta.step;
   std::int64_t const steps = config_.train.steps;
   if (!config_.progress || (now - shown_ < pause && step != steps && times_.steps != 1)) {
     return;
   }
   shown_ = now;
-  std::int64_t const done = width * step / steps;
-  auto const bar = [&](std::int64_t count, char sign) {
-    return std::string(static_cast<std::size_t>(count), config_.colours ? ' ' : sign);
-  };
   auto const tokens = static_cast<double>(config_.train.global_batch * config_.train.sequence);
-  std::array const parts{
-      log::Styled{bar(done, '#'), log::Style::bar},
-      log::Styled{bar(width - done, '-'), log::Style::rest},
-      log::Styled{fmt::format(" {:>3} %", 100 * step / steps), log::Style::bold},
-      log::Styled{fmt::format("  step {}/{}", step, steps)},
-      log::Styled{fmt::format("  loss {:.4f}", metrics_->smoothed_loss()), log::Style::bold},
-      log::Styled{fmt::format("  {:.0f} tokens/s", tokens / std::max(entry.seconds.count(), 1e-9))},
-      log::Styled{"  left " + format_duration(mean_step(now) * static_cast<double>(steps - step)),
-                  log::Style::dim}};
+  auto const parts =
+      progress_line({.step = step,
+                     .steps = steps,
+                     .loss = entry.result.loss,
+                     .smoothed_loss = metrics_->smoothed_loss(),
+                     .tokens_per_second = tokens / std::max(entry.seconds.count(), 1e-9),
+                     .left = mean_step(now) * static_cast<double>(steps - step)},
+                    log::status_width(), config_.colours);
   log::write_status(parts, config_.colours);
 }
 

@@ -22,7 +22,8 @@ std::vector<tensorboard::Scalar> curves_of(StepRecord const& record, double smoo
     }
   };
   always("loss/train", record.loss);
-  if (std::isfinite(smoothed_loss)) {
+  // The mean goes on as if a loss that is no number had not been.
+  if (std::isfinite(smoothed_loss) && std::isfinite(record.loss)) {
     always("loss/smoothed", smoothed_loss);
   }
   always("optimizer/norm", record.grad_norm);
