@@ -286,8 +286,8 @@ void say_what_is_there(pack::Task const& task, Output const& output, std::int64_
                   static_cast<double>(written.tokens));
     return;
   }
-  log::info("{} documents from {} bytes, {:.2f} bytes a token{}", tokens, progress.text,
-            static_cast<double>(progress.text) / static_cast<double>(written.tokens),
+  log::info("{} documents from {} bytes of text, {:.2f} bytes a token{}", tokens, progress.encoded,
+            static_cast<double>(progress.encoded) / static_cast<double>(written.tokens),
             task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
 }
 

@@ -38,6 +38,7 @@ struct Batch {
   Place behind;         ///< the place behind the documents
   Bytes read_so_far{};  ///< bytes of all files
 
+  Bytes encoded{};  ///< bytes of text that became tokens
   std::vector<std::int32_t> tokens;
   std::vector<std::uint8_t> mask;  ///< the tokens' mask; empty without a template
   std::vector<std::size_t> ends;   ///< ends of the documents, in tokens
@@ -77,7 +78,7 @@ class Worker {
         look_for_invalid(batch, i);
       }
       if (!conversations_) {
-        encode(document, batch.tokens);
+        encode(document, batch);
       }
       batch.ends.push_back(batch.tokens.size());
       document = {};
@@ -140,7 +141,8 @@ class Worker {
     }
     batch.replaced.bytes += found.bytes;
   }
-  void encode(data::TextDocuments::Document& document, std::vector<std::int32_t>& tokens) {
+  void encode(data::TextDocuments::Document& document, Batch& batch) {
+    auto& tokens = batch.tokens;
     bool const has_text = !document.text.empty();
     if (!task_.end) {
       document.text += document.end;
@@ -148,6 +150,7 @@ class Worker {
     if (document.text.empty()) {
       return;
     }
+    batch.encoded += static_cast<Bytes>(document.text.size());
     tokens.insert(tokens.end(), task_.frame.before.begin(), task_.frame.before.end());
     encoder_->encode(document.text, tokens);
     tokens.insert(tokens.end(), task_.frame.behind.begin(), task_.frame.behind.end());
@@ -426,6 +429,7 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
     progress.place = batch->behind;
     progress.read = batch->read_so_far;
     progress.text += batch->bytes;
+    progress.encoded += batch->encoded;
     add(batch->conversations, progress.conversations);
     add(batch->replaced, progress.replaced);
     on_progress(progress);

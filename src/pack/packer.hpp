@@ -69,9 +69,10 @@ struct Place {
 
 struct Progress {
   Place place;
-  Bytes read{};   ///< bytes of the files, packed or not
-  Bytes text{};   ///< bytes of the documents
-  Bytes total{};  ///< bytes of all files
+  Bytes read{};     ///< bytes of the files, packed or not
+  Bytes text{};     ///< bytes of the documents; of JSON, those of the lines
+  Bytes encoded{};  ///< bytes of text that became tokens; 0 with a template
+  Bytes total{};    ///< bytes of all files
   Conversations conversations;
   Replaced replaced;
   Bad bad;

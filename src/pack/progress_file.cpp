@@ -35,12 +35,13 @@ Json to_json(Request const& request) {
 }
 
 Json to_json(ProgressFile::Saved const& saved) {
-  auto const& [place, read, text, total, conversations, replaced, bad] = saved.progress;
+  auto const& [place, read, text, encoded, total, conversations, replaced, bad] = saved.progress;
   return {{"text", place.text},
           {"documents", place.documents},
           {"checksum", place.checksum},
           {"bytes-read", read},
           {"bytes-of-text", text},
+          {"bytes-encoded", encoded},
           {"tokens", saved.written.tokens},
           {"documents-written", saved.written.documents},
           {"counted", conversations.counted},
@@ -58,12 +59,13 @@ Json to_json(ProgressFile::Saved const& saved) {
 
 ProgressFile::Saved saved_from(Json const& line) {
   ProgressFile::Saved saved;
-  auto& [place, read, text, total, conversations, replaced, bad] = saved.progress;
+  auto& [place, read, text, encoded, total, conversations, replaced, bad] = saved.progress;
   line.at("text").get_to(place.text);
   line.at("documents").get_to(place.documents);
   line.at("checksum").get_to(place.checksum);
   line.at("bytes-read").get_to(read);
   line.at("bytes-of-text").get_to(text);
+  line.at("bytes-encoded").get_to(encoded);
   line.at("tokens").get_to(saved.written.tokens);
   line.at("documents-written").get_to(saved.written.documents);
   line.at("counted").get_to(conversations.counted);

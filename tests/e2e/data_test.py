@@ -213,6 +213,8 @@ class PackTokenizers(DataTest):
             self.assertEqual(expected, read_megatron(self.folder / f"out{i}"), name)
         self.pack("--from", self.folder / "p*.jsonl*", prefix="all", **options)
         self.assertEqual(3 * expected, read_megatron(self.folder / "all"))
+        result = self.pack("--from", self.folder / "plain.jsonl", "--end-token=none", prefix="bytes")
+        self.assertIn(f"from {len(''.join(texts))} bytes of text, 1.00 bytes a token", result.out, "JSON around a text is none")
         self.write("other.txt", json.dumps({"body": texts[0]}))
         self.pack("--from", self.folder / "other.txt", "--documents=jsonl", "--field=body", prefix="other", **options)
         self.assertEqual(expected[:1], read_megatron(self.folder / "other"))
