@@ -6,6 +6,7 @@
 namespace offstage::train {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -58,6 +59,17 @@ TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
                           "  step             4.0000 s     8.0000 s   +100.0 %",
                           "  /nvme read: 1.00 MiB at 2.00 GB/s, 2.00 MiB at 2.10 GB/s",
                           "  /nvme written: 512 KiB at 1.00 GB/s, 0 B at no known rate"));
+}
+
+TEST(ForecastReport, HasTheRateOfTransfersThatOverlapTogether) {
+  ForecastReport report;
+  report.expect(forecast_of_a_run());
+  auto overlapping = times(1.0, MiB);
+  overlapping.storage.seconds =
+      Seconds{0.0005};  // of the step, in which transfers have a millisecond
+  report.add(overlapping);
+  EXPECT_THAT(report.lines(),
+              Contains(HasSubstr("/nvme read: 512 KiB at 2.00 GB/s, 1.00 MiB at 2.10 GB/s")));
 }
 
 TEST(ForecastReport, AFactorSaysHowFarStepsAreFromAPredictionThatMissesThemByFar) {

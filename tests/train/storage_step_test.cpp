@@ -72,5 +72,13 @@ TEST(BusyShare, IsOfAllLanesOnAllNodes) {
   EXPECT_EQ(busy_part(step.paths[0], step), 0.0);
 }
 
+TEST(ReachedRate, IsThatOfAllTransfersThatOverlap) {
+  auto step = one_step();
+  auto const& path = step.paths[0];
+  EXPECT_DOUBLE_EQ(reached_rate(path.traffic.read, path, step), transfer_rate(path.traffic.read));
+  step.seconds = Seconds{1.5};  // 3 seconds of transfers
+  EXPECT_DOUBLE_EQ(reached_rate(path.traffic.read, path, step), 1000.0);
+}
+
 }  // namespace
 }  // namespace offstage::train

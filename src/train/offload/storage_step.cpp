@@ -146,6 +146,11 @@ double busy_part(PathStep const& path, StorageStep const& step) {
   return available > 0.0 ? used.count() / available : 0.0;
 }
 
+double reached_rate(DirectionTraffic const& traffic, PathStep const& path,
+                    StorageStep const& step) {
+  return transfer_rate(traffic) * std::max(1.0, busy_part(path, step));
+}
+
 Seconds lock_wait(PathStep const& path) {
   return path.traffic.read.waited + path.traffic.write.waited;
 }

@@ -75,6 +75,10 @@ void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// access; without it transfers overlap and it can be more. On a path that several nodes use it is
 /// the mean over nodes.
 [[nodiscard]] double busy_part(PathStep const& path, StorageStep const& step);
+/// The rate that all transfers of a path together reached. Transfers that overlap each have a part
+/// of it, so that it is the rate inside transfers times busy_part() where that is above 1.
+[[nodiscard]] double reached_rate(tiers::DirectionTraffic const& traffic, PathStep const& path,
+                                  StorageStep const& step);
 /// Time of waits before transfers, reads and writes, for this process's threads and for other
 /// processes.
 [[nodiscard]] Seconds lock_wait(PathStep const& path);

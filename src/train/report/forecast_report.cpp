@@ -44,7 +44,6 @@ void ForecastReport::add(StepTimes const& times) {
   if (counted_ == 0 || first_alone) {
     counted_ = 1;
     sum_ = times;
-    paths_ = times.storage.paths;
     return;
   }
   ++counted_;
@@ -52,8 +51,10 @@ void ForecastReport::add(StepTimes const& times) {
   sum_.backward += times.backward;
   sum_.update += times.update;
   sum_.step += times.step;
-  for (std::size_t i = 0; i < std::min(paths_.size(), times.storage.paths.size()); ++i) {
-    add_to(paths_[i].traffic, times.storage.paths[i].traffic);
+  sum_.storage.seconds += times.storage.seconds;
+  auto& paths = sum_.storage.paths;
+  for (std::size_t i = 0; i < std::min(paths.size(), times.storage.paths.size()); ++i) {
+    add_to(paths[i].traffic, times.storage.paths[i].traffic);
   }
 }
 
@@ -83,16 +84,17 @@ std::vector<std::string> ForecastReport::lines() const {
 
 void ForecastReport::add_paths(std::vector<std::string>& lines) const {
   auto const& expected = forecast_->step.paths;
-  for (std::size_t i = 0; i < std::min(paths_.size(), expected.size()); ++i) {
+  auto const& paths = sum_.storage.paths;
+  for (std::size_t i = 0; i < std::min(paths.size(), expected.size()); ++i) {
     auto const ranks = static_cast<double>(ranks_);
-    auto const& traffic = paths_[i].traffic;
+    auto const& traffic = paths[i].traffic;
     auto const add = [&](char const* what, Bytes bytes, double rate,
                          tiers::DirectionTraffic const& reached) {
       lines.push_back(
-          fmt::format("  {} {}: {}, {}", paths_[i].directory, what,
+          fmt::format("  {} {}: {}, {}", paths[i].directory, what,
                       moved(static_cast<double>(bytes) * ranks, rate),
                       moved(static_cast<double>(reached.bytes) / static_cast<double>(counted_),
-                            transfer_rate(reached))));
+                            reached_rate(reached, paths[i], sum_.storage))));
     };
     add("read", expected[i].read, forecast_->paths[i].read, traffic.read);
     add("written", expected[i].written, forecast_->paths[i].write, traffic.write);

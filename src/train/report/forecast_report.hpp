@@ -44,8 +44,7 @@ class ForecastReport {
   std::int64_t ranks_ = 1;
   std::int64_t steps_{};    ///< steps of the run
   std::int64_t counted_{};  ///< steps that the next member sums
-  StepTimes sum_;           ///< without storage
-  std::vector<PathStep> paths_;
+  StepTimes sum_;
 };
 
 }  // namespace offstage::train
