@@ -1,15 +1,21 @@
 #include <fmt/format.h>
 
 #include <boost/program_options.hpp>
+#include <cerrno>
+#include <exception>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
-#include "cli/given_values.hpp"
+#include "cli/recorded_settings.hpp"
 #include "config/effective_config.hpp"
 #include "report/page.hpp"
 #include "report/run.hpp"
@@ -27,24 +33,69 @@ effective.cfg in each RUN_DIR: loss, phases of a step, predicted and achieved ti
 paths, memory, starts and saves over time, and the keys in which runs differ. The result is one
 HTML file that runs no script and fetches nothing.
   --output     the file to write [report.html in the first RUN_DIR]
+Of several directories, those without a metrics.jsonl are left out with a warning.
 
   offstage report runs/lr-3e-4 runs/lr-1e-3 --output lr.html)";
 
 constexpr char const* run_dirs_name = "run-dir";
 
-/// Values of effective.cfg, which is missing if a run was stopped before its first step.
+/// Values of effective.cfg, which is missing if a run was stopped before its first step. An empty
+/// map where it cannot be read.
 std::map<std::string, std::string> settings_of(std::filesystem::path const& folder) {
-  std::map<std::string, std::string> settings;
-  auto const path = folder / config::effective_config_name;
-  if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
-    for (auto const& [key, values] : read_config_file(path.string())) {
-      std::string& all = settings[key];
-      for (auto const& given : values) {
-        all += (all.empty() ? "" : " ") + given.value;
-      }
+  std::ifstream file{folder / config::effective_config_name};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return file ? read_recorded_settings(text.str()) : std::map<std::string, std::string>{};
+}
+
+report::Run read_with_settings(std::string const& directory) {
+  auto run = report::read_run(directory);
+  run.settings = settings_of(directory);
+  if (auto const [count, first] = run.bad_lines; count > 0) {
+    auto const more = count - 1;
+    log::warning("{}/metrics.jsonl:{}: this is no JSON object; it is left out{}", directory, first,
+                 more == 0 ? std::string{}
+                           : fmt::format(", as {} {} line{} behind it", more == 1 ? "is" : "are",
+                                         more, more == 1 ? "" : "s"));
+  }
+  return run;
+}
+
+/// The runs that can be read; of several directories others are left out.
+/// Errors: that of the first directory, if there is no run.
+std::vector<report::Run> read_runs(std::vector<std::string> const& directories) {
+  std::vector<report::Run> runs;
+  std::exception_ptr first;
+  std::vector<std::string> left_out;
+  for (auto const& directory : directories) {
+    try {
+      runs.push_back(read_with_settings(directory));
+    } catch (Error const& error) {
+      first = first ? first : std::current_exception();
+      left_out.emplace_back(error.what());
     }
   }
-  return settings;
+  if (runs.empty()) {
+    std::rethrow_exception(first);
+  }
+  for (std::string const& message : left_out) {
+    log::warning("{}; it is left out", message);
+  }
+  return runs;
+}
+
+/// Writes the page. By default it goes into a run's directory, which its reader may not be allowed
+/// to change.
+void write_page(std::string const& page, std::string const& output) {
+  try {
+    WholeFile{"report", output}.commit(page);
+  } catch (IoError const& error) {
+    auto const number = error.error_number();
+    if (number != EACCES && number != EPERM && number != EROFS) {
+      throw;
+    }
+    throw IoError{fmt::format("{}; write it elsewhere with --output FILE", error.what()), number};
+  }
 }
 
 }  // namespace
@@ -61,17 +112,13 @@ ExitCode report_command(Arguments const& arguments) {
   if (given.count(run_dirs_name) == 0) {
     throw UsageError{"report wants the run.dir of a run; see offstage report --help"};
   }
-  std::vector<report::Run> runs;
-  for (auto const& directory : given[run_dirs_name].as<std::vector<std::string>>()) {
-    runs.push_back(report::read_run(directory));
-    runs.back().settings = settings_of(directory);
-  }
+  auto runs = read_runs(given[run_dirs_name].as<std::vector<std::string>>());
   report::tell_apart(runs);
   auto const output =
       given.count("output") > 0
           ? given["output"].as<std::string>()
           : (std::filesystem::path{runs.front().directory} / "report.html").string();
-  WholeFile{"report", output}.commit(report::page(runs));
+  write_page(report::page(runs), output);
   log::info("wrote {}", output);
   return ExitCode::done;
 }

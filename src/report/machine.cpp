@@ -15,8 +15,16 @@ std::string of_run(Run const& run, std::size_t runs) {
   return runs > 1 ? run.name + ": " : std::string{};
 }
 
-BarRow rate_row(std::string label, char const* look, double bytes, double seconds, double can) {
-  double const rate = seconds > 0.0 ? bytes / seconds / 1e9 : unknown;
+/// The part of the steps' time for which the path was busy; above 1 where transfers overlapped more
+/// than its settings say.
+double busy_part(PathTotals const& path) {
+  return path.busy_seconds / path.step_seconds;
+}
+
+/// `overlap`: how many transfers shared the path at a time.
+BarRow rate_row(std::string label, char const* look, double bytes, double seconds, double overlap,
+                double can) {
+  double const rate = seconds > 0.0 ? overlap * bytes / seconds / 1e9 : unknown;
   auto const words = std::isnan(rate) ? std::string{"nothing"}
                      : std::isnan(can)
                          ? fmt::format("{:.3g} GB/s, {}", rate, gigabytes(bytes))
@@ -78,24 +86,27 @@ std::string memory_figure(std::string const& caption, std::string const& title,
 
 std::string storage_section(std::vector<Run> const& runs) {
   std::vector<BarRow> rates, busy;
-  bool emulated = false;
+  bool emulated = false, overlapped = false;
   for (Run const& run : runs) {
     for (PathTotals const& path : run.paths) {
       if (path.step_seconds <= 0.0) {
         continue;
       }
       auto const label = of_run(run, runs.size()) + path.directory;
-      rates.push_back(
-          rate_row(label + " read", "forward", path.read_bytes, path.read_seconds, path.can_read));
+      double const part = busy_part(path), overlap = std::max(1.0, part);
+      rates.push_back(rate_row(label + " read", "forward", path.read_bytes, path.read_seconds,
+                               overlap, path.can_read));
       rates.push_back(rate_row(label + " write", "backward", path.write_bytes, path.write_seconds,
-                               path.can_write));
-      double const share = 100.0 * path.busy_seconds / path.step_seconds;
+                               overlap, path.can_write));
       busy.push_back({.label = label,
                       .look = "update",
-                      .value = share,
-                      .words = fmt::format("{:.1f} %", share),
+                      .value = 100.0 * std::min(1.0, part),
+                      .words = part > 1.0
+                                   ? fmt::format("100 %, transfers overlap {:.2g} times", part)
+                                   : fmt::format("{:.1f} %", 100.0 * part),
                       .limits = {{100.0, "ink", "all of the time"}}});
       emulated = emulated || path.emulated;
+      overlapped = overlapped || part > 1.0;
     }
   }
   if (rates.empty()) {
@@ -105,6 +116,10 @@ std::string storage_section(std::vector<Run> const& runs) {
       "The mean over all steps, of all ranks together. A line is what a node can, as it was given "
       "or measured "
       "at the start. A path is busy while it transfers: near 100 % it is what bounds the step.";
+  if (overlapped) {
+    words +=
+        " Where transfers of several ranks overlapped, a rate is that of all of them together.";
+  }
   if (emulated) {
     words +=
         " Some paths are emulated: their figures are of a throttled directory, not of a device.";

@@ -36,8 +36,9 @@ std::string how_it_ended(Run const& run) {
   return end.empty() ? "runs still, or was killed" : end == "done" ? end : "stopped: " + end;
 }
 
-/// Since the first start without what passed between starts.
-Seconds time_in_run(Run const& run) {
+/// Time since the first start, without what passed between starts, and without steps that were lost
+/// and done again: their records are cut.
+Seconds time_of_kept_steps(Run const& run) {
   double seconds = 0.0;
   for (Start const& start : run.starts) {
     seconds += start.last_at - start.at;
@@ -59,9 +60,40 @@ double mean_tflops(Run const& run) {
   return seconds > 0.0 ? work / seconds : unknown;
 }
 
-std::string row_of(Run const& run, std::size_t number) {
-  Step const* const last = run.last();
+/// The last loss, smoothed, or since when losses are no numbers.
+std::string last_loss(Run const& run) {
   auto const smoothed = smooth(curve(run, &Step::loss));
+  if (smoothed.empty()) {
+    return "-";
+  }
+  if (std::isfinite(smoothed.back().y)) {
+    return fmt::format("{:.4f}", smoothed.back().y);
+  }
+  auto const last_good = std::find_if(smoothed.rbegin(), smoothed.rend(),
+                                      [](Point const& point) { return std::isfinite(point.y); });
+  return fmt::format("not finite since step {:.0f}", last_good.base()->x);
+}
+
+std::int64_t skipped_steps(Run const& run) {
+  std::int64_t count = 0;
+  for (Start const& start : run.starts) {
+    count += std::ranges::count_if(start.steps, &Step::skipped);
+  }
+  return count;
+}
+
+/// How many updates were skipped, and the loss scale that the last step had.
+std::string skipped_in_words(Run const& run) {
+  auto const count = skipped_steps(run);
+  Step const* const last = run.last();
+  bool const scaled = count > 0 && last != nullptr && last->loss_scale != 1.0;
+  return scaled ? fmt::format("{}, loss scale {}", count, in_short(last->loss_scale))
+                : std::to_string(count);
+}
+
+/// `with_skipped`: the row has a cell on skipped steps.
+std::string row_of(Run const& run, std::size_t number, bool with_skipped) {
+  Step const* const last = run.last();
   std::string const dot = fmt::format(
       R"(<svg class="key" viewBox="0 0 26 14" aria-hidden="true"><path class="line bold {}" d="M1 7H25"/></svg>)",
       run_look(number));
@@ -70,24 +102,30 @@ std::string row_of(Run const& run, std::size_t number) {
                      escaped(run.name), escaped(run.directory)) +
          cell(shown(run.parameters)) +
          cell(run.starts.empty() ? "-" : std::to_string(run.starts.back().ranks)) +
-         cell(std::to_string(run.steps())) + cell(last == nullptr ? "-" : shown(last->tokens)) +
-         cell(smoothed.empty() || std::isnan(smoothed.back().y)
-                  ? "-"
-                  : fmt::format("{:.4f}", smoothed.back().y)) +
+         cell(std::to_string(run.steps())) + (with_skipped ? cell(skipped_in_words(run)) : "") +
+         cell(last == nullptr ? "-" : shown(last->tokens)) + cell(last_loss(run)) +
          cell(std::isnan(best) ? "-" : fmt::format("{:.4f}", best)) +
-         cell(shown(mean_tflops(run))) + cell(format_duration(time_in_run(run))) +
+         cell(shown(mean_tflops(run))) + cell(format_duration(time_of_kept_steps(run))) +
          cell(std::to_string(run.starts.size())) + cell(how_it_ended(run)) + "</tr>\n";
 }
 
 std::string summary(std::vector<Run> const& runs) {
-  std::string text =
-      "<section>\n<h2>Runs</h2>\n<div class=\"wide\"><table "
+  bool const with_skipped =
+      std::ranges::any_of(runs, [](Run const& run) { return skipped_steps(run) > 0; });
+  std::string text = fmt::format(
+      "<section>\n<h2>Runs</h2>\n<p>TFLOP/s are of steps alone, without saves and validations. The "
+      "time has both, and leaves out steps that were lost and done again.{}</p>\n"
+      "<div class=\"wide\"><table "
       "class=\"runs\"><thead><tr><th>run</th><th>parameters</th>"
-      "<th>ranks</th><th>steps</th><th>tokens</th><th>loss, smoothed</th><th>best "
+      "<th>ranks</th><th>steps</th>{}<th>tokens</th><th>loss, smoothed</th><th>best "
       "validation</th><th>TFLOP/s</th>"
-      "<th>time in runs</th><th>starts</th><th>end</th></tr></thead><tbody>\n";
+      "<th>time of kept steps</th><th>starts</th><th>end</th></tr></thead><tbody>\n",
+      with_skipped ? " A step is skipped, so that weights stay as they are, if its loss or its "
+                     "gradient is not finite, or if no target of its batch counts."
+                   : "",
+      with_skipped ? "<th>of these skipped</th>" : "");
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    text += row_of(runs[i], i);
+    text += row_of(runs[i], i, with_skipped);
   }
   text += "</tbody></table></div>\n";
   for (Run const& run : runs) {
@@ -100,14 +138,23 @@ std::string summary(std::vector<Run> const& runs) {
   return text + "</section>\n";
 }
 
-/// Keys that not all runs have alike; where they are and what they read is always another place.
+/// A key's value; a run without settings, or of a version without the key, has none that is known.
+std::string setting_of(Run const& run, std::string const& key) {
+  auto const found = run.settings.find(key);
+  return found == run.settings.end() ? "not known"
+         : found->second.empty()     ? "not set"
+                                     : found->second;
+}
+
+/// Keys that not all runs whose settings are known have alike; where they are is always another
+/// place.
 std::string differences(std::vector<Run> const& runs) {
   std::set<std::string> keys;
   for (Run const& run : runs) {
     for (auto const& [key, value] : run.settings) {
       bool const differs = std::ranges::any_of(runs, [&](Run const& other) {
         auto const found = other.settings.find(key);
-        return found == other.settings.end() || found->second != value;
+        return !other.settings.empty() && (found == other.settings.end() || found->second != value);
       });
       if (differs && key != "run.dir") {
         keys.insert(key);
@@ -125,8 +172,7 @@ std::string differences(std::vector<Run> const& runs) {
   for (std::string const& key : keys) {
     text += fmt::format("<tr><th scope=\"row\">{}</th>", escaped(key));
     for (Run const& run : runs) {
-      auto const found = run.settings.find(key);
-      text += cell(found == run.settings.end() ? "default" : found->second);
+      text += cell(setting_of(run, key));
     }
     text += "</tr>\n";
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 #include "base/smoothed.hpp"
@@ -93,7 +94,8 @@ std::vector<Point> smooth(std::vector<Point> const& points) {
   std::vector<Point> smoothed;
   smoothed.reserve(points.size());
   for (Point const& point : points) {
-    smoothed.push_back({point.x, mean.add(point.y)});
+    double const now = mean.add(point.y);
+    smoothed.push_back({point.x, std::isfinite(point.y) ? now : unknown});
   }
   return smoothed;
 }

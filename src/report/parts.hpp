@@ -33,7 +33,7 @@ struct Key {
 /// A figure of each step, in order; x is the step's number.
 [[nodiscard]] std::vector<Point> curve(Run const& run,
                                        std::function<double(Step const&)> const& of);
-/// The running mean of a curve (base/smoothed.hpp).
+/// The running mean of a curve (base/smoothed.hpp), with a gap where the curve is not finite.
 [[nodiscard]] std::vector<Point> smooth(std::vector<Point> const& points);
 /// At most `most` points: every so many-th and the last one.
 [[nodiscard]] std::vector<Point> thinned(std::vector<Point> const& points, std::size_t most);

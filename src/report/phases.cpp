@@ -147,14 +147,16 @@ std::string phase_section(std::vector<Run> const& runs) {
       keys, pictures);
 }
 
-Forecast achieved(Run const& run) {
+Forecast achieved(Run const& run, Forecast const& forecast) {
+  if (forecast.start >= run.starts.size()) {
+    return {};
+  }
   std::vector<Step> counted;
-  for (Start const& start : run.starts) {
-    for (std::size_t i = 0; i < start.steps.size(); ++i) {
-      bool const first_of_many = i == 0 && start.steps.size() > 1;
-      if (std::isfinite(start.steps[i].predicted) && !first_of_many) {
-        counted.push_back(start.steps[i]);
-      }
+  auto const& steps = run.starts[forecast.start].steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    bool const first_of_many = i == 0 && steps.size() > 1;
+    if (std::isfinite(steps[i].predicted) && steps[i].number > forecast.after && !first_of_many) {
+      counted.push_back(steps[i]);
     }
   }
   if (counted.empty()) {
@@ -167,12 +169,32 @@ Forecast achieved(Run const& run) {
     }
     return sum / static_cast<double>(counted.size());
   };
-  return {.given = true,
+  return {.given = forecast.given,
+          .after = counted.front().number - 1,
+          .start = forecast.start,
           .step = mean(&Step::seconds),
           .forward = mean(&Step::forward),
           .backward = mean(&Step::backward),
           .update = mean(&Step::update)};
 }
+
+namespace {
+
+struct Comparison {
+  Forecast expected, reached;
+};
+
+/// The last forecast that steps followed, and what these reached.
+Comparison last_comparison(Run const& run) {
+  for (auto expected = run.forecasts.rbegin(); expected != run.forecasts.rend(); ++expected) {
+    if (auto const reached = achieved(run, *expected); !std::isnan(reached.step)) {
+      return {*expected, reached};
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string forecast_section(std::vector<Run> const& runs) {
   struct Row {
@@ -185,11 +207,10 @@ std::string forecast_section(std::vector<Run> const& runs) {
                                             {"step", &Forecast::step}}};
   std::string pictures;
   for (Run const& run : runs) {
-    Forecast const reached = achieved(run);
-    if (run.forecasts.empty() || std::isnan(reached.step)) {
+    auto const [expected, reached] = last_comparison(run);
+    if (std::isnan(reached.step)) {
       continue;
     }
-    Forecast const& expected = run.forecasts.back();
     std::vector<BarRow> all;
     for (Row const& row : rows) {
       double const was = reached.*row.of, foreseen = expected.*row.of;
@@ -203,7 +224,7 @@ std::string forecast_section(std::vector<Run> const& runs) {
     }
     bool const half = runs.size() > 1;
     auto const what = fmt::format(
-        "{}, {}", run.name,
+        "{}, from step {} on, {}", run.name, reached.after + 1,
         expected.given ? "by rates that were given" : "by rates that its first steps reached");
     pictures += figure(what,
                        bars("predicted and achieved phases of " + run.name,
@@ -214,9 +235,8 @@ std::string forecast_section(std::vector<Run> const& runs) {
     return {};
   }
   return section("Predicted and achieved",
-                 "The run simulates its own steps before it makes them. In brackets: how much more "
-                 "or less they "
-                 "took.",
+                 "A start simulates its own steps before it makes them. These are the last start "
+                 "that has done so. In brackets: how much more or less its steps took.",
                  {{Key::Shape::box, "other", "achieved"}, {Key::Shape::limit, "ink", "predicted"}},
                  pictures);
 }

@@ -91,6 +91,8 @@ class Reader {
     } else if (auto const found = record.find("forecast");
                found != record.end() && found->is_object()) {
       run_.forecasts.push_back({.given = truth(*found, "given", true),
+                                .after = whole(record, "step"),
+                                .start = run_.starts.size() - 1,
                                 .step = number(*found, "step_seconds"),
                                 .forward = number(*found, "forward_seconds"),
                                 .backward = number(*found, "backward_seconds"),
@@ -153,7 +155,9 @@ class Reader {
               .update = number(record, "update_seconds"),
               .predicted = number(record, "predicted_step_seconds"),
               .tflops = number(record, "tflops"),
-              .mfu = number(record, "mfu")};
+              .mfu = number(record, "mfu"),
+              .loss_scale = known_or(number(record, "loss_scale"), 1.0),
+              .skipped = truth(record, "skipped", false)};
     double const elapsed = number(record, "elapsed_seconds");
     step.at = reached(known_or(elapsed, now().last_at - now().at + known_or(step.seconds, 0.0)));
     now().steps.push_back(step);
@@ -250,18 +254,23 @@ Run read_run(std::string const& directory) {
       (whole_path.has_filename() ? whole_path : whole_path.parent_path()).filename().string();
   Reader reader{run};
   std::string line;
-  for (std::int64_t count = 1; std::getline(file, line) && !file.eof(); ++count) {
+  std::int64_t lines = 0;
+  while (std::getline(file, line) && !file.eof()) {
+    ++lines;
     auto const record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) {
-      throw DataError{
-          fmt::format("{}:{}: this is no JSON object; the lines before and after may be "
-                      "good, so remove it",
-                      metrics.string(), count)};
+    if (record.is_object()) {
+      reader.take(record);
+    } else if (run.bad_lines.count++ == 0) {
+      run.bad_lines.first = lines;
     }
-    reader.take(record);
   }
   if (file.bad()) {
     throw IoError{"report: cannot read", metrics.string(), errno};
+  }
+  if (lines > 0 && run.bad_lines.count == lines) {
+    throw DataError{
+        fmt::format("{}:1: this is no JSON object, and no other line is; give the run.dir of a run",
+                    metrics.string())};
   }
   run.header = text_of(folder / "header.txt");
   return run;

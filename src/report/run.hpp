@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -19,7 +20,9 @@ struct Step {
   double loss = unknown, norm = unknown, rate = unknown, tokens = unknown;
   double seconds = unknown, forward = unknown, backward = unknown, update = unknown;
   double predicted = unknown, tflops = unknown, mfu = unknown;
-  double at{};  ///< the step's end, seconds since the run's first start
+  double loss_scale = 1.0;
+  bool skipped{};  ///< the update was
+  double at{};     ///< the step's end, seconds since the run's first start
 };
 
 struct Validation {
@@ -35,7 +38,8 @@ struct Save {
   double at{};  ///< seconds since the run's first start
 };
 
-/// Totals of the steps on one storage path, all ranks together.
+/// Totals of the steps on one storage path, all ranks together. Seconds of transfers that went on
+/// at a time are added, so that busy_seconds may exceed step_seconds.
 struct PathTotals {
   std::string directory;
   bool emulated{};
@@ -69,7 +73,15 @@ struct Start {
 /// Seconds of a step, as predicted.
 struct Forecast {
   bool given{};
+  std::int64_t after{};  ///< step after which it was made
+  std::size_t start{};   ///< its start's place in Run::starts
   double step = unknown, forward = unknown, backward = unknown, update = unknown;
+};
+
+/// Lines of metrics.jsonl that are no records.
+struct BadLines {
+  std::int64_t count{};
+  std::int64_t first{};  ///< line number, from 1
 };
 
 /// Contents of a run's run.dir.
@@ -81,11 +93,13 @@ struct Run {
   std::vector<Validation> validations;
   std::vector<Save> saves;
   std::vector<PathTotals> paths;
-  std::vector<Forecast> forecasts;  ///< in order; the last is of the last steps
+  std::vector<Forecast> forecasts;  ///< in order
   Memory memory;                    ///< memory of the last start, or of the last end if that has it
   std::vector<std::string> advice;  ///< advice of the last end
   std::string header;               ///< header.txt; empty: there is none
-  std::map<std::string, std::string> settings;  ///< effective.cfg, which the caller fills in
+  /// Values of effective.cfg by key, which the caller fills in; empty: they are not known.
+  std::map<std::string, std::string> settings;
+  BadLines bad_lines;  ///< lines that were left out
 
   [[nodiscard]] std::int64_t steps() const;
   [[nodiscard]] Step const* last() const;
@@ -93,10 +107,11 @@ struct Run {
 
 /// Reads run.dir/metrics.jsonl and header.txt. Records that older versions of Offstage wrote lack
 /// some figures, which are unknown then; steps without elapsed_seconds follow one another. A last
-/// line without its end, which a run is writing or a kill has torn, is left out.
+/// line without its end, which a run is writing or a kill has torn, is left out. Other lines that
+/// are no records are left out and counted.
 /// Memory: some 100 bytes per step.
-/// Errors: DataError naming the file, and the line where one is no record; IoError if it cannot be
-///         read.
+/// Errors: DataError naming the directory if there is no metrics.jsonl, and naming the first line
+///         if there are lines and none is a record; IoError if it cannot be read.
 [[nodiscard]] Run read_run(std::string const& directory);
 
 /// Runs whose directories have the same last part are named by more of them.

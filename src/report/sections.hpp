@@ -29,8 +29,8 @@ namespace offstage::report {
 /// Classes of a run's colour, and line where colours come again.
 [[nodiscard]] std::string run_look(std::size_t run);
 
-/// The mean of steps for which something was predicted, without the first of a start if there are
-/// others; `unknown` figures where there is none.
-[[nodiscard]] Forecast achieved(Run const& run);
+/// The mean of the steps that `forecast` predicted, which are later ones of its start, without the
+/// start's first step if there are others; `unknown` figures where there is none.
+[[nodiscard]] Forecast achieved(Run const& run, Forecast const& forecast);
 
 }  // namespace offstage::report

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "report/parts.hpp"
 #include "report/sections.hpp"
 
 namespace offstage::report {
@@ -69,14 +70,79 @@ TEST(PageOf, MemoryThatADamagedRecordDoesNotSayIsLeftOut) {
   EXPECT_THAT(page({run}), Not(HasSubstr("Device memory")));
 }
 
-TEST(AchievedOf, IsTheMeanOfPredictedStepsWithoutTheFirstOfAStart) {
+TEST(PageOf, RunsWhoseSettingsAreNotKnownDifferInNothing) {
+  report::Run one, other, unread;
+  one.settings = {{"optimizer.lr", "1e-3"}, {"data.valid", ""}, {"tiers.new", "1"}};
+  other.settings = {{"optimizer.lr", "1e-3"}, {"data.valid", "v"}};
+  EXPECT_THAT(page({one, unread}), Not(HasSubstr("What differs")));
+  auto const text = page({one, unread, other});
+  EXPECT_THAT(text, Not(HasSubstr("optimizer.lr")));
+  EXPECT_THAT(text, HasSubstr("data.valid</th><td>not set</td><td>not known</td><td>v</td></tr>"));
+  EXPECT_THAT(text, HasSubstr("tiers.new</th><td>1</td><td>not known</td><td>not known</td></tr>"));
+}
+
+TEST(PageOf, ARunThatDivergedSaysSinceWhen) {
+  report::Run run;
+  run.starts.emplace_back().steps = {step(1, unknown), step(2, unknown), step(3, unknown)};
+  EXPECT_THAT(page({run}), HasSubstr("<td>2.0000</td>"));
+  EXPECT_THAT(page({run}), Not(HasSubstr("skipped")));
+  run.starts[0].steps[1].loss = run.starts[0].steps[2].loss = unknown;
+  run.starts[0].steps[1].skipped = run.starts[0].steps[2].skipped = true;
+  run.starts[0].steps[2].loss_scale = 0.5;
+  auto const text = page({run});
+  EXPECT_THAT(text, HasSubstr("<td>not finite since step 2</td>"));
+  EXPECT_THAT(text, HasSubstr("<th>of these skipped</th>"));
+  EXPECT_THAT(text, HasSubstr("<td>2, loss scale 0.5</td>"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  run.starts[0].steps[0].loss = unknown;
+  EXPECT_THAT(page({run}), HasSubstr("<td>not finite since step 1</td>"));
+}
+
+TEST(Smooth, HasAGapWhereTheCurveIsNotFinite) {
+  auto const smoothed = smooth({{1.0, 2.0}, {2.0, unknown}, {3.0, 2.0}});
+  EXPECT_EQ(smoothed.at(0).y, 2.0);
+  EXPECT_TRUE(std::isnan(smoothed.at(1).y));
+  EXPECT_EQ(smoothed.at(2).y, 2.0);
+}
+
+TEST(StorageOf, TransfersThatOverlapHaveTheRateOfAllTogether) {
+  report::Run run;
+  run.paths = {{.directory = "/nvme",
+                .read_bytes = 8e9,
+                .read_seconds = 8.0,
+                .busy_seconds = 8.0,
+                .step_seconds = 10.0,
+                .can_read = 2.0}};
+  EXPECT_THAT(storage_section({run}), HasSubstr("1 of 2 GB/s, 8 GB"));
+  EXPECT_THAT(storage_section({run}), HasSubstr(">80.0 %<"));
+  EXPECT_THAT(storage_section({run}), Not(HasSubstr("overlap")));
+  run.paths[0].step_seconds = 5.0;
+  EXPECT_THAT(storage_section({run}), HasSubstr("1.6 of 2 GB/s, 8 GB"));
+  EXPECT_THAT(storage_section({run}), HasSubstr(">100 %, transfers overlap 1.6 times<"));
+}
+
+TEST(AchievedOf, IsTheMeanOfTheStepsThatAForecastWasMadeFor) {
   report::Run run;
   run.starts.resize(2);
-  run.starts[0].steps = {step(1, 1.0), step(2, unknown), step(3, 1.0)};
-  run.starts[1].steps = {step(4, 1.0), step(5, 1.0)};
-  EXPECT_EQ(achieved(run).step, 4.0);
-  EXPECT_EQ(achieved(run).forward, 1.0);
-  EXPECT_TRUE(std::isnan(achieved(report::Run{}).step));
+  run.starts[0].steps = {step(1, unknown), step(2, unknown), step(3, 1.0)};
+  run.starts[1].steps = {step(4, 1.0), step(5, 1.0), step(6, 1.0), step(7, unknown)};
+  EXPECT_EQ(achieved(run, {.after = 2, .start = 0}).step, 3.0);
+  EXPECT_EQ(achieved(run, {.after = 3, .start = 1}).step, 5.5) << "without the first of a start";
+  EXPECT_EQ(achieved(run, {.after = 5, .start = 1}).step, 6.0);
+  EXPECT_EQ(achieved(run, {.after = 3, .start = 1}).forward, 1.0);
+  EXPECT_TRUE(std::isnan(achieved(run, {.after = 6, .start = 1}).step));
+  EXPECT_TRUE(std::isnan(achieved(report::Run{}, {}).step));
+}
+
+TEST(ForecastOf, ARunIsTheLastOneThatStepsFollowed) {
+  report::Run run;
+  run.name = "run";
+  run.starts.resize(2);
+  run.starts[0].steps = {step(1, 1.0), step(2, 1.0)};
+  run.forecasts = {{.given = true, .after = 0, .start = 0, .step = 1.0},
+                   {.given = true, .after = 2, .start = 1, .step = 9.0}};
+  EXPECT_THAT(forecast_section({run}), HasSubstr("2 s (+100.0 %)"));
+  EXPECT_THAT(forecast_section({run}), HasSubstr("run, from step 2 on, by rates that were given"));
 }
 
 TEST(Looks, OfMoreRunsThanColoursDifferByTheirLines) {

@@ -89,9 +89,40 @@ TEST_F(RunOf, ALineThatIsBeingWrittenIsLeftOut) {
   EXPECT_EQ(read("").steps(), 0);
 }
 
-TEST_F(RunOf, ALineThatIsNoRecordIsNamed) {
-  EXPECT_THAT(error_of("{\"step\":1,\"loss\":2.5}\nnonsense\n"), HasSubstr("metrics.jsonl:2: "));
-  EXPECT_THAT(error_of("[1]\n"), HasSubstr("metrics.jsonl:1: "));
+TEST_F(RunOf, LinesThatAreNoRecordsAreLeftOutAndCounted) {
+  auto const run = read(
+      "{\"step\":1,\"loss\":2.5}\nnonsense\n[1]\n{\"step\":2,\"loss\":2.0}\n\n{\"step\":3,\"lo");
+  EXPECT_EQ(run.steps(), 2);
+  EXPECT_EQ(run.bad_lines.first, 2);
+  EXPECT_EQ(run.bad_lines.count, 3);
+  EXPECT_EQ(read("{\"step\":1,\"loss\":2.5}\n").bad_lines.count, 0);
+}
+
+TEST_F(RunOf, AFileWithoutAnyRecordIsRefused) {
+  EXPECT_THAT(error_of("[1]\n2\n"), HasSubstr("metrics.jsonl:1: "));
+}
+
+TEST_F(RunOf, AForecastHasItsStepAndStart) {
+  auto const run = read(R"({"start":0,"time":"2026-01-01T00:00:00Z"}
+{"step":2,"forecast":{"given":false,"step_seconds":1.0}}
+{"start":5,"time":"2026-01-01T01:00:00Z"}
+{"step":7,"forecast":{"step_seconds":2.0}}
+)");
+  ASSERT_EQ(run.forecasts.size(), 2U);
+  EXPECT_EQ(run.forecasts[0].after, 2);
+  EXPECT_EQ(run.forecasts[0].start, 0U);
+  EXPECT_EQ(run.forecasts[1].after, 7);
+  EXPECT_EQ(run.forecasts[1].start, 1U);
+}
+
+TEST_F(RunOf, AStepSaysWhetherItsUpdateWasSkippedAndItsLossScale) {
+  auto const run = read(
+      "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.5,\"loss_scale\":1024.0,\"skipped\":true}"
+      "\n");
+  EXPECT_FALSE(run.starts[0].steps.at(0).skipped);
+  EXPECT_EQ(run.starts[0].steps.at(0).loss_scale, 1.0);
+  EXPECT_TRUE(run.starts[0].steps.at(1).skipped);
+  EXPECT_EQ(run.starts[0].steps.at(1).loss_scale, 1024.0);
 }
 
 TEST_F(RunOf, KeysOfOtherTypesAreTakenAsNotRecorded) {
