@@ -21,7 +21,8 @@ std::string cell(std::string const& text) {
 
 double best_validation(Run const& run) {
   double best = unknown;
-  for (Validation const& each : run.validations) {
+  for (std::size_t i = run.first_comparable; i < run.validations.size(); ++i) {
+    Validation const& each = run.validations[i];
     best = std::isnan(best) ? each.loss : std::fmin(best, each.loss);
   }
   return best;
@@ -33,7 +34,8 @@ std::string shown(double value, char const* unit = "") {
 
 std::string how_it_ended(Run const& run) {
   std::string const& end = run.starts.empty() ? std::string{} : run.starts.back().end;
-  return end.empty() ? "runs still, or was killed" : end == "done" ? end : "stopped: " + end;
+  bool const is_whole = end == "done" || end.starts_with("failed: ");
+  return end.empty() ? "runs still, or was killed" : is_whole ? end : "stopped: " + end;
 }
 
 /// Time since the first start, without what passed between starts, and without steps that were lost

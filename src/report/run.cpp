@@ -134,6 +134,9 @@ class Reader {
     start.last_at = start.at = std::max(known_or(start.at, before), before);
     run_.starts.push_back(std::move(start));
     run_.parameters = known_or(number(record, "parameters"), run_.parameters);
+    if (truth(record, "validations_begin_anew", false)) {
+      run_.first_comparable = run_.validations.size();
+    }
     run_.advice.clear();
     memory(record);
     for (Json const& path : objects(record, "paths")) {

@@ -65,7 +65,7 @@ struct Start {
   std::int64_t ranks{};
   std::vector<std::string> nodes;
   std::string job;
-  std::string end;          ///< "done", or why it stopped; empty: no end is recorded
+  std::string end;          ///< "done", why it stopped, or "failed: WHY"; empty: no end is recorded
   std::vector<Step> steps;  ///< in order
   double last_at{};         ///< latest time of all that is recorded
 };
@@ -91,6 +91,7 @@ struct Run {
   double parameters = unknown;
   std::vector<Start> starts;
   std::vector<Validation> validations;
+  std::size_t first_comparable{};  ///< index into validations; those before are of other data
   std::vector<Save> saves;
   std::vector<PathTotals> paths;
   std::vector<Forecast> forecasts;  ///< in order

@@ -283,6 +283,19 @@ class Validations(OffstageTest):
             best = min(self.validations("whole"), key=self.validations("whole").get)
             self.assertIn(f"at step {best}, whose checkpoint is kept", result.out)
 
+    def test_other_validation_data_begin_the_search_anew(self):
+        self.train("run", f"data.valid={self.valid}", *self.OPTIONS, "train.steps=4")
+        other = self.write("other.txt", bytes([1, 250]) * 300)
+        result = self.train("run", f"data.valid={other}", *self.OPTIONS)
+        self.assertIn("validation data have changed: the search for the best validation begins again", result.out)
+        self.assertEqual([False, True], ["validations_begin_anew" in record for record in self.starts("run")])
+        worst = {step: loss for step, loss in self.validations("run").items() if step > 4}
+        best = min(worst, key=worst.get)
+        self.assertGreater(worst[best], min(self.validations("run").values()))
+        self.assertIn(f"best validation: loss {worst[best]:.4f} at step {best}", result.out)
+        self.offstage("report", self.folder / "run")
+        self.assertIn(f"<td>{worst[best]:.4f}</td>", (self.folder / "run/report.html").read_text())
+
     def test_a_first_validation_that_is_made_again_costs_no_patience(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS, "train.patience=1", "optimizer.lr=1e-3"]
         self.train("run", *options)

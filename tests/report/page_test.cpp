@@ -10,6 +10,7 @@
 namespace offstage::report {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -46,6 +47,17 @@ TEST(PageOf, NamesAndTextsOfARunCannotBecomeMarkup) {
     EXPECT_THAT(text, Not(HasSubstr(tag)));
   }
   EXPECT_THAT(text, HasSubstr("&lt;script&gt;"));
+}
+
+TEST(PageOf, ARunSaysItsBestValidationOfTheDataThatItHasNowAndHowItFailed) {
+  report::Run run;
+  run.starts.emplace_back();
+  run.starts.back().end = "failed: the loss <b>";
+  run.validations = {{20, 3.25}, {40, 4.5}, {60, 4.25}};
+  EXPECT_THAT(page({run}), HasSubstr("<td>3.2500</td>"));
+  run.first_comparable = 1;
+  EXPECT_THAT(page({run}), AllOf(HasSubstr("<td>4.2500</td>"), Not(HasSubstr("3.2500")),
+                                 HasSubstr("<td>failed: the loss &lt;b&gt;</td>")));
 }
 
 TEST(PageOf, RunsSayWhichKeysDiffer) {
