@@ -2,14 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "checkpoint/inspect.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/sample.hpp"
@@ -21,6 +20,7 @@ namespace offstage::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::IsEmpty;
 
 TEST(CheckpointMaster, ShowsEveryTensorWhole) {
   ScratchDirectory const scratch;
