@@ -56,7 +56,8 @@ constexpr std::array keys{
           c.model.family = choice<state::Family>(
               t, {{"llama", state::Family::llama}, {"gpt2", state::Family::gpt2}});
         }},
-    Key{"model.layers", "N", required, "transformer blocks",
+    Key{"model.layers", "N", required,
+        "transformer blocks, each of two layers that are gathered and updated",
         [](RunConfig& c, Text t) { c.model.layers = whole<std::int64_t>(t); }},
     Key{"model.hidden", "N", required, "width of the residual stream",
         [](RunConfig& c, Text t) { c.model.hidden = whole<std::int64_t>(t); }},
@@ -379,8 +380,8 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.storage.split = plan::parse_split(t); }},
     Key{"tiers.split-parameters", "auto|on|off", "auto",
         "the state keeps the half of a parameter that the bf16 working copy lacks, 2 bytes less "
-        "each; auto: with state on storage, update.overlap=off, no checkpoint.rate or "
-        "checkpoint.local, and a copy that updates can read in place",
+        "each; auto: with state on storage, update.overlap=off, no persistent path, no "
+        "checkpoint.rate or checkpoint.local, and a copy that updates can read in place",
         [](RunConfig& c, Text t) {
           c.storage.split_parameters =
               choice<SplitParameters>(t, {{"auto", SplitParameters::automatic},
