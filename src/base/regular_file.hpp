@@ -60,7 +60,7 @@ class OutputFile {
 };
 
 /// A text file that gets its name, `path`, when it is whole: until then it is PATH.PID.tmp, so that
-/// processes that write the same file do not meet. It takes the place of a file of that name.
+/// processes of a node that write the same file do not meet. It takes the place of a file of that name.
 /// Errors: IoError: `context`, what failed, the path.
 class WholeFile {
  public:

@@ -433,7 +433,7 @@ void write(h5::File& file, Master const& master, std::span<Manifest const> manif
   write_extents(file, master.extents);
   file.set("checksum", checksum_of_contents(master));
   if (manifests.empty()) {
-    file.set("tensors", std::string{"not shown; offstage checkpoint export writes them"});
+    file.set("tensors", std::string{"not shown; offstage export writes the parameters"});
   }
   visit_tensors(master.meta, manifests,
                 [&](std::string const& name, h5::Type type, h5::Shape const& shape,

@@ -16,6 +16,7 @@
 #endif
 
 #include "base/team.hpp"
+#include "launch/deal.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "platform/slurm/job.hpp"
@@ -76,8 +77,12 @@ std::vector<int> all_cpus(topology::Topology const& node) {
 }
 
 RankOnNode describe(int world_rank, RankPlace const& place) {
-  RankOnNode rank{world_rank, place.inherited, fit_gpus(topology::visible_gpus()),
+  auto visible = topology::visible_gpus();
+  auto const seen = std::ssize(visible);
+  RankOnNode rank{world_rank, place.inherited, fit_gpus(std::move(visible)),
                   slurm::given_gpus([](char const* name) { return std::getenv(name); })};
+  int const left_out = static_cast<int>(seen - std::ssize(rank.gpus));
+  rank.given_gpus = std::max(0, rank.given_gpus - left_out);
   // The mask is empty where the system does not tell it.
   if (!place.topology.real || rank.allowed_cpus.empty()) {
     rank.allowed_cpus = all_cpus(place.topology);

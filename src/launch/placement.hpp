@@ -13,7 +13,7 @@ struct RankOnNode {
   int world_rank{};
   std::vector<int> allowed_cpus;           ///< its inherited mask, ascending, not empty
   std::vector<topology::VisibleGpu> gpus;  ///< GPUs that it may use
-  int given_gpus{};                        ///< GPUs of the node that Slurm gave; 0: not known
+  int given_gpus{};  ///< GPUs of the node that Slurm gave, but for those left out; 0: not known
 };
 
 /// Where one rank runs.

@@ -72,7 +72,7 @@ TEST(CheckpointMaster, OfVeryManyPiecesShowsNoTensors) {
   overwrite(step + "/" + manifest_name(0), to_json(manifest));
   commit_master(step, sample_meta(small_model(), 1), {to_json(manifest)});
   auto const file = h5::File::open_read(step + "/" + master_name);
-  EXPECT_EQ(file.text("tensors"), "not shown; offstage checkpoint export writes them");
+  EXPECT_EQ(file.text("tensors"), "not shown; offstage export writes the parameters");
 
   manifest.subgroups.pop_back();
   EXPECT_TRUE(can_show({&manifest, 1}, layout));

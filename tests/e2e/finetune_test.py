@@ -285,6 +285,7 @@ class Validations(OffstageTest):
 
     def test_other_validation_data_begin_the_search_anew(self):
         self.train("run", f"data.valid={self.valid}", *self.OPTIONS, "train.steps=4")
+        self.train("stopped", f"data.valid={self.valid}", *self.OPTIONS, "train.steps=4")
         other = self.write("other.txt", bytes([1, 250]) * 300)
         result = self.train("run", f"data.valid={other}", *self.OPTIONS)
         self.assertIn("validation data have changed: the search for the best validation begins again", result.out)
@@ -295,6 +296,17 @@ class Validations(OffstageTest):
         self.assertIn(f"best validation: loss {worst[best]:.4f} at step {best}", result.out)
         self.offstage("report", self.folder / "run")
         self.assertIn(f"<td>{worst[best]:.4f}</td>", (self.folder / "run/report.html").read_text())
+        # A checkpoint before the first validation of the new data knows of the change as well.
+        process = self.start("stopped", f"data.valid={other}", *self.OPTIONS, "train.valid-every=100000000",
+                             "train.steps=1000000000")
+        self.wait_for_step("stopped", 6, process)
+        (self.folder / "stopped/STOP").touch()
+        self.assertIn("begins again", self.finish("stopped", process).out)
+        steps = self.step_of(self.checkpoints("stopped")[-1]) + 2
+        result = self.train("stopped", f"data.valid={other}", *self.OPTIONS, f"train.steps={steps}")
+        self.assertNotIn("begins again", result.out)
+        worst = {step: loss for step, loss in self.validations("stopped").items() if step > 4}
+        self.assertIn(f"best validation: loss {min(worst.values()):.4f} at step {min(worst, key=worst.get)}", result.out)
 
     def test_a_first_validation_that_is_made_again_costs_no_patience(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS, "train.patience=1", "optimizer.lr=1e-3"]

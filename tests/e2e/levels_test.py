@@ -85,6 +85,23 @@ class Levels(OffstageTest):
         self.assertEqual([newest], [self.step_of(path) for path in self.checkpoints("run")], result)
         self.assertEqual([], list(self.local.iterdir()), "level 2 has all of it")
 
+    def test_a_validation_that_is_made_up_leaves_the_last_step_in_level_2(self):
+        self.killed(*self.options)
+        newest = self.step_of(self.level_1()[-1])
+        valid = self.write("valid.txt", "The ship waits for the wind, and the wind for nobody. " * 40_000)
+        last = [*self.options, f"train.steps={newest}", f"data.valid={valid}"]
+        process = self.start("run", *last, ranks=2)
+        self.wait_until(lambda: f"continuing after step {newest}" in (self.folder / "run.out").read_text(), process, "the start")
+        (self.folder / "run/STOP").touch()
+        result = self.finish("run", process)
+        self.assertEqual(75, result.code, result)
+        self.assertIn("its validation is left out", result.out)
+        self.assertEqual([newest], [self.step_of(path) for path in self.checkpoints("run")], result)
+        result = self.train("run", *last, "train.valid-batches=2", ranks=2)
+        self.assertIn(f"step {newest:6}  validation loss", result.out)
+        self.assert_same_state(self.straight(newest), self.folder / "run/checkpoints")
+        self.assertEqual([], list(self.local.iterdir()), "level 2 has all of it")
+
     def test_what_is_in_host_memory_is_written(self):
         self.killed(*self.memory, ranks=1)
         newest = self.level_1()[-1]

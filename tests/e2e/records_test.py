@@ -252,6 +252,8 @@ class Records(OffstageTest):
             other = self.train("free", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
         line = re.search(r"the checkpoint is of offstage .*", other.out) if said["free"] != said["widened"] else None
         self.assertEqual(said["free"] != said["widened"], line is not None, other)
+        again = self.train("widened", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
+        self.assertEqual(said["free"] != said["widened"], "the checkpoint is of offstage" in again.out, again)
         self.assertNotIn("attention:", self.train("fp32", "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0").out)
 
     def test_a_later_source_wins(self):

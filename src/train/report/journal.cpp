@@ -38,11 +38,17 @@ std::string no_better(RunEnd const& end) {
 
 }  // namespace
 
-BestLoss Journal::best_after(BestLoss best, std::int64_t step) const {
+void Journal::open(std::int64_t step) {
+  if (speaks_) {
+    metrics_.emplace(metrics_path(config_), step, config_.checkpoint.resume != "auto");
+  }
+}
+
+BestLoss Journal::best_after(BestLoss best) const {
   if (speaks_) {
     std::int64_t const last = best.last();
     for (Validation const& validation : read_validations(metrics_path(config_))) {
-      if (validation.step > last && validation.step <= step) {
+      if (validation.step > last) {
         best.add(validation);
       }
     }
@@ -57,7 +63,6 @@ void Journal::begin(StartRecord const& start, bool works, Seconds now) {
     flops_ = model_flops(config_);
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
-    metrics_.emplace(metrics_path(config_), start.step, config_.checkpoint.resume != "auto");
     if (works) {
       if (config_.tensorboard) {
         events_.emplace(config_.run_dir, cpu::host_name(), start.step + 1);
@@ -274,7 +279,9 @@ void Journal::conclude(RunEnd const& end) {
   times_.total = end.total;
   times_.memory = end.memory;
   times_.flops = flops_ * static_cast<double>(times_.steps);
-  print_end_table(times_, storage_);
+  if (times_.steps > 0) {
+    print_end_table(times_, storage_);
+  }
   for (std::string const& line : against_.lines()) {
     log::info("{}", line);
   }

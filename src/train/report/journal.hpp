@@ -55,8 +55,9 @@ class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
-  /// Begins. Steps follow that of `start`, the newest that metrics.jsonl keeps. `now` is
-  /// Cadence::now(), here and below.
+  /// Opens metrics.jsonl, which keeps its records up to `step`.
+  void open(std::int64_t step);
+  /// Begins, after open(). `now` is Cadence::now(), here and below.
   /// `works`: this start has steps or a validation to make, else it leaves no record.
   void begin(StartRecord const& start, bool works, Seconds now);
   /// Sets the forecast of the steps to come.
@@ -69,9 +70,9 @@ class Journal final : public SaveListener {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
-  /// Adds the validations up to `step` in metrics.jsonl that are later than those before, on rank 0
-  /// alone.
-  [[nodiscard]] BestLoss best_after(BestLoss best, std::int64_t step) const;
+  /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
+  /// open(); on rank 0 alone.
+  [[nodiscard]] BestLoss best_after(BestLoss best) const;
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// Writes the end table, and the line that says how the run ended.

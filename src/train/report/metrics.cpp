@@ -10,7 +10,6 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -337,16 +336,22 @@ void MetricsFile::sync() {
 
 void MetricsFile::append(std::string const& line) {
   waiting_ += line;
-  std::optional<Bytes> before;
-  try_patiently([&] {
+  auto const write = [&] {
     OutputFile file{context, path_, O_APPEND};  // again for every line; see OutputFile::close
-    if (before) {
-      file.shorten(*before);  // the try before may have left a part
+    if (whole_ && *whole_ < file.size()) {
+      file.shorten(*whole_);
     }
-    before = file.size();
+    whole_ = file.size();
     file.write(waiting_);
     file.close();
-  });
+  };
+  if (std::exchange(patient_, false)) {
+    try_patiently(write);
+  } else {
+    write();
+  }
+  patient_ = true;
+  whole_.reset();
   waiting_.clear();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/smoothed.hpp"
@@ -38,7 +39,8 @@ namespace offstage::train {
 ///              job_name, restart_count, and array_job and array_task where it is one of an array;
 ///              no step. Also parameters, the memory keys below without peaks, and paths, an array
 ///              of objects with path and what a node can read and write there (can_read_gb_per_s,
-///              can_write_gb_per_s; null: not known).
+///              can_write_gb_per_s; null: not known), and validations_begin_anew (true) only if they
+///              are of other data than those before.
 /// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan),
 ///              device_memory_limit (null: none), device_memory_planned, host_memory_peak,
 ///              device_memory_peak: bytes; host memory of rank 0's node, device memory of the rank
@@ -48,13 +50,14 @@ namespace offstage::train {
 ///              with path, read_bytes, write_bytes, read_gb_per_s and write_gb_per_s.
 /// Saves:       step, saved (the level: 1, 2 or 3), seconds, stood_still_seconds, bytes,
 ///              elapsed_seconds when it was complete.
-/// Ends:        step, end ("done", or why it stopped), elapsed_seconds, the memory keys, and
-///              advice, an array of sentences.
+/// Ends:        step, end ("done", why it stopped, or "failed: WHY"), elapsed_seconds, and unless it
+///              failed the memory keys and advice, an array of sentences.
 ///
 /// The line of a step, validation, start or end is in the file when its call returns, and on stable
 /// storage after sync(). Not all ranks wait for forecasts and saves, so their lines come with the
 /// next of these or with sync().
-/// Errors: IoError naming run.dir and the path.
+/// Errors: IoError naming run.dir and the path. A line is written patiently (base/pauses.hpp), but
+///         for what follows one that was tried in vain.
 class MetricsFile {
  public:
   /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, with a
@@ -80,7 +83,9 @@ class MetricsFile {
   /// Writes the lines that wait, and this one.
   void append(std::string const& line);
   std::string path_;
-  std::string waiting_{};  ///< lines that wait
+  std::string waiting_{};         ///< lines that wait
+  std::optional<Bytes> whole_{};  ///< size of the file before a line of which a part may be there
+  bool patient_ = true;           ///< false from tries in vain to the next line that is written
   Smoothed losses_{};
 };
 

@@ -68,6 +68,14 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
   return std::nullopt;
 }
 
+/// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level 1.
+bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
+  std::error_code none;
+  auto const step = std::filesystem::weakly_canonical(checkpoint.resume, none);
+  return checkpoint.resume == "auto" ||
+         std::filesystem::equivalent(step.parent_path(), checkpoint.dir, none);
+}
+
 /// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
                       std::vector<config::Setting> const& settings, std::string const& program) {
@@ -118,8 +126,8 @@ class Training {
   void require_validation_target();
   /// Returns whether the last step was saved before its validation, which did not end.
   [[nodiscard]] bool owes_validation() const {
-    return at_.step() > 0 && at_.step() == config_.train.steps && parts_->valid_data() != nullptr &&
-           last_validation_ < at_.step();
+    return goes_on_from_own_ && at_.step() == config_.train.steps &&
+           parts_->valid_data() != nullptr && last_validation_ < at_.step();
   }
   /// Returns whether this start has anything to do.
   [[nodiscard]] bool has_work() const {
@@ -166,6 +174,7 @@ class Training {
   PlanChoice<T> plan_choice_;
   Position at_;
   Stop stop_ = Stop::none;
+  bool goes_on_from_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
   bool validations_begin_anew_ = false;
   std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
   std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
@@ -261,13 +270,16 @@ ExitCode Training<T>::run() {
     return ExitCode::more;
   }
   signals_.ignore();
-  saves().remove_local();
+  if (at_.step() == 0 || saves().is_saved(at_.step())) {
+    saves().remove_local();
+  }
   conclude();
   return stop_ == Stop::none || stop_ == Stop::patience ? ExitCode::done : ExitCode::more;
 }
 
 template <class T>
 void Training<T>::make_up_validation() {
+  cadence_.only_validates();
   if (!validate()) {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
   } else if (config_.checkpoint.keep_best && is_best()) {
@@ -279,7 +291,6 @@ template <class T>
 void Training<T>::run_steps() {
   if (owes_validation()) {
     make_up_validation();
-    return;
   }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
     validate();
@@ -327,6 +338,12 @@ void Training<T>::prepare() {
     saves().store().keep_best(-1);
   }
   look_at_space_to_come(config_, comm_, parts_->checkpoint_part(), saves().store(), at_.step());
+  mpi::agree(comm_, [&] {
+    if (leads()) {
+      require_records(config_);
+    }
+    journal_.open(at_.step());
+  });
   find_best();
   begin_records();
 }
@@ -353,7 +370,7 @@ void Training<T>::begin_records() {
                           .memory = memory_limits(),
                           .paths = path_records(config_, runner().path_facts()),
                           .validations_begin_anew = validations_begin_anew_};
-  if (has_work()) {
+  if (has_work() && at_.step() < config_.train.steps) {
     mpi::agree(comm_, [&] {
       if (auto forecast = runner().open_trace()) {
         journal_.expect(*std::move(forecast));
@@ -361,9 +378,6 @@ void Training<T>::begin_records() {
     });
   }
   mpi::agree(comm_, [&] {
-    if (leads()) {
-      require_records(config_);
-    }
     journal_.begin(start, has_work(), cadence_.now());
     if (leads() && has_work()) {
       write_records(config_, parts_->header(), comm_.size());
@@ -382,18 +396,18 @@ void Training<T>::begin_records() {
 
 template <class T>
 void Training<T>::find_best() {
-  // Those of another place are in its checkpoint.dir.
-  bool const goes_on = at_.step() > 0 && config_.checkpoint.resume == "auto";
-  BestLoss best = goes_on ? best_of(at_.meta().configuration) : BestLoss{};
-  mpi::agree(comm_, [&] { best = journal_.best_after(best, at_.step()); });
+  goes_on_from_own_ = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
+  BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
+  mpi::agree(comm_, [&] { best = journal_.best_after(best); });
   last_validation_ = comm_.broadcast_value(best.last(), 0);
   if (at_.step() == 0) {
     best = {};  // it is another run's, or one that this start makes again
-  } else if (best.any() && validates_otherwise(at_.meta().configuration, parts_->settings())) {
+  } else if (best.last() >= 0 && at_.step() < config_.train.steps &&
+             validates_otherwise(at_.meta().configuration, parts_->settings())) {
     if (leads()) {
       log::info("validation data have changed: the search for the best validation begins again");
     }
-    best = {};
+    best = BestLoss{{.loss = std::nan("")}, 0, best.last()};
     validations_begin_anew_ = true;
   }
   at_.set_best(comm_.broadcast_value(best, 0));

@@ -37,6 +37,7 @@ class Cadence {
   void local_level_ended() { pace_.local_level_ended(); }
   void copies_ended() { pace_.copies_ended(); }
   /// See Pace.
+  void only_validates() { pace_.only_validates(); }
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
   /// Returns the action that follows `step`, the same on all ranks. Logs the reason if time is up.

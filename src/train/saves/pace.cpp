@@ -146,7 +146,8 @@ Stop Pace::stop_under_validation(std::int64_t step, Seconds now, Stop asked) con
     return asked;
   }
   if (step >= config_.train.steps) {
-    return limit_before(now + (config_.checkpoint.keep_best ? longest_save_ : Seconds{}));
+    bool const saves = config_.checkpoint.keep_best && !only_validates_;
+    return limit_before(now + (saves ? longest_save_ : Seconds{}));
   }
   return time_is_up(step, now, {.save = save_is_due(step, now)});
 }
@@ -195,7 +196,7 @@ Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const
 Stop Pace::limit_before(Seconds done) const {
   config::TrainConfig const& train = config_.train;
   bool const job_ends = job_end_ && done + train.time_margin > *job_end_;
-  bool const time_ends = train.max_time > Seconds{} && done > train.max_time;
+  bool const time_ends = train.max_time > Seconds{} && done > train.max_time && !only_validates_;
   if (job_ends && time_ends) {
     return *job_end_ - train.time_margin < train.max_time ? Stop::job_end : Stop::max_time;
   }

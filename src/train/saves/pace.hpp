@@ -81,6 +81,10 @@ class Pace {
   /// checkpoint.every=auto. First weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
 
+  /// Says that this start makes up the validation of the last step, which is saved. train.max-time,
+  /// which may be shorter, does not end it.
+  void only_validates() { only_validates_ = true; }
+
   /// Returns the action that follows `step`. `asked` is signal or file if somebody wants the run to
   /// stop. Time is up if the actions due now, another step and its save might not end before
   /// train.max-time, or train.time-margin before the job's end. A run that stops saves and leaves
@@ -110,7 +114,8 @@ class Pace {
   config::RunConfig const& config_;
   std::optional<Seconds> job_end_;
   Seconds longest_step_{}, longest_validation_{}, longest_save_{};
-  Seconds last_save_{};          ///< end of the last save; its begin if it went on under steps
+  Seconds last_save_{};  ///< end of the last save; its begin if it went on under steps
+  bool only_validates_ = false;
   bool saving_ = false;          ///< a save goes on under steps
   std::vector<SaveTime> saves_;  ///< the last saves
   bool has_local_;               ///< there is a level 1
