@@ -10,6 +10,7 @@
 #include <iterator>
 #include <random>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -203,7 +204,9 @@ void forget_local_directory(std::string const& checkpoints) {
     }
     try {
       auto const found = read_record(path);
-      if (found && found->owner == canonical(checkpoints)) {
+      std::error_code none;
+      if (found && found->owner == canonical(checkpoints) &&
+          std::filesystem::exists(found->path(), none)) {
         log::warning(
             "this run has no level 1: the one in {} is not looked at, now or later; remove it",
             found->path());

@@ -71,7 +71,7 @@ void withdraw_local_directory(std::string const& checkpoints) noexcept;
 /// Makes the file name this directory, durably, and takes the note back. Errors: IoError.
 void record_local_directory(std::string const& checkpoints, LocalDirectory const& directory);
 /// Makes the file name no directory, durably. The checkpoints in the old one belong to no run from
-/// now on. Errors: IoError.
+/// now on; a warning names it if it is still there. Errors: IoError.
 void forget_local_directory(std::string const& checkpoints);
 
 }  // namespace offstage::checkpoint

@@ -193,6 +193,8 @@ class Levels(OffstageTest):
         self.train("run", *self.options, f"train.steps={newest + 5}")
         self.assert_same_state(self.straight(newest + 5), self.folder / "run/checkpoints")
         self.assertEqual(1, len(list(self.local.iterdir())), "which the user removes")
+        result = self.train("run", *COMMON, f"train.steps={newest + 6}")
+        self.assertNotIn("level 1", "".join(result.warnings), "the run before left nothing")
 
     def test_another_run_on_the_same_node_storage_is_not_taken(self):
         self.killed(*self.options)

@@ -396,7 +396,8 @@ void Training<T>::begin_records() {
 
 template <class T>
 void Training<T>::find_best() {
-  goes_on_from_own_ = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
+  bool const is_own = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
+  goes_on_from_own_ = comm_.broadcast_value(is_own, 0);
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
   mpi::agree(comm_, [&] { best = journal_.best_after(best); });
   last_validation_ = comm_.broadcast_value(best.last(), 0);
