@@ -60,6 +60,7 @@ bool is_of_kernel(int code) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
@@ -87,8 +88,7 @@ bool is_of_build(int code) {
 
 /// Errors of hardware that fails.
 bool is_of_hardware(int code) {
-  return code == cudaErrorECCUncorrectable || code == cudaErrorHardwareStackError ||
-         code == cudaErrorDevicesUnavailable;
+  return code == cudaErrorECCUncorrectable || code == cudaErrorDevicesUnavailable;
 }
 
 ExitCode exit_code_of(int code) {
