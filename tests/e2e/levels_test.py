@@ -88,7 +88,7 @@ class Levels(OffstageTest):
     def test_a_validation_that_is_made_up_leaves_the_last_step_in_level_2(self):
         self.killed(*self.options)
         newest = self.step_of(self.level_1()[-1])
-        valid = self.write("valid.txt", "The ship waits for the wind, and the wind for nobody. " * 40_000)
+        valid = self.write("valid.txt", "The ship waits for the wind, and the wind for nobody. " * 400_000)
         last = [*self.options, f"train.steps={newest}", f"data.valid={valid}"]
         process = self.start("run", *last, ranks=2)
         self.wait_until(lambda: f"continuing after step {newest}" in (self.folder / "run.out").read_text(), process, "the start")
