@@ -8,7 +8,7 @@
 
 namespace offstage::checkpoint {
 
-/// As try_patiently, of a read. A file that seems damaged is read a second time.
+/// A read by try_patiently. A file that seems damaged is read a second time.
 /// Errors: IoError: nothing is known of the contents. DataError: they were wrong twice. Refused is
 ///         thrown at once.
 template <class Read>

@@ -17,6 +17,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/store.hpp"
 #include "checkpoint/writer.hpp"
+#include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "state/shard.hpp"
 #include "tiers/host_tiers.hpp"
@@ -198,6 +199,29 @@ inline void overwrite(std::string const& path, std::string const& text) {
 
 inline void shorten(std::string const& path, std::uintmax_t bytes) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - bytes);
+}
+
+/// A master of the small model, whose shards were filled with `seed`, shows every tensor whole.
+inline void expect_every_tensor(std::string const& master_path, std::uint64_t seed) {
+  h5::File const master = h5::File::open_read(master_path);
+  auto const layers = state::layers_of(small_model());
+  char const* const groups[]{"/parameter/", "/momentum/", "/variance/"};
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (state::TensorLayout const& tensor : layers[l].tensors) {
+      h5::Shape shape{tensor.rows};
+      if (tensor.columns > 0) {
+        shape.push_back(tensor.columns);
+      }
+      for (int array = 0; array < 3; ++array) {
+        auto const values = master.read_mapped(groups[array] + tensor.name, shape);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          ASSERT_EQ(values[i], value_at(seed, static_cast<int>(l),
+                                        tensor.offset + static_cast<std::int64_t>(i), array))
+              << master_path << ": " << groups[array] << tensor.name << " element " << i;
+        }
+      }
+    }
+  }
 }
 
 template <class Failure, class Action>

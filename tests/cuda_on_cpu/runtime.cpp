@@ -220,7 +220,7 @@ Bytes most_pinned() {
   return text == nullptr ? std::numeric_limits<Bytes>::max() : offstage::parse_bytes(text);
 }
 
-/// What other processes have of a device's memory.
+/// Device memory that other processes have.
 Bytes bytes_of_others() {
   char const* const text = std::getenv("CUDA_ON_CPU_OTHERS");
   return text == nullptr ? 0 : offstage::parse_bytes(text);
