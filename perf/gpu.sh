@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# What a GPU adds, in three calls of less than nine minutes each: perf/gpu.sh A|B|C DIR.
-#   A   memory and driver; the tests of label gpu; attention and the pointwise kernels alone; forward and backward of a LLaMA of
-#       1.1 G parameters, beside PyTorch (eager, compiled, and with each backend of its attention); the time of each kernel
+# What a GPU adds, in four calls of less than nine minutes each: perf/gpu.sh T|A|B|C DIR.
+#   T   the tests of label gpu, the cases of tests/e2e/gpu_test.py, and the tests under compute-sanitizer, side by side
+#   A   attention and the pointwise kernels alone; forward and backward of a LLaMA of 1.1 G parameters, beside PyTorch (eager,
+#       compiled, and with each backend of its attention); the time of each kernel
 #   B   training runs of 8 layers of it as zero3, twinflow and dos, with traces; of 4 layers on storage, with a restart
-#   C   the link, AdamW against a copy within the device, updates of a state in host memory; tests/e2e; the tests under
-#       compute-sanitizer
-# DIR gets SECTION.json, which always has all figures so far, and SECTION.log; B-POLICY.json.gz are traces. Each part has
-# a time of its own, and one that fails or takes too long costs the others nothing. Ends with 1 if something failed or there is no
-# GPU.
+#   C   the link, AdamW and sums of gradients against a copy within the device, updates of a state in host memory
+# DIR gets SECTION.json, which always has all figures so far, and SECTION.log; B-POLICY.json.gz are traces, and tests/ has what
+# each test printed. Each part has a time of its own, and one that fails or takes too long costs the others nothing. Ends with 1
+# if something failed or there is no GPU.
 #   STATE_GB=N       GB (10^9 bytes) of optimizer state in C's updates; 24, less where the host lacks room for it, unless told
-#   PARTS="P..."     these parts alone, behind the facts of the machine: of A tests operations passes torch profile; of B zero3
-#                    twinflow dos storage; of C link adamw rates updates e2e memcheck racecheck initcheck
+#   PARTS="P..."     these parts alone, behind the facts of the machine: of T tests alone; of A operations passes torch profile;
+#                    of B zero3 twinflow dos storage; of C link adamw rates updates
 #   SECONDS_LEFT=N   another time than nine minutes, dealt in the same proportions
 #   DEVICE=host      the section on the emulated device instead, with a small model: no figure of a GPU
 #   BUILD_DIR=DIR    another build than build/release, which is built otherwise, in time that does not count
 #   CARRIED=DIR      what jobs/carry-packages.sh brought along, programs included
 set -euo pipefail
-if (($# != 2)) || [[ ! $1 =~ ^[ABC]$ ]]; then
-  echo "usage: perf/gpu.sh A|B|C DIR" >&2
+if (($# != 2)) || [[ ! $1 =~ ^[TABC]$ ]]; then
+  echo "usage: perf/gpu.sh T|A|B|C DIR" >&2
   exit 64
 fi
 section=$1

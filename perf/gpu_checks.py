@@ -1,110 +1,111 @@
-"""What gpu.py runs on a GPU besides measuring: tests of label gpu, whole runs, and the tests under a sanitizer."""
+"""What gpu.py runs on a GPU besides measuring: tests of label gpu, whole runs, and the tests under sanitizers, side by side,
+as a GPU that is lent by the minute has room for all of them."""
 import os
 import re
 import shutil
 import sys
-import time
 
-from gpu_run import Failed
+from gpu_run import Failed, Program, run_together
 
 TESTS = ["device/device_gpu_test", "kernels/kernels_optimizer_gpu_test", "kernels/kernels_pointwise_gpu_test",
          "kernels/kernels_products_gpu_test", "kernels/kernels_attention_gpu_test", "model/model_attention_gpu_test",
          "update/shared_update_gpu_test"]
 # Without cuBLASLt's kernels, whose program this is, and cuDNN's, whose cases these are.
 OWN_KERNELS = [name for name in TESTS if name.startswith("kernels/") and "products" not in name]
-OWN_CASES = "GTEST_FILTER=-*ByCudnn*"
+OWN_CASES = {"GTEST_FILTER": "-*ByCudnn*"}
+SANITIZERS = {"memcheck": (TESTS, {}), "racecheck": (OWN_KERNELS, OWN_CASES), "initcheck": (OWN_KERNELS, OWN_CASES)}
 # Whole runs: 50 steps beside the CPU's losses, the same bits by every schedule, a restart. Without a GPU a short one, on two ranks.
-E2E = ["tests/e2e/gpu_test.py"]
-E2E_ON_HOST = ["tests/e2e/same_bits_test.py", "SameBits.test_recomputation"]
-CASE = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)(?:, .*)?(?: \(\d+ ms\))$")
-UNITTEST = re.compile(r"^(test_\w+) \(")
-UNITTEST_END = re.compile(r"\b(ok|FAIL|ERROR|skipped .*)$")
+E2E, E2E_ON_HOST = "tests/e2e/gpu_test.py", ("tests/e2e/same_bits_test.py", ["SameBits.test_recomputation"])
+# These count warnings, and a GPU that others use is one.
+ALONE = ["Gpu.test_auto_takes_the_gpus_where_there_is_one_for_each_rank",
+         "Gpu.test_more_ranks_than_gpus_compute_on_the_cores_with_auto_and_are_an_error_with_cuda"]
+CASE = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)(?:, .*)?(?: \(\d+ ms\))$", re.MULTILINE)
+UNITTEST_END = re.compile(r"\b(ok|FAIL|ERROR|skipped .*)$", re.MULTILINE)
 
 
-class Cases:
-    """Counts what a program of GoogleTest says of its cases."""
-
-    def __init__(self):
-        self.passed, self.skipped, self.failed = 0, 0, []
-
-    def hear(self, line):
-        case = CASE.search(line)
-        if case is None:
-            return
-        if case[1] == "OK":
-            self.passed += 1
-        elif case[1] == "SKIPPED":
-            self.skipped += 1
-        else:
-            self.failed.append(case[2])
+def google_test(section, kind, name, under=(), **environment):
+    """A program of GoogleTest, perhaps under a tool."""
+    file = section.build / "tests" / name
+    return Program(kind, file.name, [*under, file], environment)
 
 
-def run_test(section, kind, under, program, seconds):
-    """Keeps what came of one program, also if it did not end in time."""
-    cases, began, ended = Cases(), time.monotonic(), "0"
-    try:
-        section.call([*under, program], seconds, cases.hear)
-    except Failed as failed:
-        ended = str(failed)
-    skipped_all = not section.on_gpu and cases.skipped > 0
-    if ended == "0" and cases.passed == 0 and not skipped_all:
-        ended = "no test ran"
-    section.keep(kind, program.name, {"passed": cases.passed, "skipped": cases.skipped, "failed": cases.failed,
-                                      "ended": ended.splitlines()[0], "seconds": round(time.monotonic() - began, 1)})
-    section.say(f"  {program.name:28} passed {cases.passed}, skipped {cases.skipped}, failed {len(cases.failed)}"
-                f" in {time.monotonic() - began:.0f} s" + ("" if ended == "0" else f": {ended}"))
-    if ended != "0" or cases.failed or (section.on_gpu and cases.skipped > 0):
-        section.problem(f"{kind}: {program.name}: {cases.passed} passed, {cases.skipped} skipped, failed {cases.failed}, "
-                        f"ended {ended.splitlines()[0]}")
+def unit_tests(section):
+    return [google_test(section, "tests", name, OFFSTAGE_TESTS="all") for name in TESTS]
 
 
-def run_tests(section, kind, under, names):
-    """Each program has its share of the time that is left."""
-    for index, name in enumerate(names):
-        program = section.build / "tests" / name
-        if program.exists():
-            run_test(section, kind, under, program, section.clock.left() / (len(names) - index))
-        else:
-            section.keep(kind, program.name, {"ended": "not built"})
-            section.say(f"  {program.name:28} not built")
-            if section.on_gpu:
-                section.problem(f"{kind}: {program.name} is not in {section.build}")
-
-
-def check_tests(section):
-    run_tests(section, "tests", ["env", "OFFSTAGE_TESTS=all"], TESTS)
-
-
-def sanitize(kind, names, *environment):
-    """A part that runs the tests under one of compute-sanitizer's tools, with VARIABLE=VALUE beside the environment."""
-    def part(section):
-        sanitizer = shutil.which("compute-sanitizer") if section.on_gpu else None
+def sanitized(section):
+    """The tests under each tool of compute-sanitizer; none where that is not installed, which is kept."""
+    sanitizer = shutil.which("compute-sanitizer") if section.on_gpu else None
+    found = []
+    for kind, (names, environment) in SANITIZERS.items():
         if sanitizer is None:
             why = "compute-sanitizer is not installed" if section.on_gpu else "no GPU"
             section.keep(kind, why)
             section.say(f"{kind} not run: {why}")
-            return
+            continue
         # One test pins memory twice on purpose.
-        run_tests(section, kind, ["env", *environment, sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9"], names)
-    return part
+        under = [sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9"]
+        found += [google_test(section, kind, name, under, **environment) for name in names]
+    return found
 
 
-def check_runs(section):
-    """tests/e2e, case by case."""
-    script, *names = E2E if section.on_gpu else E2E_ON_HOST
-    name = ""
+def whole_runs(section, names=None):
+    """Cases of tests/e2e, each a program: those that do not want to be alone, unless told."""
+    script = E2E
+    if not section.on_gpu:
+        script, names = E2E_ON_HOST
+    if names is None:
+        with open(script, encoding="utf-8") as text:
+            names = [f"Gpu.{name}" for name in re.findall(r"^    def (test_\w+)", text.read(), re.MULTILINE)]
+        names = [name for name in names if name not in ALONE]
+    environment = {"OFFSTAGE": str(section.build / "offstage"), "PYTHONDONTWRITEBYTECODE": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return [Program("e2e", name.partition(".")[2], [sys.executable, script, "--verbose", name], environment) for name in names]
 
-    def hear(line):
-        nonlocal name
-        if begun := UNITTEST.search(line):
-            name = begun[1]
-        if name and (ended := UNITTEST_END.search(line)):
-            section.keep("e2e", name, ended[1])
-            section.say(f"  {name}: {ended[1]}")
-            name = ""
 
-    environment = {**os.environ, "OFFSTAGE": str(section.build / "offstage"), "PYTHONDONTWRITEBYTECODE": "1",
-                   "PYTHONUNBUFFERED": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    section.call([sys.executable, script, "--verbose", *names], heard=hear, env=environment)
-    if not section.figures.get("e2e"):
-        raise Failed(f"{script} ran no case")
+def judge_case(section, program, printed, ended):
+    """Keeps how a case of tests/e2e ended."""
+    found = UNITTEST_END.search(printed)
+    said = found[1] if found and ended == "0" else f"FAILED, {ended}"
+    section.keep("e2e", program.name, said)
+    section.say(f"  e2e {program.name}: {said}")
+    if found is None or ended != "0":
+        section.problem(f"e2e: {program.name}: {said}:\n{printed[-2000:]}")
+
+
+def judge_tests(section, program, printed, ended):
+    """Keeps what a program of GoogleTest said of its cases, also if it did not end in time."""
+    cases = CASE.findall(printed)
+    passed, skipped = (sum(how == wanted for how, _ in cases) for wanted in ("OK", "SKIPPED"))
+    failed = [name for how, name in cases if how == "FAILED"]
+    if ended == "0" and passed == 0 and (section.on_gpu or skipped == 0):
+        ended = "no test ran"
+    section.keep(program.kind, program.name, {"passed": passed, "skipped": skipped, "failed": failed, "ended": ended})
+    section.say(f"  {program.kind} {program.name}: passed {passed}, skipped {skipped}, failed {len(failed)}" +
+                ("" if ended == "0" else f": {ended}"))
+    if ended != "0" or failed or (section.on_gpu and skipped > 0):
+        section.problem(f"{program.kind}: {program.name}: {passed} passed, {skipped} skipped, failed {failed}, ended {ended}:\n"
+                        f"{printed[-2000:] if ended != '0' else ''}")
+
+
+def run_programs(section, programs, at_once):
+    """Runs them side by side and judges each as it ends; DIR/tests has what each printed."""
+    def ended(program, how):
+        printed = (section.folder / "tests" / f"{program.kind}-{program.name}.log").read_text(errors="replace")
+        (judge_case if program.kind == "e2e" else judge_tests)(section, program, printed, how)
+
+    if not programs:
+        raise Failed("there is nothing to run")
+    (section.folder / "tests").mkdir(exist_ok=True)
+    run_together(programs, section.folder / "tests", section.clock.left(), at_once, ended)
+
+
+def check_all(section):
+    """Those that take longest come first."""
+    programs = [*whole_runs(section), *unit_tests(section), *sanitized(section)]
+    run_programs(section, programs, at_once=max(4, 2 * section.figures["cores"]))
+
+
+def check_alone(section):
+    if section.on_gpu:
+        run_programs(section, whole_runs(section, ALONE), at_once=1)

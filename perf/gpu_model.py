@@ -1,7 +1,6 @@
 """The whole model on a GPU, for gpu.py: forward and backward beside PyTorch, kernel by kernel, and operations alone."""
 import csv
 import importlib.util
-import io
 import json
 import pathlib
 import shutil
@@ -19,8 +18,10 @@ SMALL_BATCH, SMALL_SEQUENCE = 2, 32
 # Batch, sequence, heads, kv-heads, head size: of the model, and of one with wider heads.
 OPERATIONS = [(4, 2048, 32, 4, 64), (4, 2048, 32, 4, 128)]
 SMALL_OPERATIONS = [(2, 32, 2, 1, 32)]
-# Nsight Compute's names of units, old and new.
-UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1, "second": 1}
+# Nsight Compute's metrics, and its names of units, old and new.
+SECONDS, BYTES = "gpu__time_duration.sum", ("dram__bytes_read.sum", "dram__bytes_write.sum")
+UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1, "second": 1,
+         "byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 
 
 def shape_of(section):
@@ -82,37 +83,51 @@ def measure_torch(section):
     section.call([sys.executable, pathlib.Path(__file__).with_name("gpu_torch.py"), json.dumps(given)], heard=hear)
 
 
+class Launches:
+    """What Nsight Compute says of each launch, a line of CSV for each metric, by kernel and grid: the grid tells a kernel's shapes
+    apart."""
+
+    def __init__(self):
+        self.columns, self.found = None, {}
+
+    def hear(self, line):
+        if not line.startswith('"'):
+            return
+        words = next(csv.reader([line]))
+        if self.columns is None:
+            self.columns = words
+            return
+        row = dict(zip(self.columns, words))
+        kernel = self.found.setdefault(f"{row['Kernel Name']} {row['Grid Size']}", {"seconds": 0, "bytes": 0, "calls": 0})
+        value = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
+        if row["Metric Name"] == SECONDS:
+            kernel["seconds"] += value
+            kernel["calls"] += 1
+        else:
+            kernel["bytes"] += value
+
+
 def measure_kernels(section):
-    """Seconds and share of each kernel in one forward and backward of 2 blocks, by Nsight Compute."""
+    """Seconds, share and bytes of memory of each kernel in one forward and backward of 2 blocks, by Nsight Compute."""
     ncu = shutil.which("ncu") if section.on_gpu else None
     if ncu is None:
         why = "ncu is not installed" if section.on_gpu else "no GPU"
         section.keep("profile", why)
         section.say(f"no profile by kernel: {why}")
         return
-    kernels, lines = {}, []
-
-    def count(line):
-        """Adds a kernel's launch; the first line names the columns."""
-        if not line.startswith('"'):
-            return
-        lines.append(line)
-        if len(lines) == 1:
-            return
-        row = next(csv.DictReader(io.StringIO(lines[0] + "\n" + line)))
-        seconds = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
-        before = kernels.get(row["Kernel Name"], {"seconds": 0, "calls": 0})
-        kernels[row["Kernel Name"]] = {"seconds": before["seconds"] + seconds, "calls": before["calls"] + 1}
-
+    launches = Launches()
     try:
-        section.call([ncu, "--csv", "--clock-control", "none", "--print-kernel-base", "function", "--metrics", "gpu__time_duration.sum",
-                      *perf_model(section, {**LLAMA, "layers": 2}, 1), "warm-up=0", "product=0"], heard=count)
+        section.call([ncu, "--csv", "--clock-control", "none", "--print-kernel-base", "function", "--metrics",
+                      ",".join((SECONDS, *BYTES)), *perf_model(section, {**LLAMA, "layers": 2}, 1), "warm-up=0", "product=0"],
+                     heard=launches.hear)
     finally:
+        kernels = launches.found
         section.keep("profile", kernels)
         total = sum(kernel["seconds"] for kernel in kernels.values())
-        section.say("kernels of a forward and a backward (2 blocks): ms, share, calls")
+        section.say(f"kernels of a forward and a backward (2 blocks), {total * 1e3:.2f} ms: ms, share, GB/s, calls")
         for name, kernel in sorted(kernels.items(), key=lambda item: -item[1]["seconds"]):
-            section.say(f"  {name:44} {kernel['seconds'] * 1e3:9.3f} {kernel['seconds'] / total:6.1%} {kernel['calls']:6}")
+            section.say(f"  {name:60} {kernel['seconds'] * 1e3:9.3f} {kernel['seconds'] / total:6.1%} "
+                        f"{kernel['bytes'] / kernel['seconds'] / 1e9:6.0f} {kernel['calls']:5}")
     if not kernels:
         raise Failed("Nsight Compute saw no kernel")
 

@@ -1,6 +1,7 @@
 """A section of gpu.py: runs programs against a clock, and keeps every figure at once."""
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import pathlib
@@ -52,18 +53,20 @@ def descendants():
     return found[1:]
 
 
-def end_all(process):
-    """Kills the program and all that it started, also what has a process group of its own, as a job's ranks have: there
-    is one program at a time, and what it leaves behind becomes a child of this process (adopt_orphans)."""
+def end_all(*processes):
+    """Kills the programs and all that they started, also what has a process group of its own, as a job's ranks have:
+    nothing else runs then, and what they leave behind becomes a child of this process (adopt_orphans)."""
+    own = {process.pid for process in processes}
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         left = descendants()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.poll()
+        for process in processes:
+            process.poll()
         for pid in left:
-            if pid != process.pid:
+            if pid not in own:
                 with contextlib.suppress(ChildProcessError):  # it was never ours
                     os.waitpid(pid, os.WNOHANG)
         if not left or time.monotonic() > deadline:
@@ -115,6 +118,50 @@ def run(command, seconds, heard=None, **options):
     if process.returncode != 0:
         raise Failed(f"{name} ended with {process.returncode}:\n{output.text[-MOST_PRINTED:]}", output.text)
     return output.text
+
+
+@dataclasses.dataclass
+class Program:
+    """One of several that run side by side. `environment`: beside this process's."""
+    kind: str
+    name: str
+    command: list
+    environment: dict
+
+
+def run_together(programs, folder, seconds, at_once, ended):
+    """Runs so many of them side by side, with two OpenMP threads each, until all have ended or `seconds` are over; the
+    order is that in which they begin. FOLDER/KIND-NAME.log gets what each prints. Calls ended(program, how) as each ends:
+    its exit code as text, or why there is none. Nothing that they started goes on then."""
+    deadline = time.monotonic() + seconds
+    waiting, running = list(programs), []
+    adopt_orphans()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once and time.monotonic() < deadline:
+                program = waiting.pop(0)
+                with open(folder / f"{program.kind}-{program.name}.log", "wb") as log:
+                    try:
+                        process = subprocess.Popen([str(word) for word in program.command], stdin=subprocess.DEVNULL, stdout=log,
+                                                   stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
+                                                   env={**os.environ, "OMP_NUM_THREADS": "2", **program.environment})
+                    except OSError as problem:
+                        ended(program, str(problem))
+                        continue
+                running.append((program, process))
+            for program, process in [pair for pair in running if pair[1].poll() is not None]:
+                running.remove((program, process))
+                ended(program, str(process.returncode))
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+    finally:
+        end_all(*(process for _, process in running))
+    for program, _ in running:
+        ended(program, f"it took longer than the {seconds:.0f} s of all")
+    for program in waiting:
+        (folder / f"{program.kind}-{program.name}.log").touch()
+        ended(program, "no time was left for it")
 
 
 def ends(process, seconds):

@@ -41,7 +41,8 @@ def measure_adamw(section):
     kernel = last_json(section.call([section.build / "perf" / "perf_share", "kernel", f"parameters={elements}", "steps=7", setting]))
     section.keep("kernel", kernel)
     section.say(f"AdamW on the device: {kernel['parameters_per_second'] / 1e9:.2f} G parameters/s, "
-                f"{kernel['update_bytes_per_second'] / 1e9:.0f} GB/s; a copy within it {kernel['copy_bytes_per_second'] / 1e9:.0f} GB/s")
+                f"{kernel['update_bytes_per_second'] / 1e9:.0f} GB/s; sums of gradients "
+                f"{kernel['accumulate_bytes_per_second'] / 1e9:.0f} GB/s; a copy within it {kernel['copy_bytes_per_second'] / 1e9:.0f} GB/s")
 
 
 def measure_rates(section):
@@ -88,6 +89,7 @@ def results(figures):
     found, policies = {}, figures.get("policies", {})
     if "kernel" in figures:
         found["adamw_vs_copy"] = figures["kernel"]["update_vs_copy"]
+        found["accumulate_vs_copy"] = figures["kernel"]["accumulate_vs_copy"]
     if "zero3" in policies and "dos" in policies:
         found["dos_speedup_update"] = policies["zero3"]["update_seconds"] / policies["dos"]["update_seconds"]
         found["dos_vs_makespan"] = policies["dos"]["bound_seconds"] / policies["dos"]["update_seconds"]

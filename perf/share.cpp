@@ -9,8 +9,8 @@
 //                     [update.KEY=..] [platform.KEY=..] [run.trace=FILE]
 //
 // probe: rates under the names of their platform.* keys. link: bytes per second, and the device's name. kernel: AdamW on
-// the device (bf16 gradients in, bf16 parameters out) in turns with a copy within its memory, over the same memory; steps:
-// rounds. update: the steps' seconds, shares and expectations, without the first step, which touches memory for the first
+// the device (bf16 gradients in, bf16 parameters out) and the sum of a bf16 gradient in FP32, in turns with a copy within its
+// memory, over the same memory; steps: rounds. update: the steps' seconds, shares and expectations, without the first step, which touches memory for the first
 // time; pass-seconds: of sleep in the place of forward, and twice that of backward. Each ends with one line of JSON.
 
 #include <fmt/format.h>
@@ -29,6 +29,7 @@
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "device/device.hpp"
+#include "kernels/optimizer/gradient.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "parameters/working_parameters.hpp"
 #include "phase_shape.hpp"
@@ -219,7 +220,16 @@ Seconds time_on(device::Stream& stream, Work&& work) {
   return end->when() - begin->when();
 }
 
-/// AdamW on the device against a copy from one half of the same memory to the other.
+/// What a kernel moved in each round, and the same over the rate of that round's copy.
+struct Rates {
+  std::vector<double> bytes_per_second, vs_copy;
+  void add(double rate, double copy) {
+    bytes_per_second.push_back(rate);
+    vs_copy.push_back(rate / copy);
+  }
+};
+
+/// AdamW and the sum of gradients on the device, each in turns with a copy from one half of the same memory to the other.
 int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   auto const device = make_device(config);
   auto const stream = device->make_calling_stream("kernel");
@@ -257,36 +267,45 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
                               .epsilon = 1e-8,
                               .weight_decay = 0.1,
                               .gradient_scale = 1.0};
-  constexpr double update_traffic = 28.0;
-  double const update_bytes = update_traffic * static_cast<double>(count);
+  kernels::Accumulate<float, bfloat16> const sum{
+      .accumulator = floats.first(count), .gradient = numbers.first(count), .first = false};
   auto const half = static_cast<Bytes>(bytes.size() / 2);
   probe::Effort const once{.bytes = 0, .rounds = 1};
-  std::vector<double> updates;
+  auto const rate_of = [&](double traffic, auto const& work) {
+    return probe::median_rate(once, traffic, [&](int passes) {
+      return time_on(*stream, [&] {
+        for (int i = 0; i < passes; ++i) {
+          work();
+        }
+      });
+    });
+  };
+  constexpr double update_traffic = 28.0;
+  constexpr double sum_traffic = 10.0;
+  auto const elements = static_cast<double>(count);
+  Rates updates;
+  Rates sums;
   std::vector<double> copies;
-  std::vector<double> ratios;
   for (int round = 0; round < shape.steps; ++round) {
-    updates.push_back(probe::median_rate(once, update_bytes, [&](int passes) {
-      return time_on(*stream, [&] {
-        for (int i = 0; i < passes; ++i) {
-          ++step.step;
-          kernels::optimize(*stream, layout, part, step);
-        }
-      });
-    }));
-    copies.push_back(probe::median_rate(once, 2.0 * static_cast<double>(half), [&](int passes) {
-      return time_on(*stream, [&] {
-        for (int i = 0; i < passes; ++i) {
-          stream->copy(bytes.data() + half, bytes.data(), half, device::Copy::device_to_device);
-        }
-      });
-    }));
-    ratios.push_back(updates.back() / copies.back());
+    double const copy = rate_of(2.0 * static_cast<double>(half), [&] {
+      stream->copy(bytes.data() + half, bytes.data(), half, device::Copy::device_to_device);
+    });
+    copies.push_back(copy);
+    updates.add(rate_of(update_traffic * elements,
+                        [&] {
+                          ++step.step;
+                          kernels::optimize(*stream, layout, part, step);
+                        }),
+                copy);
+    sums.add(rate_of(sum_traffic * elements, [&] { kernels::accumulate(*stream, sum); }), copy);
   }
-  double const update = probe::median(updates);
+  double const update = probe::median(updates.bytes_per_second);
   fmt::print(
       "{{\"parameters_per_second\": {:.0f}, \"update_bytes_per_second\": {:.0f}, "
-      "\"copy_bytes_per_second\": {:.0f}, \"update_vs_copy\": {:.4f}}}\n",
-      update / update_traffic, update, probe::median(copies), probe::median(ratios));
+      "\"accumulate_bytes_per_second\": {:.0f}, \"copy_bytes_per_second\": {:.0f}, "
+      "\"update_vs_copy\": {:.4f}, \"accumulate_vs_copy\": {:.4f}}}\n",
+      update / update_traffic, update, probe::median(sums.bytes_per_second), probe::median(copies),
+      probe::median(updates.vs_copy), probe::median(sums.vs_copy));
   return 0;
 }
 

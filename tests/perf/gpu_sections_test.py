@@ -24,14 +24,18 @@ UPDATE = {"update_seconds": [1, 3, 2], "iteration_seconds": [2, 2, 2], "share": 
           "bound_seconds": [1]}
 LINK = {"device": "NVIDIA H100", "device_bytes": 8e10, "to_device": 5e10, "to_host": 5e10, "to_device_both": 4e10,
         "to_host_both": 4e10, "to_device_pageable": 1e10, "to_host_pageable": 1e10}
-KERNEL = {"parameters_per_second": 1e10, "update_vs_copy": 0.9, "update_bytes_per_second": 2e12, "copy_bytes_per_second": 2.2e12}
+KERNEL = {"parameters_per_second": 1e10, "update_vs_copy": 0.9, "update_bytes_per_second": 2e12, "copy_bytes_per_second": 2.2e12,
+          "accumulate_vs_copy": 0.8, "accumulate_bytes_per_second": 1.8e12}
 CASES = "[       OK ] Kernels.Add/0 (3 ms)\n[       OK ] Kernels.Sum (1 ms)\n"
 # The columns in this order, as Nsight Compute prints them.
 PROFILE = '''==PROF== Connected
-"ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"
-"0","perf_model","gemm","gpu__time_duration.sum","ns","1,500,000"
-"1","perf_model","rmsnorm","gpu__time_duration.sum","usecond","500"
-"2","perf_model","gemm","gpu__time_duration.sum","ms","2"
+"ID","Process Name","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"
+"0","perf_model","gemm","(8, 1, 1)","dram__bytes_read.sum","Mbyte","2"
+"0","perf_model","gemm","(8, 1, 1)","dram__bytes_write.sum","byte","1,000,000"
+"0","perf_model","gemm","(8, 1, 1)","gpu__time_duration.sum","ns","1,500,000"
+"1","perf_model","rmsnorm","(4, 1, 1)","gpu__time_duration.sum","usecond","500"
+"2","perf_model","gemm","(8, 1, 1)","gpu__time_duration.sum","ms","2"
+"3","perf_model","gemm","(9, 1, 1)","gpu__time_duration.sum","ms","1"
 '''
 OFFSTAGE = '''import json, pathlib, sys
 keys = dict(word[2:].split("=", 1) for word in sys.argv[2:] if "=" in word)
@@ -58,8 +62,17 @@ SHARE = f'''case $1 in
   update) echo \'{json.dumps(UPDATE)}\' ;;
 esac
 '''
-RUNS = '''print("test_one (gpu_test.Gpu.test_one) ... ok")
-print("test_two (gpu_test.Gpu.test_two)\\nSays what it is for ... skipped \'one GPU\'")
+# Cases of tests/e2e, which are read from the text; `MORE` is for one more.
+RUNS = '''import sys
+name = sys.argv[-1].partition(".")[2]
+assert sys.argv[1:-1] == ["--verbose"]
+class Gpu:
+    def test_one(self): return "ok"
+    def test_two(self): return "Says what it is for ... skipped 'one GPU'"
+    def test_auto_takes_the_gpus_where_there_is_one_for_each_rank(self): return "ok"
+    def test_more_ranks_than_gpus_compute_on_the_cores_with_auto_and_are_an_error_with_cuda(self): return "ok"
+    # MORE
+print(f"{name} (gpu_test.Gpu.{name}) ... " + getattr(Gpu(), name)())
 '''
 
 
@@ -179,14 +192,37 @@ class Clock(unittest.TestCase):
 
 
 class Sections(Stage):
-    def test_a_keeps_facts_tests_operations_passes_and_kernels(self):
-        figures = self.run_section("A")
+    def test_t_keeps_facts_and_what_came_of_each_test(self):
+        figures = self.run_section("T")
+        self.assertEqual(0, self.done.returncode, self.done.stdout)
         self.assertEqual("13.0", figures["gpu"]["driver_cuda"])
         self.assertEqual("13.0", figures["tools"]["nvcc"])
-        self.assertEqual({"passed": 2, "skipped": 0, "failed": []},
-                         {key: figures["tests"]["device_gpu_test"][key] for key in ("passed", "skipped", "failed")})
+        self.assertEqual({"passed": 2, "skipped": 0, "failed": [], "ended": "0"}, figures["tests"]["device_gpu_test"])
+        self.assertEqual(len(gpu.checks.TESTS), len(figures["memcheck"]))
+        for kind in "racecheck", "initcheck":
+            self.assertEqual(len(gpu.checks.OWN_KERNELS), len(figures[kind]))
+        alone = {name.partition(".")[2]: "ok" for name in gpu.checks.ALONE}
+        self.assertEqual({"test_one": "ok", "test_two": "skipped 'one GPU'", **alone}, figures["e2e"])
+        self.assertIn("Kernels.Sum", (self.out / "tests/tests-device_gpu_test.log").read_text())
+
+    def test_programs_run_side_by_side_and_some_alone(self):
+        note = 'folder=$(dirname "$0"); echo "$1 begins" >> "$folder/order"; sleep 0.5; echo "$1 ends" >> "$folder/order"'
+        programs = [gpu_run.Program("tests", f"p{index}", [self.write("slow", note), f"p{index}"], {}) for index in range(3)]
+        self.out.mkdir()
+        for at_once, begin in (3, 3), (1, 1):
+            (self.folder / "order").unlink(missing_ok=True)
+            ended = []
+            gpu_run.run_together(programs, self.out, 60, at_once, lambda program, how, ended=ended: ended.append((program.name, how)))
+            self.assertEqual([("p0", "0"), ("p1", "0"), ("p2", "0")], sorted(ended))
+            order = (self.folder / "order").read_text().splitlines()
+            self.assertEqual(begin, [line.endswith("begins") for line in order].index(False), order)
+
+    def test_a_keeps_operations_passes_and_kernels(self):
+        figures = self.run_section("A")
         self.assertEqual({"attention", "pointwise"}, set(figures["operations"]))
-        self.assertEqual({"gemm": {"seconds": 0.0035, "calls": 2}, "rmsnorm": {"seconds": 0.0005, "calls": 1}}, figures["profile"])
+        self.assertEqual({"gemm (8, 1, 1)": {"seconds": 0.0035, "bytes": 3e6, "calls": 2},
+                          "gemm (9, 1, 1)": {"seconds": 0.001, "bytes": 0, "calls": 1},
+                          "rmsnorm (4, 1, 1)": {"seconds": 0.0005, "bytes": 0, "calls": 1}}, figures["profile"])
         self.assertIn("RESULT gpu_forward_backward_vs_product 0.625", self.done.stdout)
 
     def test_b_trains_with_host_memory_given_and_keeps_losses_and_traces(self):
@@ -209,25 +245,29 @@ class Sections(Stage):
         self.assertEqual({"dos"}, self.incomplete(figures))
         self.assertEqual(6, figures["policies"]["dos"]["losses"][0])
 
-    def test_c_measures_updates_and_runs_the_tests_under_each_sanitizer(self):
+    def test_c_measures_updates(self):
         figures = self.run_section("C")
         self.assertEqual(0, self.done.returncode, self.done.stdout)
-        self.assertEqual({"test_one": "ok", "test_two": "skipped 'one GPU'"}, figures["e2e"])
         self.assertEqual({"zero3", "twinflow 20 %", "dos", "dos 20 %"}, set(figures["policies"]))
-        self.assertEqual(len(gpu.checks.TESTS), len(figures["memcheck"]))
-        for kind in "racecheck", "initcheck":
-            self.assertEqual(len(gpu.checks.OWN_KERNELS), len(figures[kind]))
-        for result in "gpu_adamw_vs_copy 0.9", "gpu_dos_speedup_update 1.0", "gpu_dos_vs_makespan 0.5":
-            self.assertIn(f"RESULT {result}\n", self.done.stdout)
+        for result in "adamw_vs_copy 0.9", "accumulate_vs_copy 0.8", "dos_speedup_update 1.0", "dos_vs_makespan 0.5":
+            self.assertIn(f"RESULT gpu_{result}\n", self.done.stdout)
 
-    def test_a_test_that_fails_is_named_and_costs_the_others_nothing(self):
+    def test_a_test_that_fails_hangs_or_is_not_there_is_named_and_costs_the_others_nothing(self):
         self.says("build/tests/kernels/kernels_products_gpu_test", CASES + "[  FAILED  ] Kernels.Product (1 ms)", code=1)
-        figures = self.run_section("A")
+        self.write("build/tests/kernels/kernels_pointwise_gpu_test", f"cat << 'END'\n{CASES}END\n{HANG}")
+        (self.build / "tests/device/device_gpu_test").unlink()
+        self.write("tree/tests/e2e/gpu_test.py", RUNS.replace("# MORE", "def test_bad(self): sys.exit('test_bad ... FAIL')"))
+        figures = self.run_section("T", SECONDS_LEFT="15")
         self.assertEqual(1, self.done.returncode)
-        self.assertEqual(["Kernels.Product"], figures["tests"]["kernels_products_gpu_test"]["failed"])
+        self.assertEqual({"passed": 2, "skipped": 0, "failed": ["Kernels.Product"], "ended": "1"},
+                         figures["tests"]["kernels_products_gpu_test"])
         self.assertEqual(2, figures["tests"]["kernels_attention_gpu_test"]["passed"])
-        self.assertIn("tests", self.incomplete(figures))
-        self.assertIn("offstage", figures["passes"])
+        self.assertRegex(figures["tests"]["kernels_pointwise_gpu_test"]["ended"], "it took longer than the .* of all")
+        self.assertEqual(2, figures["tests"]["kernels_pointwise_gpu_test"]["passed"])
+        self.assertIn("No such file", figures["tests"]["device_gpu_test"]["ended"])
+        self.assertEqual(("FAILED, 1", "ok"), (figures["e2e"]["test_bad"], figures["e2e"]["test_one"]))
+        self.assertEqual({"tests"}, self.incomplete(figures))
+        self.assertEqual([False, False], [alive(pid) for pid in self.hung(self.build / "tests/kernels")])
 
     def test_programs_that_hang_or_print_nonsense_cost_the_others_nothing(self):
         self.write("build/perf/perf_model", HANG)
@@ -237,7 +277,7 @@ class Sections(Stage):
         self.assertLess(time.monotonic() - began, 300)
         self.assertEqual({"operations", "passes"}, self.incomplete(figures) - {"torch"})
         self.assertEqual(1, len(figures["operations"]["attention"]))
-        self.assertIn("gemm", figures["profile"])
+        self.assertIn("gemm (8, 1, 1)", figures["profile"])
         self.assertEqual([False, False], [alive(pid) for pid in self.hung(self.build / "perf")])
 
     def test_a_section_that_is_told_to_end_takes_what_it_started_with_it(self):
@@ -264,7 +304,7 @@ class Sections(Stage):
         self.assertEqual(0, self.done.returncode, self.done.stdout)
         self.assertEqual(["machine", "link", "adamw"], list(figures["parts"]))
         self.assertIn("adamw, at most 5", self.done.stdout)  # all of the section's time is theirs
-        self.assertEqual({"gpu_adamw_vs_copy": 0.9}, figures["results"])
+        self.assertEqual({"gpu_adamw_vs_copy": 0.9, "gpu_accumulate_vs_copy": 0.8}, figures["results"])
 
     def test_a_part_that_the_section_does_not_have_is_refused(self):
         for parts in "link dos", " ":
