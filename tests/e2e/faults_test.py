@@ -201,6 +201,24 @@ class Faults(OffstageTest):
                 self.assertEqual([1, 2, 3, 4, 5, 6], [record["step"] for record in self.steps(calls)])
                 self.assert_same_state("straight", calls)
 
+    def test_metrics_that_cannot_be_written_for_long_wait_in_memory(self):
+        self.straight()
+        goes_on = r"cannot write \S+/metrics\.jsonl: Disk quota exceeded; training goes on, and its records wait in memory"
+        with self.failing("write", self.folder / "later" / "metrics.jsonl", errno.EDQUOT, after=2, times=6):
+            result = self.train("later", *COMMON)
+        self.assertEqual(4, len(result.warnings), result)
+        self.assertRegex(result.warnings[-1], goes_on)
+        self.assertEqual([1, 2, 3, 4, 5, 6], [record["step"] for record in self.steps("later")])
+        self.assert_same_state("straight", "later")
+
+        with self.failing("write", self.folder / "never" / "metrics.jsonl", errno.EDQUOT, after=2, times=1000):
+            result = self.train("never", *COMMON, ranks=2, expect=74)
+        self.assertRegex(result.warnings[-1], goes_on)
+        self.assertEqual(1, len(result.errors), result)
+        self.assertIn("all that was trained is saved, but metrics.jsonl lacks records of steps", result.errors[0])
+        self.assertLess(len(self.steps("never")), 6)
+        self.assert_same_state("straight", "never")
+
     def test_a_file_system_without_direct_transfers_is_told_and_the_bits_are_the_same(self):
         self.straight()
         with self.failing("direct", self.storage, errno.EINVAL):

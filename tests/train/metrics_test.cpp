@@ -335,12 +335,44 @@ TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
   }
 }
 
-TEST(MetricsOnAFullDevice, SayThatTheyCannotWrite) {
-  TemporaryDirectory const directory;
-  auto const path = directory.path().string() + "/metrics.jsonl";
-  MetricsFile file{path, 0};
-  FileSize const full{100};
-  EXPECT_THROW(file.write(record(1)), IoError);
+TEST_F(Metrics, LinesWaitWhereADeviceIsFull) {
+  MetricsFile file{path_, 0};
+  file.write(record(1));
+  EXPECT_FALSE(file.lacks_lines());
+  {
+    FileSize const full{static_cast<Bytes>(lines()[0].size()) + 100};
+    file.write(record(2));
+    file.write_validation(2, 3.0, {});
+    file.sync();
+    EXPECT_TRUE(file.lacks_lines());
+    EXPECT_THROW(file.write_end({.step = 2, .why = "done"}), IoError);
+  }
+  file.write(record(3));
+  EXPECT_FALSE(file.lacks_lines());
+  std::vector<std::string> steps;
+  for (auto const& line : lines()) {
+    steps.push_back(line.substr(0, line.find(',', line.find(',') + 1)));
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(
+                         R"({"step":1,"loss":0.30000000000000004)",
+                         R"({"step":2,"loss":0.30000000000000004)", R"({"step":2,"valid_loss":3.0)",
+                         R"({"step":2,"end":"done")", R"({"step":3,"loss":0.30000000000000004)"));
+}
+
+TEST_F(Metrics, NotMoreLinesWaitThanMemoryShallHold) {
+  MetricsFile file{path_, 0};
+  FileSize const full{1};
+  auto many = record(1);
+  many.storage.paths.resize(20'000);
+  file.write(many);
+  EXPECT_TRUE(file.lacks_lines());
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 20; ++i) {
+          file.write(many);
+        }
+      },
+      IoError);
 }
 
 TEST_F(Metrics, AreNeverWrittenThroughALinkNorIntoAPipe) {

@@ -333,8 +333,9 @@ void Journal::failed(std::int64_t step, std::string const& why, Seconds now) {
   }
 }
 
-// All work is durable, so that an error of the report is no reason to fail.
+// All work is durable, so that this record is no reason to fail. Those of steps are.
 void Journal::write_end(RunEnd const& end, std::vector<std::string> sentences) {
+  bool const lacks_others = metrics_->lacks_lines();
   try {
     metrics_->write_end({.step = end.step,
                          .why = end.stop == Stop::none ? "done" : reason_of(end.stop),
@@ -342,6 +343,11 @@ void Journal::write_end(RunEnd const& end, std::vector<std::string> sentences) {
                          .elapsed = end.total - started_,
                          .advice = std::move(sentences)});
   } catch (IoError const& error) {
+    if (lacks_others) {
+      throw IoError{
+          fmt::format("{}; all that was trained is saved, but metrics.jsonl lacks records of steps",
+                      error.what())};
+    }
     log::warning("{}; metrics.jsonl lacks the record of this end", error.what());
   }
 }

@@ -50,7 +50,7 @@ struct RunEnd {
 
 /// Reports a run: metrics.jsonl, events for TensorBoard, log lines when they are due, the end
 /// table. Every rank has one; rank 0's writes.
-/// Errors: IoError of metrics.jsonl, and in begin() that of the file of events.
+/// Errors: IoError of metrics.jsonl (metrics.hpp), and in begin() that of the file of events.
 class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
@@ -75,7 +75,8 @@ class Journal final : public SaveListener {
   [[nodiscard]] BestLoss best_after(BestLoss best) const;
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
-  /// Writes the end table, and the line that says how the run ended.
+  /// Writes the end table, and the line that says how the run ended. Errors: IoError if lines of
+  /// steps or validations could not be written until now.
   void conclude(RunEnd const& end);
   /// Writes the line that says that the run failed, if that is possible. Throws nothing.
   void failed(std::int64_t step, std::string const& why, Seconds now);

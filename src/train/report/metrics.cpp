@@ -249,7 +249,7 @@ void MetricsFile::write(StepRecord const& record) {
   if (record.share.overlapped) {
     line["overlap"] = record.share.redone ? "redone" : "kept";
   }
-  append(line_of(line));
+  append_or_keep(line_of(line));
 }
 
 void MetricsFile::write_start(StartRecord const& record) {
@@ -285,7 +285,7 @@ void MetricsFile::write_start(StartRecord const& record) {
 }
 
 void MetricsFile::write_validation(std::int64_t step, double valid_loss, Seconds elapsed) {
-  append(
+  append_or_keep(
       line_of({{"step", step}, {"valid_loss", valid_loss}, {"elapsed_seconds", elapsed.count()}}));
 }
 
@@ -329,9 +329,26 @@ void MetricsFile::add(ForecastRecord const& record) {
 
 void MetricsFile::sync() {
   if (!waiting_.empty()) {
-    append("");
+    append_or_keep("");
   }
-  opened(path_).sync();
+  if (!lacks_lines()) {
+    opened(path_).sync();
+  }
+}
+
+void MetricsFile::append_or_keep(std::string const& line) {
+  bool const first = patient_;
+  try {
+    append(line);
+  } catch (IoError const& error) {
+    if (waiting_.size() > most_waiting) {
+      throw;
+    }
+    if (first) {
+      log::warning("{}; training goes on, and its records wait in memory until that is possible",
+                   error.what());
+    }
+  }
 }
 
 void MetricsFile::append(std::string const& line) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,11 +56,15 @@ namespace offstage::train {
 ///
 /// The line of a step, validation, start or end is in the file when its call returns, and on stable
 /// storage after sync(). Not all ranks wait for forecasts and saves, so their lines come with the
-/// next of these or with sync().
-/// Errors: IoError naming run.dir and the path. A line is written patiently (base/pauses.hpp), but
-///         for what follows one that was tried in vain.
+/// next of these or with sync(). A line is written patiently (base/pauses.hpp). One of a step or
+/// validation that was tried in vain waits in memory, with a warning: what follows tries once more,
+/// and training need not end because run.dir is full.
+/// Errors: IoError naming run.dir and the path; from a step, validation or sync() only where
+///         most_waiting bytes wait.
 class MetricsFile {
  public:
+  static constexpr std::size_t most_waiting = std::size_t{16} << 20U;  ///< bytes
+
   /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, with a
   /// torn last line. The cut is atomic (new file, rename). Starts up to `last_step` stay, also if
   /// it is 0. With `keeps_cut`, if steps are cut, the old file stays beside it as
@@ -73,15 +78,19 @@ class MetricsFile {
   /// Adds a line that is written with the next one; throws no IoError.
   void add(SaveRecord const& record);
   void add(ForecastRecord const& record);
-  /// Makes all lines durable. Call it before a checkpoint is saved, so that the checkpoint is not
-  /// ahead of the metrics after a power cut.
+  /// Makes all lines durable, but for those that wait. Call it before a checkpoint is saved, so that
+  /// the checkpoint is not ahead of the metrics after a power cut.
   void sync();
+  /// Whether lines wait that could not be written.
+  [[nodiscard]] bool lacks_lines() const { return !patient_ && !waiting_.empty(); }
   /// Running mean of the losses of all steps in the file (base/smoothed.hpp); NaN: there are none.
   [[nodiscard]] double smoothed_loss() const { return losses_.mean(); }
 
  private:
   /// Writes the lines that wait, and this one.
   void append(std::string const& line);
+  /// Does that, but keeps what cannot be written.
+  void append_or_keep(std::string const& line);
   std::string path_;
   std::string waiting_{};         ///< lines that wait
   std::optional<Bytes> whole_{};  ///< size of the file before a line of which a part may be there

@@ -440,17 +440,18 @@ void Training<T>::conclude() {
   MemoryRecord memory = memory_limits();
   memory.host_peak = runner().host_memory_peak();
   memory.device_peak = runner().device_memory_peak();
-  journal_.conclude({.step = at_.step(),
-                     .stop = stop_,
-                     .total = cadence_.now(),
-                     .memory = memory,
-                     .slow_nodes = slow_nodes_.conclude(),
-                     .advice = leads() && !is_urgent(stop_)
-                                   ? plan_choice_.advice(at_.progress(start_seconds_), runner(),
-                                                         journal_.reached())
-                                   : std::vector<std::string>{},
-                     .best = at_.best(),
-                     .best_is_kept = leads() ? keeps(config_, at_.best()) : std::nullopt});
+  RunEnd const end{.step = at_.step(),
+                   .stop = stop_,
+                   .total = cadence_.now(),
+                   .memory = memory,
+                   .slow_nodes = slow_nodes_.conclude(),
+                   .advice = leads() && !is_urgent(stop_)
+                                 ? plan_choice_.advice(at_.progress(start_seconds_), runner(),
+                                                       journal_.reached())
+                                 : std::vector<std::string>{},
+                   .best = at_.best(),
+                   .best_is_kept = leads() ? keeps(config_, at_.best()) : std::nullopt};
+  mpi::agree(comm_, [&] { journal_.conclude(end); });
 }
 
 template <class T>
