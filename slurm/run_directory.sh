@@ -90,6 +90,14 @@ read_run() {
   attempts_file=$run_dir/attempts
 }
 
+# refuse_link FILE: false, and it says so, if FILE is a symbolic link, which another user of a group's directory may have
+# put there to have one of this user's files overwritten.
+refuse_link() {
+  [[ -L $1 ]] || return 0
+  echo "offstage-job: $1 is a symbolic link, which is never followed here; remove it" >&2
+  return 1
+}
+
 is_no_directory() { # false too for a directory on a file system that fails
   case $(LC_ALL=C stat --dereference --format=%F -- "$1" 2>&1) in
     *"No such file or directory" | *"Not a directory" | *file) return 0 ;;
@@ -115,9 +123,11 @@ resume_is_over() {
   local note=$run_dir/began-$first_job list
   if [[ $resume == auto ]]; then return 1; fi
   list=$(checkpoint_list) || return 2
+  refuse_link "$note" || return 2
   if [[ ! -e $note ]]; then
-    # Whole or not at all, on a full file system too.
-    mkdir -p "$run_dir" && printf '%s' "${list:+$list$'\n'}" > "$note.new" && mv "$note.new" "$note" || return 2
+    # Whole or not at all, on a full file system too. noclobber: a new file, not what a link leads to.
+    mkdir -p "$run_dir" && rm -f -- "$note.new" && (set -o noclobber && printf '%s' "${list:+$list$'\n'}" > "$note.new") &&
+      mv -T -- "$note.new" "$note" || return 2
     return 1
   fi
   [[ -n $list ]] && grep --quiet --fixed-strings --line-regexp --invert-match --file="$note" <<< "$list"
@@ -129,6 +139,7 @@ note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
     local LC_ALL=C line
+    refuse_link "$attempts_file" || { unnoted=1 && return; }
     printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d newest %s' -1 "$first_job" "$job" \
       "$attempt" "$SLURM_JOB_NODELIST" "$1" "$(newest)"
     if [[ -n ${noted:-} && $(tail -n 1 -- "$attempts_file") == "$noted" ]]; then

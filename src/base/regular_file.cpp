@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/users.hpp"
 
 namespace offstage {
 namespace {
@@ -35,7 +36,13 @@ IoError refusal(std::string const& action, std::string const& path, int error_nu
   }
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
-    return {action, path, error_number};
+    auto const owner = error_number == EACCES ? foreign_words(path) : "";
+    return owner.empty() ? IoError{action, path, error_number}
+                         : IoError{action + ' ' + path + ": " +
+                                       std::generic_category().message(error_number) + owner +
+                                       ", who can let the group write it (chmod g+w; umask 002 for "
+                                       "what is to come)",
+                                   error_number};
   }
   return S_ISLNK(status.st_mode) ? link_in_the_way(action, path) : no_regular_file(action, path);
 }
@@ -153,10 +160,13 @@ void OutputFile::fail(char const* action) const {
 
 namespace {
 
-/// `path`, at which a file or nothing is.
+/// `path`, at which a file or nothing is. The file may be another user's: it is replaced, not written.
 std::string checked(std::string const& context, std::string path) {
-  if (int const there = open_regular(context + ": cannot open", path, O_WRONLY); there >= 0) {
-    ::close(there);
+  std::string const action = context + ": cannot replace";
+  refuse_link(action, path);
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw no_regular_file(action, path);
   }
   return path;
 }

@@ -10,12 +10,12 @@ namespace offstage {
 /// Opens a file that this program writes in a directory where others may create files too. A symbolic
 /// link is not followed, wherever it leads: another user could have put it there to have one of this
 /// user's files overwritten. A pipe is refused, not waited for.
-/// `flags`: as of open(2); O_CLOEXEC is added. `mode`: of a file that is created.
+/// `flags`: as of open(2); O_CLOEXEC is added. `mode`: of a file that is created, less what the umask takes.
 /// Returns a descriptor, which is the caller's to close; -1 if there is no file and `flags` lack O_CREAT.
 /// Errors:  IoError: `action`, as in "run.dir: cannot open", the path, and what is wrong; where something
 ///          else than a file is there, what would be right.
 [[nodiscard]] int open_regular(std::string const& action, std::string const& path, int flags,
-                               unsigned mode = 0644);
+                               unsigned mode = 0666);
 
 /// True if `path` itself is a symbolic link.
 [[nodiscard]] bool is_link(std::string const& path) noexcept;

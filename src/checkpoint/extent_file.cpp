@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
+#include "base/users.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/optimizer_state.hpp"
 #include "platform/aio/file.hpp"
@@ -112,7 +113,14 @@ void remove_old_slots(std::string const& checkpoints) {
   std::int64_t removed = 0;
   for (std::string const& name : names_of(directory)) {
     if (name.starts_with(slot_prefix)) {
-      remove_file(fmt::format("{}/{}", directory, name));
+      std::string const path = fmt::format("{}/{}", directory, name);
+      try {
+        remove_file(path);
+      } catch (IoError const& error) {
+        throw IoError{
+            fmt::format("checkpoint.dir={}: a slot of a run that was killed: {}{}; have it removed",
+                        checkpoints, error.what(), foreign_words(path))};
+      }
       ++removed;
     }
   }

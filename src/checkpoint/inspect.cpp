@@ -1,15 +1,22 @@
 #include "checkpoint/inspect.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <span>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/users.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/local_directory.hpp"
@@ -90,25 +97,68 @@ Listed listed(std::string const& path) {
           .complete = complete,
           .partial = partial,
           .unfinished = unfinished,
+          .refused = found.state == Inspection::State::refused,
           .problem = found.problem,
           .meta = complete || partial ? found.master.meta : Meta{},
           .bytes = found.bytes};
 }
 
+/// Why what a record names as level 1 is not looked at; empty if it is, or if nothing is there. Any user of the node could
+/// have made a directory of that name: it is the run's if it has its owner, is root's, or this user's.
+std::string objection(std::string const& place, std::string const& checkpoints) {
+  struct stat status {};
+  if (::lstat(place.c_str(), &status) != 0) {
+    return errno == ENOENT || errno == ENOTDIR ? "" : std::generic_category().message(errno);
+  }
+  struct stat run {};
+  bool const known = ::stat(checkpoints.c_str(), &run) == 0;
+  uid_t const owner = status.st_uid;
+  if (!S_ISDIR(status.st_mode)) {
+    return "it is no directory";
+  }
+  if (owner == ::geteuid() || owner == 0 || (known && owner == run.st_uid)) {
+    return "";
+  }
+  return "it belongs to " + words_for_user(owner);
+}
+
+struct Found {
+  std::vector<StepDirectory> all;
+  std::vector<std::string> left_out;  ///< sentences about what could not be looked at
+};
+
+/// Adds the checkpoints in what the record of `checkpoints` names as level 1 or 3. Where that cannot
+/// be read there is still level 2.
+void add_recorded(Found& found, std::string const& place, std::string const& checkpoints) {
+  std::string problem = objection(place, checkpoints);
+  if (problem.empty()) {
+    try {
+      auto const steps = step_directories(place);
+      found.all.insert(found.all.end(), steps.begin(), steps.end());
+      return;
+    } catch (IoError const& error) {
+      problem = error.what();
+    }
+  }
+  found.left_out.push_back(fmt::format("{}, which {} names, is not looked at: {}", place,
+                                       local_record(checkpoints), problem));
+}
+
 /// The checkpoints in `path`, oldest first, with those of levels 1 and 3 that this node has. They
 /// belong to the run whose directory `path` is, or to any run if `path` is a checkpoint.local. Of
 /// one step those of level 1 come first.
-std::vector<StepDirectory> all_levels(std::string const& path) {
-  std::vector<std::string> places;
+Found all_levels(std::string const& path) {
+  Found found;
   try {
     auto const local = read_local_directory(path);
     if (local && local->owner == canonical(path)) {
-      places.push_back(local->path());
-      places.push_back(local->copies_path());
+      add_recorded(found, local->path(), path);
+      add_recorded(found, local->copies_path(), path);
     }
   } catch (DataError const& error) {
-    log::warning("{}", error.what());
+    found.left_out.emplace_back(error.what());
   }
+  std::vector<std::string> places;
   for (auto const& is_name : {is_local_name, is_copies_name}) {
     for (std::string const& name : names_of(path)) {
       if (is_name(name)) {
@@ -117,13 +167,12 @@ std::vector<StepDirectory> all_levels(std::string const& path) {
     }
   }
   places.push_back(path);
-  std::vector<StepDirectory> all;
   for (std::string const& place : places) {
-    auto const found = step_directories(place);
-    all.insert(all.end(), found.begin(), found.end());
+    auto const steps = step_directories(place);
+    found.all.insert(found.all.end(), steps.begin(), steps.end());
   }
-  std::ranges::stable_sort(all, {}, &StepDirectory::step);
-  return all;
+  std::ranges::stable_sort(found.all, {}, &StepDirectory::step);
+  return found;
 }
 
 /// The first problem of one piece of a rank's state, read batch by batch; empty if there is none.
@@ -167,6 +216,8 @@ std::vector<std::string> verify_rank(Reader& reader, int rank, std::span<std::by
 Inspection inspect(std::string const& step_directory) {
   try {
     return look_at(step_directory);
+  } catch (IoError const& error) {
+    return {Inspection::State::refused, error.what(), {}, 0, {}};
   } catch (Error const& error) {
     return {Inspection::State::unreadable, error.what(), {}, 0, {}};
   }
@@ -185,7 +236,7 @@ std::string problem_beside_state(std::string const& step_directory, Inspection c
 }
 
 bool holds_any(std::string const& path) {
-  return !all_levels(path).empty();
+  return !all_levels(path).all.empty();
 }
 
 std::vector<Listed> list(std::string const& path) {
@@ -197,14 +248,34 @@ std::vector<Listed> list(std::string const& path) {
   if (std::error_code ignored; !fs::is_directory(path, ignored)) {
     throw DataError{path + " is no directory; name a checkpoint or a directory of checkpoints"};
   }
+  Found const found = all_levels(path);
+  for (std::string const& sentence : found.left_out) {
+    log::warning("{}", sentence);
+  }
   std::vector<Listed> all;
-  for (StepDirectory const& directory : all_levels(path)) {
+  for (StepDirectory const& directory : found.all) {
     all.push_back(listed(directory.path));
   }
   if (all.empty()) {
     throw DataError{path + " holds no checkpoint; they are directories like step-000000100"};
   }
   return all;
+}
+
+std::optional<Listed> newest_complete(std::string const& path) {
+  auto entries = list(path);
+  for (Listed& entry : entries | std::views::reverse) {
+    if (entry.complete) {
+      return std::move(entry);
+    }
+    if (entry.refused && !was_removed(entry)) {
+      throw IoError{entry.problem};
+    }
+    if (!entry.unfinished && !entry.partial && !was_removed(entry)) {
+      log::warning("{}; an older checkpoint is looked for", entry.problem);
+    }
+  }
+  return std::nullopt;
 }
 
 bool was_removed(Listed const& checkpoint) {

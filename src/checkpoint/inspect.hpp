@@ -19,7 +19,8 @@ struct Inspection {
     partial,     ///< the same at level 1 or 3, but files of some ranks are on other nodes
     unfinished,  ///< there is no master: the save did not come to its end
     incomplete,  ///< a file that the master names is missing or has another size
-    unreadable,  ///< the master is damaged, of a newer format, or cannot be read at present
+    unreadable,  ///< the master is damaged or of a newer format
+    refused,     ///< a file cannot be read at present, or not by this user
   };
   State state{};
   std::string problem;       ///< names the file; empty if complete

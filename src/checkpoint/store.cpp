@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -53,6 +54,20 @@ bool attempt(Work&& work) {
   }
 }
 
+/// Removes an unfinished step directory. One whose files another user made, who gave nobody else the right to remove
+/// them, gets another name instead.
+void make_way(std::string const& directory, std::int64_t step) {
+  std::string const path = directory + "/" + step_name(step);
+  try {
+    remove_checkpoint(path);
+  } catch (IoError const& error) {
+    bool const is_refused = error.error_number() == EACCES || error.error_number() == EPERM;
+    if (!is_refused || !set_aside(directory, step_name(step))) {
+      throw;
+    }
+  }
+}
+
 /// Makes an empty step directory. Returns false if the checkpoint is there already. Nothing that
 /// has a master is removed.
 bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool is_current) {
@@ -68,7 +83,7 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
           "it",
           path);
     } else {
-      remove_checkpoint(path);
+      make_way(directory, step);
     }
   }
   // The space that they take may be what this save lacks.

@@ -306,6 +306,7 @@ struct Listed {
   bool complete{};
   bool partial{};       ///< level 1: complete but for the files of ranks on other nodes
   bool unfinished{};    ///< its save did not come to its end; nothing is lost or damaged
+  bool refused{};       ///< a file cannot be read at present, or not by this user
   std::string problem;  ///< reason why it is not complete or not readable; empty if it is both
   Meta meta;            ///< filled if complete or partial
   Bytes bytes{};
@@ -316,8 +317,13 @@ struct Listed {
 /// All checkpoints of a directory, oldest first, and those of its run's levels 1 and 3 that this
 /// node has; `path` may be a step directory itself, or a checkpoint.local.
 /// Not collective.
+/// A level 1 that the run's record names is left out with a warning where it cannot be read, and
+/// where it is another user's than the run's.
 /// Errors: DataError if there is none, IoError if the directory cannot be read.
 [[nodiscard]] std::vector<Listed> list(std::string const& path);
+/// The newest complete one of list(); a warning names newer ones that are damaged. None if there is
+/// none. Errors: those of list(); IoError if a newer one cannot be read.
+[[nodiscard]] std::optional<Listed> newest_complete(std::string const& path);
 
 /// Reads every file that a checkpoint names, of levels 1 and 3 those on this node, and compares all
 /// checksums. Returns the problems found. Not collective.

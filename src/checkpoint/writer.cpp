@@ -10,10 +10,12 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/watch.hpp"
@@ -23,6 +25,7 @@
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/permissions.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
@@ -213,21 +216,20 @@ void require_seen(std::string const& step_directory, Master const& master, Secon
   }
 }
 
-/// Gives extent files the permissions of the rank file, where they have others.
+/// Gives extent files the permissions of the rank file, which has them from the directory of
+/// checkpoints: extents were made in that of slots, or of a storage path.
 void give_permissions(std::string const& step_directory, Manifest const& manifest) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  auto const permissions = fs::status(step_directory + "/" + manifest.file, error).permissions();
+  auto const wanted = permissions_of(step_directory + "/" + manifest.file);
   for (StoredSubgroup const& stored : manifest.subgroups) {
-    if (stored.own_file && !error) {
-      std::string const path = step_directory + "/" + stored.own_file->name;
-      if (fs::status(path, error).permissions() != permissions && !error) {
-        fs::permissions(path, permissions, error);
-      }
+    if (!stored.own_file || !wanted) {
+      continue;
     }
-  }
-  if (error) {
-    throw IoError{"cannot set the permissions of files in", step_directory, error.value()};
+    std::string const path = step_directory + "/" + stored.own_file->name;
+    if (!give_permissions(*wanted, path)) {
+      log::warning("{}: cannot have the permissions of {}: {}; others may be unable to read it",
+                   path, manifest.file, std::generic_category().message(errno));
+      return;
+    }
   }
 }
 

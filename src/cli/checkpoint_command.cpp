@@ -27,8 +27,9 @@ A run's directory includes levels 1 and 3 (checkpoint.local, checkpoint.partner)
 are on this node.
 ls lists checkpoints. verify reads them whole and compares all checksums. diff compares the
 states of two checkpoints; of a directory it takes the newest complete one.
-verify ends with 65 if a checkpoint is damaged or none is complete. A save that did not finish
-is no damage, and neither is a checkpoint that a run removes meanwhile.
+verify ends with 65 if a checkpoint is damaged or none is complete, and with 74 if one cannot be
+read. A save that did not finish is no damage, and neither is a checkpoint that a run removes
+meanwhile.
 diff ends with 1 if a bit of the state differs.)";
 
 using ListRow = std::array<std::string, 8>;
@@ -77,12 +78,21 @@ ExitCode ls(std::string const& path) {
   return ExitCode::done;
 }
 
+struct Problems {
+  std::vector<std::string> problems;
+  bool refused = false;  ///< what there is cannot be read
+};
+
 /// All problems of one checkpoint.
-std::vector<std::string> problems_of(checkpoint::Listed const& entry) {
+Problems problems_of(checkpoint::Listed const& entry) {
   if (!entry.complete && !entry.partial) {
-    return {entry.problem};
+    return {{entry.problem}, entry.refused};
   }
-  return checkpoint::verify(entry);
+  try {
+    return {checkpoint::verify(entry)};
+  } catch (IoError const& error) {
+    return {{error.what()}, true};
+  }
 }
 
 DataError none_complete(std::string const& path) {
@@ -97,8 +107,8 @@ ExitCode verify(std::string const& path) {
       log::info("{}: unfinished save", entry.path);
       continue;
     }
-    auto const problems = problems_of(entry);
-    if (problems.empty()) {
+    auto const found = problems_of(entry);
+    if (found.problems.empty()) {
       log::info("{}: good{}", entry.path, entry.partial ? ", as far as it is on this node" : "");
       continue;
     }
@@ -106,9 +116,9 @@ ExitCode verify(std::string const& path) {
       log::info("{}: removed by a run meanwhile", entry.path);
       continue;
     }
-    code = ExitCode::data;
-    for (std::string const& problem : problems) {
-      log::info("{}: damaged: {}", entry.path, problem);
+    code = found.refused && code != ExitCode::data ? ExitCode::io : ExitCode::data;
+    for (std::string const& problem : found.problems) {
+      log::info("{}: {}: {}", entry.path, found.refused ? "cannot be read" : "damaged", problem);
     }
   }
   if (std::ranges::all_of(entries, &checkpoint::Listed::unfinished)) {
@@ -119,13 +129,11 @@ ExitCode verify(std::string const& path) {
 
 /// The newest complete checkpoint under `path`.
 checkpoint::Listed newest(std::string const& path) {
-  auto const entries = checkpoint::list(path);
-  auto const last = std::find_if(entries.rbegin(), entries.rend(),
-                                 [](checkpoint::Listed const& e) { return e.complete; });
-  if (last == entries.rend()) {
+  auto const found = checkpoint::newest_complete(path);
+  if (!found) {
     throw none_complete(path);
   }
-  return *last;
+  return *found;
 }
 
 ExitCode diff(std::string const& a, std::string const& b) {

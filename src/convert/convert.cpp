@@ -135,10 +135,7 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
     if (!is_directory(directory) || !checkpoint::holds_any(directory)) {
       continue;
     }
-    auto const entries = checkpoint::list(directory);
-    auto const newest = std::find_if(entries.rbegin(), entries.rend(),
-                                     [](checkpoint::Listed const& e) { return e.complete; });
-    if (newest != entries.rend()) {
+    if (auto const newest = checkpoint::newest_complete(directory)) {
       return newest->path;
     }
     throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",

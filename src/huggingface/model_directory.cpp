@@ -27,9 +27,14 @@ constexpr Bytes largest_index = 64 * MiB;
 /// Of Linux's file systems.
 constexpr std::size_t longest_file_name = 255;
 
+/// Errors: IoError if that cannot be told.
 bool is_there(std::string const& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+  std::error_code error;
+  auto const status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status)) {
+    throw IoError{"cannot look at", path, error.value()};
+  }
+  return std::filesystem::exists(status);
 }
 
 /// Weights as transformers saved them before safetensors.

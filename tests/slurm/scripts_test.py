@@ -156,18 +156,31 @@ class Scripts(unittest.TestCase):
         self.attempt(4, 1)
         self.assertNotIn("bad end", self.output)
 
-    def test_a_full_file_system_does_not_end_the_job(self):
-        (self.folder / "run").mkdir()
-        (self.folder / "run/attempts").symlink_to("/dev/full")
+    def test_attempts_that_cannot_be_noted_do_not_end_the_job(self):
+        (self.folder / "run/attempts").mkdir(parents=True)
         self.attempt(1, 75)
         self.attempt(2, 74)
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
-        self.assertIn("No space left", self.output)
+        self.assertIn("Is a directory", self.output)
         self.assertIn("asking for a requeue", self.output)
         self.attempt(3, 74)
         self.assertIn("the 3. bad end", self.output)
         self.attempt(1, 74, OFFSTAGE_ATTEMPTS="2", SLURM_JOB_ID="8")
         self.assertIn("the 3. bad end", self.output)
+
+    def test_links_in_the_run_directory_are_not_written_through(self):
+        kept = self.write("kept", "mine\n")
+        (self.folder / "run").mkdir()
+        (self.folder / "run/attempts").symlink_to(kept)
+        (self.folder / "run/began-7.new").symlink_to(kept)
+        self.attempt(1, 75, "--checkpoint.resume=none")
+        self.assertIn("run/attempts is a symbolic link, which is never followed here; remove it", self.output)
+        self.assertTrue((self.folder / "run/began-7").is_file() and not (self.folder / "run/began-7").is_symlink())
+        (self.folder / "run/began-7").unlink()
+        (self.folder / "run/began-7").symlink_to(kept)
+        self.attempt(2, 74, "--checkpoint.resume=none")
+        self.assertIn("run/began-7 is a symbolic link", self.output)
+        self.assertEqual("mine\n", kept.read_text())
 
     # Requeue
 
@@ -350,11 +363,12 @@ class Scripts(unittest.TestCase):
 
     def test_without_the_list_of_the_first_checkpoints_no_attempt_begins(self):
         self.checkpoint(10)
-        (self.folder / "run/began-7.new").symlink_to("/dev/full")
+        mv = self.write("bin/mv", "#!/usr/bin/env bash\necho 'mv: No space left on device' >&2\nexit 1\n")
+        mv.chmod(0o755)
         self.write("calls", "none\n")
         self.assertEqual("none", self.attempt(1, 74, "--checkpoint.resume=none"))
         self.assertIn("No space left", self.output)
-        (self.folder / "run/began-7.new").unlink()
+        mv.unlink()
         self.assertNotIn("resume=auto", self.attempt(2, 0, "--checkpoint.resume=none"))
 
     def test_checkpoints_behind_a_link_are_seen(self):

@@ -1,6 +1,7 @@
 #include "train/files/directories.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -67,6 +68,26 @@ void refuse_checkpoint(std::string const& path) {
   }
 }
 
+/// Of a directory that is not this user's, such as root's that everybody may write: refuses checkpoints of others in it.
+void refuse_foreign_checkpoints(std::string const& checkpoints) {
+  struct stat status {};
+  if (::stat(checkpoints.c_str(), &status) != 0 || status.st_uid == ::geteuid()) {
+    return;
+  }
+  for (std::string const& name : checkpoint::names_of(checkpoints)) {
+    if (!checkpoint::step_of(name)) {
+      continue;
+    }
+    if (auto const owner = foreign_owner(checkpoints + "/" + name, ::geteuid())) {
+      throw IoError{
+          fmt::format("checkpoint.dir={}: {} in it belongs to {}, not to you ({}); name a "
+                      "directory of your own, or set "
+                      "run.allow-foreign=true if you trust them",
+                      checkpoints, name, *owner, ::geteuid())};
+    }
+  }
+}
+
 void refuse_foreign(std::string const& path, char const* key) {
   if (auto const owner = foreign_owner(path, ::geteuid())) {
     throw IoError{fmt::format(
@@ -100,6 +121,9 @@ Directories::Directories(config::RunConfig const& config) : allow_foreign_{confi
     make(checkpoints, "checkpoint.dir");
     refuse_checkpoint(checkpoints);
     refuse_links(checkpoints);
+    if (!allow_foreign_) {
+      refuse_foreign_checkpoints(checkpoints);
+    }
     slots_ = checkpoints + "/" + checkpoint::slots_name;
     std::error_code error;
     bool const same = fs::equivalent(checkpoints, config.run_dir, error);

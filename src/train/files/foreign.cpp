@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/users.hpp"
 
 namespace offstage::train {
 namespace {
@@ -30,16 +29,6 @@ std::optional<uid_t> owner_of_new_file(std::string const& directory) {
   return known ? std::optional{status.st_uid} : std::nullopt;
 }
 
-std::string name_of(uid_t user) {
-  std::array<char, 4096> room{};
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
-    return fmt::format("{} (user {})", found->pw_name, user);
-  }
-  return fmt::format("user {}", user);
-}
-
 }  // namespace
 
 std::optional<std::string> foreign_owner(std::string const& directory, uid_t me) {
@@ -51,7 +40,7 @@ std::optional<std::string> foreign_owner(std::string const& directory, uid_t me)
   if (owner == me || owner == root || owner == owner_of_new_file(directory)) {
     return std::nullopt;
   }
-  return name_of(owner);
+  return words_for_user(owner);
 }
 
 }  // namespace offstage::train

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
+#include "base/users.hpp"
 #include "base/watch.hpp"
 #include "platform/cpu/affinity.hpp"
 
@@ -34,7 +36,10 @@ std::string words_before_process() {
 }
 
 std::string this_process() {
-  return fmt::format("{}{}, since {:%Y-%m-%d %H:%M:%S %z}", words_before_process(), ::getpid(),
+  char const* const job = std::getenv("SLURM_JOB_ID");
+  return fmt::format("{}{} of {}{}, since {:%Y-%m-%d %H:%M:%S %z}", words_before_process(),
+                     ::getpid(), words_for_user(::geteuid()),
+                     job != nullptr ? fmt::format(", job {}", printable_name(job)) : "",
                      fmt::localtime(std::time(nullptr)));
 }
 
@@ -108,7 +113,9 @@ void RunLock::remove() noexcept {
 /// Returns false if the file was removed in between.
 bool RunLock::open(std::string const& directory, std::string const& key) {
   auto const action = fmt::format("{}={}: cannot open the lock file", key, directory);
-  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+  // Whoever may read it may lock it.
+  constexpr unsigned user_and_group = 0660;
+  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, user_and_group);
   created_ = descriptor_ >= 0;
   if (!created_ && errno == EEXIST) {
     descriptor_ = open_regular(action, path_, O_RDWR);

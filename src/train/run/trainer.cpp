@@ -451,7 +451,12 @@ void Training<T>::conclude() {
                                  : std::vector<std::string>{},
                    .best = at_.best(),
                    .best_is_kept = leads() ? keeps(config_, at_.best()) : std::nullopt};
-  mpi::agree(comm_, [&] { journal_.conclude(end); });
+  mpi::agree(comm_, [&] {
+    journal_.conclude(end);
+    if (leads() && stop_ == Stop::file) {
+      require_no_stop_file(config_);
+    }
+  });
 }
 
 template <class T>

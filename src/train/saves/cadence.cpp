@@ -1,11 +1,14 @@
 #include "train/saves/cadence.hpp"
 
 #include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include <chrono>
 #include <filesystem>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/users.hpp"
 #include "platform/slurm/squeue.hpp"
 
 namespace offstage::train {
@@ -36,6 +39,14 @@ std::tm local(slurm::TimePoint time) {
 bool take_stop_file(config::RunConfig const& config) {
   std::error_code ignored;
   return std::filesystem::remove(stop_file(config), ignored);
+}
+
+void require_no_stop_file(config::RunConfig const& config) {
+  if (std::string const path = stop_file(config).string(); has_stop_file(config)) {
+    throw IoError{fmt::format(
+        "run.dir: {} cannot be removed{}; have it removed, else each start stops after one step",
+        path, foreign_words(path))};
+  }
 }
 
 Cadence::Cadence(config::RunConfig const& config, mpi::Communicator const& comm,

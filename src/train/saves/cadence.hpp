@@ -16,6 +16,8 @@ namespace offstage::train {
 
 /// Removes run.dir/STOP, so that the next start does not stop again. Returns true if it was there.
 bool take_stop_file(config::RunConfig const& config);
+/// Errors: IoError if it is still there.
+void require_no_stop_file(config::RunConfig const& config);
 
 /// The pace of a run on many ranks: rank 0's clock and STOP file, and a signal on any rank, decide
 /// for all.

@@ -1,0 +1,43 @@
+#include "checkpoint/permissions.hpp"
+
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace offstage::checkpoint {
+namespace {
+
+constexpr char const* access_list = "system.posix_acl_access";
+
+}  // namespace
+
+std::optional<Permissions> permissions_of(std::string const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return std::nullopt;
+  }
+  constexpr mode_t of_mode = 07777;
+  Permissions found{.mode = status.st_mode & of_mode, .group = status.st_gid};
+  std::array<char, 4096> text{};
+  if (auto const size = ::getxattr(path.c_str(), access_list, text.data(), text.size()); size > 0) {
+    found.list.assign(text.data(), static_cast<std::size_t>(size));
+  }
+  return found;
+}
+
+bool give_permissions(Permissions const& wanted, std::string const& path) {
+  auto const has = permissions_of(path);
+  if (!has) {
+    return false;
+  }
+  constexpr auto same_owner = static_cast<uid_t>(-1);
+  // The mode after the group, whose change may take bits of it; the list last, as the mode would change it.
+  return (wanted.group == has->group || ::chown(path.c_str(), same_owner, wanted.group) == 0) &&
+         (wanted.mode == has->mode || ::chmod(path.c_str(), wanted.mode) == 0) &&
+         (wanted.list.empty() || wanted.list == has->list ||
+          ::setxattr(path.c_str(), access_list, wanted.list.data(), wanted.list.size(), 0) == 0);
+}
+
+}  // namespace offstage::checkpoint
