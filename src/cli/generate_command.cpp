@@ -203,6 +203,11 @@ std::string default_tokenizer(Options const& options, std::int64_t vocab) {
   return vocab == 256 ? "bytes" : "";
 }
 
+tokens::Beside beside_of(std::string const& tokenizer) {
+  auto const file = tokens::tokenizer_file(tokenizer);
+  return file ? tokens::read_beside(*file, "--tokenizer") : tokens::Beside{};
+}
+
 /// The tokenizer; null if there is none.
 std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64_t vocab) {
   if (options.tokenizer == no_tokenizer) {
@@ -217,7 +222,7 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Options const& options, std::int64
         options.from, vocab)};
   }
   auto tokenizer = tokens::open_tokenizer(name, "--tokenizer");
-  if (tokenizer->vocab() > vocab) {
+  if (tokens::vocab_of_texts(*tokenizer, beside_of(name)) > vocab) {
     throw UsageError{fmt::format(
         "--tokenizer={} has {} tokens, but the model of --from={} only {}; take the tokenizer that "
         "the model was trained with",
@@ -234,9 +239,7 @@ std::vector<std::int32_t> ends_of(Options const& options, data::Tokenizer const*
     return ends;
   }
   auto const name = options.tokenizer.value_or(default_tokenizer(options, vocab));
-  if (auto const file = tokens::tokenizer_file(name)) {
-    ends = tokens::read_beside(*file, "--tokenizer").ends;
-  }
+  ends = beside_of(name).ends;
   if (auto const end = tokenizer->end_of_document()) {
     ends.push_back(*end);
   }
@@ -297,6 +300,13 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
       tokens = tokenizer->frame().before;
     }
     tokenizer->encoder()->encode(text, tokens);
+  }
+  for (auto const& prompt : prompts) {
+    if (!prompt.empty() && std::ranges::max(prompt) >= vocab) {
+      throw UsageError{fmt::format(
+          "--prompt: its token {} is the pad token, which the model lacks: it has tokens 0 to {}",
+          std::ranges::max(prompt), vocab - 1)};
+    }
   }
   return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
 }
@@ -390,7 +400,7 @@ ExitCode generate_command(Arguments const& arguments) {
   auto const tokenizer = tokenizer_of(options, shape.vocab);
 
   generate::Task task;
-  task.vocab = tokenizer ? tokenizer->vocab() : shape.vocab;
+  task.vocab = tokenizer ? std::min(tokenizer->vocab(), shape.vocab) : shape.vocab;
   task.tokens = options.tokens;
   task.window = shape.max_sequence;
   task.ends = ends_of(options, tokenizer.get(), shape.vocab);

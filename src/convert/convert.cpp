@@ -31,6 +31,11 @@ bool is_directory(std::string const& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
+bool is_file(std::string const& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
 /// A rank's part of a model.
 struct Part {
   Part(state::ModelShape const& shape, mpi::Communicator const& comm)
@@ -144,7 +149,10 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
   throw DataError{fmt::format(
       "{}={}: {}; name a Hugging Face model (a directory with config.json), a checkpoint "
       "(step-...), or a directory of checkpoints",
-      key, path, is_directory(path) ? "holds no model" : "there is no such directory")};
+      key, path,
+      is_directory(path) ? "holds no model"
+      : is_file(path)    ? "it is a file"
+                         : "there is no such directory")};
 }
 
 std::string resolve_parameters(std::string const& path, std::string const& key,
@@ -176,8 +184,9 @@ Converted import_model(std::string const& from, std::string const& to,
       require_free_place(to);
     }
     if (!huggingface::is_model_directory(from)) {
-      throw DataError{
-          fmt::format("--from={}: is no Hugging Face model; it has no config.json", from)};
+      throw DataError{fmt::format("--from={}: is no Hugging Face model; {}", from,
+                                  is_file(from) ? "it is a file: name the directory that it lies in"
+                                                : "it has no config.json")};
     }
     model = std::make_unique<huggingface::ModelDirectory>(from);
   });

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/units.hpp"
 #include "data/tokenizer.hpp"
@@ -29,10 +30,13 @@ constexpr char const* generation_name = "generation_config.json";
 constexpr char const* tokenizer_name = "tokenizer.json";
 constexpr char const* pieces_name = "tokenizer.model";
 constexpr char const* tokenizer_config_name = "tokenizer_config.json";
-constexpr std::array<std::string_view, 12> companion_names{
-    "added_tokens.json", "chat_template.jinja",     "chat_template.json", generation_name,
-    "merges.txt",        "special_tokens_map.json", "spiece.model",       tokenizer_name,
-    pieces_name,         tokenizer_config_name,     "vocab.json",         "vocab.txt"};
+constexpr char const* templates_name = "additional_chat_templates";
+constexpr std::array<std::string_view, 13> companion_names{
+    "added_tokens.json", "chat_template.jinja", "chat_template.json",
+    generation_name,     "merges.txt",          "special_tokens_map.json",
+    "spiece.model",      "tekken.json",         tokenizer_name,
+    pieces_name,         tokenizer_config_name, "vocab.json",
+    "vocab.txt"};
 
 /// A directory of companions, and how errors call it.
 class Directory {
@@ -46,13 +50,21 @@ class Directory {
     std::error_code none;
     return std::filesystem::is_regular_file(path_ + "/" + name, none);
   }
+  [[nodiscard]] bool has_directory(std::string const& name) const {
+    std::error_code none;
+    return std::filesystem::is_directory(path_ + "/" + name, none);
+  }
   [[nodiscard]] std::string text(std::string const& name) const {
     return read_text(path_ + "/" + name, largest_companion);
   }
   /// Keeps the order of keys.
-  [[nodiscard]] Json json(std::string const& name) const { return parse<Json>(name); }
+  [[nodiscard]] Json json(std::string const& name) const { return json(name, text(name)); }
+  /// What a file holds, or will.
+  [[nodiscard]] Json json(std::string const& name, std::string const& content) const {
+    return parse<Json>(name, content);
+  }
   /// The file tokenizer.json. A vocabulary takes time by the square of its tokens where order counts.
-  [[nodiscard]] Tree tokenizer() const { return parse<Tree>(tokenizer_name); }
+  [[nodiscard]] Tree tokenizer() const { return parse<Tree>(tokenizer_name, text(tokenizer_name)); }
   /// The SentencePiece model tokenizer.model in the place of a tokenizer.json; null if there is none.
   [[nodiscard]] std::unique_ptr<data::Tokenizer> pieces() const {
     if (has(tokenizer_name) || !has(pieces_name)) {
@@ -67,14 +79,14 @@ class Directory {
 
  private:
   template <class Any>
-  [[nodiscard]] Any parse(std::string const& name) const {
+  [[nodiscard]] Any parse(std::string const& name, std::string const& content) const {
     auto const guard = [&](int depth, typename Any::parse_event_t, Any&) {
       if (depth > deepest_json) {
         fail(name, fmt::format("is nested more than {} levels deep", deepest_json));
       }
       return true;
     };
-    auto tree = Any::parse(text(name), guard, false);
+    auto tree = Any::parse(content, guard, false);
     if (!tree.is_object()) {
       fail(name, "holds no JSON object");
     }
@@ -128,11 +140,20 @@ std::int64_t number_of(Directory const& directory, std::string const& token) {
   return tree[in_vocabulary].get<std::int64_t>();
 }
 
+/// The text of a token in tokenizer_config.json, which is a text or an object with content; null if it
+/// says nothing.
+Json text_in(Json const& config, char const* name) {
+  auto const value = config.value(name, Json{});
+  return value.is_object() ? value.value("content", Json{}) : value;
+}
+
 /// Number of tokens in a tokenizer.json: the largest number and one, or the length of Unigram's
-/// list. 0 if it has no vocabulary.
-std::int64_t tokens_in(Tree const& tree) {
+/// list. 0 if it has no vocabulary. An added token `pad` stands in no text and does not count.
+std::int64_t tokens_in(Tree const& tree, std::optional<std::string> const& pad) {
   std::int64_t tokens = 0;
-  for_added(tree, [&](Tree const&, std::int64_t id) { tokens = std::max(tokens, id + 1); });
+  for_added(tree, [&](Tree const& text, std::int64_t id) {
+    tokens = pad && text == *pad ? tokens : std::max(tokens, id + 1);
+  });
   Tree::json_pointer const place{"/model/vocab"};
   if (!tree.contains(place)) {
     return tokens;
@@ -158,7 +179,12 @@ void require_fits(Directory const& directory, std::int64_t vocab) {
     }
   };
   if (directory.has(tokenizer_name)) {
-    require_at_most(tokens_in(directory.tokenizer()), tokenizer_name);
+    std::optional<std::string> pad;
+    if (directory.has(tokenizer_config_name)) {
+      auto const text = text_in(directory.json(tokenizer_config_name), "pad_token");
+      pad = text.is_string() ? std::optional{text.get<std::string>()} : std::nullopt;
+    }
+    require_at_most(tokens_in(directory.tokenizer(), pad), tokenizer_name);
   } else if (auto const pieces = directory.pieces()) {
     require_at_most(pieces->vocab(), pieces_name);
   }
@@ -166,6 +192,11 @@ void require_fits(Directory const& directory, std::int64_t vocab) {
 
 bool is_token(Json const& id, std::int64_t vocab) {
   return id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < vocab;
+}
+
+/// A number behind the last token: the default of a larger model, which save_pretrained wrote.
+bool is_beyond(Json const& id, std::int64_t vocab) {
+  return id.is_number_integer() && id.get<std::int64_t>() >= vocab;
 }
 
 /// One id, several in an array, or null.
@@ -180,7 +211,28 @@ void check_ids(Directory const& directory, std::string const& file, Json const& 
   }
 }
 
-/// The ids in a model's config.json.
+/// The ids in tokenizer_config.json, each a text or an object with content.
+TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
+  TokenIds ids;
+  if (!directory.has(tokenizer_config_name)) {
+    return ids;
+  }
+  auto const config = directory.json(tokenizer_config_name);
+  for (auto const& [name, text] :
+       {std::pair{"bos_token", &ids.bos}, {"eos_token", &ids.eos}, {"pad_token", &ids.pad}}) {
+    if (auto const value = text_in(config, name); value.is_string()) {
+      Json const id = number_of(directory, value.get<std::string>());
+      if (text == &ids.pad && !is_token(id, vocab)) {
+        continue;  // as in config.json
+      }
+      check_ids(directory, tokenizer_name, id, vocab);
+      *text = id.dump();
+    }
+  }
+  return ids;
+}
+
+/// The ids in a model's config.json. The tokenizer's own takes the place of one that is beyond.
 TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   auto const config = directory.json(config_name);
   if (auto const size = config.value("vocab_size", Json{});
@@ -191,36 +243,45 @@ TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   }
   TokenIds ids;
   for (auto const& [name, text] :
-       {std::pair{"bos_token_id", &ids.bos}, {"eos_token_id", &ids.eos}}) {
+       {std::pair{"bos_token_id", &TokenIds::bos}, {"eos_token_id", &TokenIds::eos}}) {
     auto const value = config.value(name, Json{});
+    if (is_beyond(value, vocab)) {
+      ids.*text = ids_in_tokenizer(directory, vocab).*text;
+      log::warning("{}: {}={} is no token of the model, which has tokens 0 to {}; it is {} now",
+                   config_name, name, value.get<std::int64_t>(), vocab - 1, ids.*text);
+      continue;
+    }
     check_ids(directory, config_name, value, vocab);
-    *text = value.dump();
+    ids.*text = value.dump();
   }
   // Published files have -1 or a number behind the last token for no padding.
   if (auto const pad = config.value("pad_token_id", Json{}); is_token(pad, vocab)) {
     ids.pad = pad.dump();
   }
+  if (auto const type = config.value("tokenizer_class", Json{}); type.is_string()) {
+    ids.tokenizer_class = type.get<std::string>();
+  }
   return ids;
 }
 
-/// The ids in tokenizer_config.json, each a text or an object with content.
-TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
-  TokenIds ids;
-  if (!directory.has(tokenizer_config_name)) {
-    return ids;
-  }
-  auto const config = directory.json(tokenizer_config_name);
-  for (auto const& [name, text] :
-       {std::pair{"bos_token", &ids.bos}, {"eos_token", &ids.eos}, {"pad_token", &ids.pad}}) {
-    auto value = config.value(name, Json{});
-    value = value.is_object() ? value.value("content", Json{}) : value;
-    if (value.is_string()) {
-      Json const id = number_of(directory, value.get<std::string>());
-      check_ids(directory, tokenizer_name, id, vocab);
-      *text = id.dump();
+/// Gives generation_config.json the model's ids where its own are beyond. Errors: DataError if it has
+/// others that are none.
+void settle_generation(Directory const& directory, std::int64_t vocab, Companions& companions) {
+  auto tree = directory.json(generation_name);
+  bool changed = false;
+  for (auto const& [name, id] : {std::pair{"bos_token_id", &companions.ids.bos},
+                                 {"eos_token_id", &companions.ids.eos},
+                                 {"pad_token_id", &companions.ids.pad}}) {
+    if (is_beyond(tree.value(name, Json{}), vocab)) {
+      tree[name] = Json::parse(*id);
+      changed = true;
     }
   }
-  return ids;
+  check_ids(directory, generation_name, tree.value("eos_token_id", Json{}), vocab);
+  if (changed) {
+    log::warning("{}: tokens that the model lacks are those of config.json now", generation_name);
+    companions.files[generation_name] = tree.dump(2) + "\n";
+  }
 }
 
 void replace_end(Directory const& directory, std::string const& eos, std::int64_t vocab,
@@ -230,7 +291,7 @@ void replace_end(Directory const& directory, std::string const& eos, std::int64_
   companions.ids.eos = id.dump();
   auto const change = [&](char const* file, char const* field, Json const& value) {
     if (auto const found = companions.files.find(file); found != companions.files.end()) {
-      auto tree = directory.json(file);
+      auto tree = directory.json(file, found->second);
       tree[field] = value;
       found->second = tree.dump(2) + "\n";
     }
@@ -263,9 +324,12 @@ Companions read_companions(std::string const& path, std::string const& key, std:
   companions.ids =
       has_config ? ids_in_config(directory, vocab) : ids_in_tokenizer(directory, vocab);
   require_fits(directory, vocab);
+  if (directory.has_directory(templates_name)) {
+    log::warning("{}={}: {} is not taken over; copy it beside the model", key, path,
+                 templates_name);
+  }
   if (directory.has(generation_name)) {
-    check_ids(directory, generation_name,
-              directory.json(generation_name).value("eos_token_id", Json{}), vocab);
+    settle_generation(directory, vocab, companions);
   }
   if (eos) {
     replace_end(directory, *eos, vocab, companions);

@@ -111,7 +111,8 @@ constexpr std::array harmless_in_gpt2{"n_ctx",
                                       "predict_special_tokens"};
 
 // Old names of max_position_embeddings, and of the trainer and the library that wrote the file.
-constexpr std::array harmless_in_llama{"max_sequence_length", "is_llama_config",
+// pretraining_tp only cuts products into parts.
+constexpr std::array harmless_in_llama{"pretraining_tp", "max_sequence_length", "is_llama_config",
                                        "transformers.js_config"};
 
 // Where a file says nothing, as in transformers.
@@ -204,12 +205,16 @@ class Options {
     }
   }
 
-  /// The option may be left out or be a list of this text alone.
-  void only_list_of(char const* key, char const* text) {
+  /// The option may be left out or be a list of one of these texts.
+  void only_list_of(char const* key, std::span<char const* const> texts) {
     Tree const* const value = find(key);
-    if (value != nullptr &&
-        !(value->is_array() && value->size() == 1 && is_text(value->front(), text))) {
-      throw wrong(key, *value, fmt::format(R"(is not supported; it must be ["{}"])", text));
+    bool const good = value == nullptr || (value->is_array() && value->size() == 1 &&
+                                           std::ranges::any_of(texts, [&](char const* text) {
+                                             return is_text(value->front(), text);
+                                           }));
+    if (!good) {
+      throw wrong(key, *value,
+                  fmt::format(R"(is not supported; it must be ["{}"])", texts.front()));
     }
   }
 
@@ -361,6 +366,7 @@ void take_mistral(Options& options, state::ModelShape& shape) {
   shape.window =
       options.is_null("sliding_window") ? 0 : options.size("sliding_window", usual_window);
   require_layers_of(options, shape.window > 0 ? "sliding_attention" : "full_attention");
+  options.only("attention_bias", {false});
 }
 
 void take_olmo2(Options& options, state::ModelShape& shape) {
@@ -373,7 +379,6 @@ void take_olmo2(Options& options, state::ModelShape& shape) {
 void take_plain_llama(Options& options) {
   options.only("attention_bias", {false});
   options.only("mlp_bias", {false});
-  options.only("pretraining_tp", {1});
   options.ignore(harmless_in_llama);
   require_layers_of(options, "full_attention");
 }
@@ -406,7 +411,7 @@ state::ModelShape take_llama(Options& options, std::string_view type, std::strin
   shape.tied_head = options.truth("tie_word_embeddings", false);
   shape.norm_epsilon = options.positive("rms_norm_eps", type == "olmo2" ? 1e-5 : 1e-6);
   take_all_rope(options, shape, path);
-  options.only("hidden_act", {"silu"});
+  options.only("hidden_act", {"silu", "swish"});
   options.only("partial_rotary_factor", {1});
   options.only("rope_interleaved", {false});
   take_variant(options, type, shape);
@@ -434,14 +439,17 @@ state::ModelShape take_gpt2(Options& options) {
 
 struct Kind {
   char const* model_type;
-  char const* architecture;
+  std::array<char const*, 3>
+      architectures;  ///< the usual one, the one without a head, an older one
 };
-constexpr std::array<Kind, 6> kinds{{{"llama", "LlamaForCausalLM"},
-                                     {"qwen2", "Qwen2ForCausalLM"},
-                                     {"qwen3", "Qwen3ForCausalLM"},
-                                     {"mistral", "MistralForCausalLM"},
-                                     {"olmo2", "Olmo2ForCausalLM"},
-                                     {"gpt2", "GPT2LMHeadModel"}}};
+constexpr std::array<Kind, 6> kinds{{
+    {"llama", {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"}},
+    {"qwen2", {"Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForCausalLM"}},
+    {"qwen3", {"Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForCausalLM"}},
+    {"mistral", {"MistralForCausalLM", "MistralModel", "MistralForCausalLM"}},
+    {"olmo2", {"Olmo2ForCausalLM", "Olmo2Model", "Olmo2ForCausalLM"}},
+    {"gpt2", {"GPT2LMHeadModel", "GPT2Model", "GPT2DoubleHeadsModel"}},
+}};
 
 Kind const& take_kind(Options& options) {
   Tree const* const type = options.find("model_type");
@@ -450,7 +458,7 @@ Kind const& take_kind(Options& options) {
   }
   for (Kind const& kind : kinds) {
     if (is_text(*type, kind.model_type)) {
-      options.only_list_of("architectures", kind.architecture);
+      options.only_list_of("architectures", kind.architectures);
       return kind;
     }
   }
@@ -470,6 +478,11 @@ state::ModelShape parse_config(std::string_view json, std::string const& path) {
   options.only("add_cross_attention", {false});
   options.only("pruned_heads", {Tree::object()});
   options.ignore(harmless);
+  if (Tree const* const quantized = options.find("quantization_config")) {
+    throw options.wrong("quantization_config", *quantized,
+                        "says that the weights are quantized, which are not read; dequantize the "
+                        "model and save it again");
+  }
   state::ModelShape const shape =
       type == "gpt2" ? take_gpt2(options) : take_llama(options, type, path);
   options.require_no_others();

@@ -22,11 +22,12 @@ namespace offstage::huggingface {
 /// Errors: DataError if it is no JSON.
 [[nodiscard]] std::string dropout_in(std::string_view json, std::string const& path);
 
-/// Tokens of a config.json as JSON: a number, an array of numbers, or null.
+/// Facts of a config.json about the tokenizer. Tokens are JSON: a number, an array of numbers, or null.
 struct TokenIds {
   std::string bos = "null";
   std::string eos = "null";  ///< without one transformers stops nowhere by itself
   std::string pad = "null";
+  std::string tokenizer_class{};  ///< empty: not there
 };
 
 /// config.json of this shape for transformers. model_type is gpt2, or of the LLaMA family the one

@@ -135,6 +135,9 @@ std::string config_json(state::ModelShape const& shape, DType dtype, TokenIds co
   config["bos_token_id"] = nlohmann::ordered_json::parse(ids.bos);
   config["eos_token_id"] = nlohmann::ordered_json::parse(ids.eos);
   config["pad_token_id"] = nlohmann::ordered_json::parse(ids.pad);
+  if (!ids.tokenizer_class.empty()) {
+    config["tokenizer_class"] = ids.tokenizer_class;  // AutoTokenizer goes by it
+  }
   config["torch_dtype"] = torch_name_of(dtype);
   return config.dump(2) + "\n";
 }

@@ -43,15 +43,23 @@ bool holds_pickled(std::string const& directory) {
          is_there(directory + "/pytorch_model.bin.index.json");
 }
 
-/// The first of the files whose names are those of shards, if there is one.
-std::optional<std::string> shard_in(std::string const& directory) {
+bool is_shard(std::string const& name) {
+  return name.starts_with("model-") && name.ends_with(".safetensors");
+}
+
+bool holds_weights(std::string const& name) {
+  return name.ends_with(".safetensors") || name.ends_with(".gguf") || name.ends_with(".pth");
+}
+
+/// The first file with such a name, if there is one.
+std::optional<std::string> first_file(std::string const& directory,
+                                      bool (*is_such)(std::string const&)) {
   std::optional<std::string> first;
   std::error_code error;
   for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
        entry.increment(error)) {
     std::string const name = entry->path().filename();
-    bool const shard = name.starts_with("model-") && name.ends_with(".safetensors");
-    if (shard && (!first || name < *first)) {
+    if (is_such(name) && (!first || name < *first)) {
       first = name;
     }
   }
@@ -92,14 +100,13 @@ bool is_buffer(state::ModelShape const& shape, std::string const& name) {
   if (shape.family == state::Family::gpt2) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
   }
-  return name.ends_with(".self_attn.rotary_emb.inv_freq");
+  return name.ends_with(".rotary_emb.inv_freq");
 }
 
-/// Offstage's name of a tensor in a file.
+/// Offstage's name of a tensor in a file: a model that was saved without its head lacks the prefix.
 std::string own_name(state::ModelShape const& shape, std::string const& name) {
-  bool const bare =
-      shape.family == state::Family::gpt2 && name != head_name && !name.starts_with(gpt2_prefix);
-  return bare ? gpt2_prefix + name : name;
+  char const* const prefix = shape.family == state::Family::gpt2 ? gpt2_prefix : llama_prefix;
+  return name != head_name && !name.starts_with(prefix) ? prefix + name : name;
 }
 
 void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
@@ -158,10 +165,15 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
         "{}: holds weights in PyTorch's own format, which is not read; save the model again with "
         "save_pretrained(..., safe_serialization=True), which writes {}",
         directory, single_name)};
-  } else if (auto const shard = shard_in(directory); !single && shard) {
+  } else if (auto const shard = first_file(directory, is_shard); !single && shard) {
     throw DataError{
         fmt::format("{}: has {}, but {} is missing, which says what tensors each file has",
                     directory, printable_name(*shard), index_name)};
+  } else if (auto const other = first_file(directory, holds_weights); !single && other) {
+    throw DataError{fmt::format(
+        "{}: has {}, but no {}, whose names and layout are read; write it with transformers: "
+        "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)",
+        directory, printable_name(*other), single_name)};
   } else {
     open(single_name);
   }

@@ -14,6 +14,7 @@ constexpr char const* single_name = "model.safetensors";
 constexpr char const* index_name = "model.safetensors.index.json";
 constexpr char const* head_name = "lm_head.weight";
 constexpr char const* gpt2_prefix = "transformer.";
+constexpr char const* llama_prefix = "model.";
 /// Keys of a config.json: probabilities of dropout in training.
 inline constexpr std::array gpt2_dropouts{"resid_pdrop", "embd_pdrop", "attn_pdrop"};
 constexpr char const* llama_dropout = "attention_dropout";

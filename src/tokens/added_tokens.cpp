@@ -65,14 +65,22 @@ AddedTokens::AddedTokens(Fields& file, Model const& model, Normalizer const& nor
     auto const number = static_cast<std::size_t>(token.number);
     bool const of_model = number < model.texts().size() && model.texts()[number].has_value();
     auto const wanted = model.find(token.text);
-    bool const right = wanted ? *wanted == token.number : !of_model && token.number >= known;
+    // The `tokenizers` package numbers those that the model lacks in their order, whatever the file says.
+    std::int64_t const last = tokens_.empty() ? -1 : tokens_.rbegin()->first;
+    std::int64_t const next = std::max<std::int64_t>(known, last + 1);
+    bool const right = wanted ? *wanted == token.number : !of_model && token.number == next;
     if (!right || tokens_.contains(token.number) || find(token.text) != nullptr) {
       fields.fail(
           "id",
           fmt::format(
               "{} is not the number of '{}': {}", token.number, printable_name(token.text),
               wanted ? fmt::format("the model has it as {}", *wanted)
-                     : std::string{"the model or another added token has the number or the text"}));
+              : token.number > next
+                  ? fmt::format("the tokenizers package makes it {}, behind the vocabulary and the "
+                                "tokens before it; write the file again with transformers: "
+                                "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+                                next)
+                  : std::string{"the model or another added token has the number or the text"}));
     }
     tokens_.emplace(token.number, token);
     Finder& finder = token.normalized ? normalized_ : raw_;

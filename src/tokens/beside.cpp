@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "tokens/fields.hpp"
 #include "tokens/model.hpp"
@@ -51,6 +52,19 @@ std::optional<std::string> token_text(Fields& fields, char const* name) {
   return fields.text(name);
 }
 
+/// Adds the texts of a list of tokens; what transformers has beside lists there names no tokens.
+void add_texts(Fields& fields, char const* name, std::vector<std::string>& texts) {
+  if (!fields.has(name) || !fields.value(name).is_array()) {
+    return;
+  }
+  for (json const& each : fields.value(name)) {
+    json const text = each.is_object() ? each.value("content", json{}) : each;
+    if (text.is_string()) {
+      texts.push_back(text.get<std::string>());
+    }
+  }
+}
+
 /// The field eos_token_id: one number, or several.
 std::vector<std::int32_t> ends_in(Fields& fields) {
   constexpr char const* name = "eos_token_id";
@@ -81,8 +95,16 @@ void read_decoder(Fields& fields, Beside& beside) {
     if (error != std::errc{} || end != number.data() + number.size()) {
       fields.fail(name, "has the key " + printable_name(number) + ", which is no number");
     }
-    beside.tokens.push_back(
-        {decoder.object(number.c_str()).text("content"), value, "tokenizer_config.json"});
+    Fields one = decoder.object(number.c_str());
+    auto const flag = [&](char const* which) {
+      return one.has(which) ? std::optional{one.flag(which, false)} : std::nullopt;
+    };
+    beside.tokens.push_back({.text = one.text("content"),
+                             .number = value,
+                             .file = "tokenizer_config.json",
+                             .takes_left = flag("lstrip"),
+                             .takes_right = flag("rstrip"),
+                             .single_word = flag("single_word")});
   }
 }
 
@@ -91,12 +113,16 @@ void read_decoder(Fields& fields, Beside& beside) {
 Beside read_beside(std::string const& path, std::string const& key) {
   Files const files{path, key};
   Beside beside;
-  std::optional<std::string> pad;
   files.with("tokenizer_config.json", [&](Fields fields) {
     beside.add_begin = fields.flag("add_bos_token", false);
     beside.add_end = fields.flag("add_eos_token", false);
     beside.end = token_text(fields, "eos_token");
-    pad = token_text(fields, "pad_token");
+    beside.pad = token_text(fields, "pad_token");
+    if (auto text = token_text(fields, "bos_token")) {
+      beside.special.push_back(*std::move(text));
+    }
+    add_texts(fields, "additional_special_tokens", beside.special);
+    add_texts(fields, "extra_special_tokens", beside.special);
     read_decoder(fields, beside);
   });
   files.with("special_tokens_map.json", [&](Fields fields) {
@@ -107,8 +133,9 @@ Beside read_beside(std::string const& path, std::string const& key) {
   files.with("added_tokens.json", [&](Fields fields) {
     json const& tokens = fields.whole_object();
     for (auto const& [text, number] : tokens.items()) {
-      beside.tokens.push_back(
-          {text, token_number(fields, text.c_str(), number), "added_tokens.json"});
+      beside.tokens.push_back({.text = text,
+                               .number = token_number(fields, text.c_str(), number),
+                               .file = "added_tokens.json"});
     }
   });
   for (char const* const name : {"generation_config.json", "config.json"}) {
@@ -116,7 +143,8 @@ Beside read_beside(std::string const& path, std::string const& key) {
       files.with(name, [&](Fields fields) { beside.ends = ends_in(fields); });
     }
   }
-  std::erase_if(beside.tokens, [&](Beside::Token const& token) { return token.text == pad; });
+  std::erase_if(beside.tokens,
+                [&](Beside::Token const& token) { return token.text == beside.pad; });
   return beside;
 }
 
@@ -132,6 +160,19 @@ void require_tokens(data::Tokenizer const& tokenizer, Beside const& beside, std:
           number ? fmt::format("as {}", *number) : "of its own", token.file, token.number)};
     }
   }
+  for (std::string const& text : beside.special) {
+    if (text != beside.pad && !tokenizer.token(text)) {
+      log::warning(
+          "{}={}: has no token '{}', which tokenizer_config.json beside it names: it stays text "
+          "here, where transformers has a token behind the vocabulary",
+          key, path, printable_name(text));
+    }
+  }
+}
+
+std::int64_t vocab_of_texts(data::Tokenizer const& tokenizer, Beside const& beside) {
+  std::int64_t const all = tokenizer.vocab();
+  return beside.pad && tokenizer.token(*beside.pad) == all - 1 ? all - 1 : all;
 }
 
 }  // namespace offstage::tokens

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "data/input_file.hpp"
 #include "tokens/added_tokens.hpp"
@@ -54,6 +55,7 @@ class JsonTokenizer final : public data::Tokenizer {
   }
 
   void set_end(std::int32_t token) { end_ = token; }
+  [[nodiscard]] AddedTokens const& added() const { return *added_; }
 
   [[nodiscard]] std::int64_t vocab() const override { return vocab_; }
   [[nodiscard]] std::unique_ptr<data::Encoder> encoder() const override;
@@ -179,6 +181,26 @@ std::unique_ptr<data::Encoder> JsonTokenizer::encoder() const {
   return std::make_unique<JsonEncoder>(*this);
 }
 
+/// Warns of added tokens that tokenizer_config.json has otherwise: transformers goes by that file.
+void compare_flags(AddedTokens const& added, Beside const& beside, std::string const& path,
+                   std::string const& key) {
+  for (Beside::Token const& token : beside.tokens) {
+    auto const found = added.by_number().find(token.number);
+    if (found == added.by_number().end()) {
+      continue;
+    }
+    AddedTokens::Token const& own = found->second;
+    if (token.takes_left.value_or(own.takes_left) != own.takes_left ||
+        token.takes_right.value_or(own.takes_right) != own.takes_right ||
+        token.single_word.value_or(own.single_word) != own.single_word) {
+      log::warning(
+          "{}={}: '{}' has other values of lstrip, rstrip or single_word in {} beside it, by which "
+          "transformers goes; here it is as in tokenizer.json",
+          key, path, printable_name(token.text), token.file);
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
@@ -188,6 +210,7 @@ std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
       std::make_unique<JsonTokenizer>(Fields{*tree, data::InputFile{path, key}.name(), ""});
   auto const beside = read_beside(path, key);
   require_tokens(*tokenizer, beside, path, key);
+  compare_flags(tokenizer->added(), beside, path, key);
   if (beside.end) {
     auto const token = tokenizer->token(*beside.end);
     if (!token) {

@@ -1,8 +1,11 @@
 #include "tokens/open_tokenizer.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 
+#include "base/error.hpp"
 #include "tokens/beside.hpp"
 #include "tokens/json_tokenizer.hpp"
 
@@ -24,6 +27,13 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
 
 std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
   auto const file = tokenizer_file(name).value_or(name);
+  if (std::error_code none; file != name && !std::filesystem::exists(file, none) &&
+                            std::filesystem::is_directory(name, none)) {
+    throw DataError{fmt::format(
+        "{}={}: has no tokenizer.json and no tokenizer.model; write them with transformers: "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+        key, name)};
+  }
   if (file.ends_with(".json")) {
     return open_json_tokenizer(file, key);
   }

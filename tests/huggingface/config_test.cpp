@@ -123,6 +123,16 @@ TEST(Config, TakesKeysOfToolsThatChangeNothing) {
             parse(llama));
 }
 
+TEST(Config, TakesOtherNamesOfTheSame) {
+  EXPECT_EQ(parse(llama, R"("pretraining_tp":2,"hidden_act":"swish")"), parse(llama));
+  EXPECT_EQ(parse(mistral, R"("attention_bias":false)"), parse(mistral));
+  for (std::string const name : {"LlamaModel", "LLaMAForCausalLM"}) {
+    std::string other = llama;
+    other.replace(other.find("LlamaForCausalLM"), 16, name);
+    EXPECT_EQ(parse(other), parse(llama)) << name;
+  }
+}
+
 TEST(Config, NamesDropoutAboveZero) {
   EXPECT_EQ(dropout_in(R"({"attn_pdrop":0.25,"resid_pdrop":0.1,"embd_pdrop":0.0})", "config.json"),
             "resid_pdrop=0.1, attn_pdrop=0.25");
@@ -209,10 +219,9 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{qwen3, R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":1)", "use_sliding_window=true with max_window_layers=1"},
     Case{mistral, R"("layer_types":["full_attention","sliding_attention"])", "layer_types="},
     Case{mistral, R"("sliding_window":0)", "sliding_window=0 must be a whole number"},
-    Case{mistral, R"("attention_bias":true)", "attention_bias=true is not known"},
+    Case{mistral, R"("attention_bias":true)", "attention_bias=true is not supported"},
     Case{olmo2, R"("attention_bias":true)", "attention_bias=true"},
     Case{olmo2, R"("sliding_window":8)", "sliding_window=8 is not known"},
-    Case{llama, R"("pretraining_tp":2)", "pretraining_tp=2"},
     Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
     Case{llama, R"("rope_scaling":{"type":"dynamic","factor":2.0})", "rope_scaling.type=\"dynamic\" is not supported"},
     Case{llama, R"("rope_scaling":{"rope_type":"linear"})", "rope_scaling.factor is missing"},
@@ -224,7 +233,7 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{llama, R"("rope_theta":1e4,"rope_parameters":{"rope_theta":5e5})", "contradicts rope_theta=10000"},
     Case{llama, R"("rope_scaling":2)", "must be an object"},
     Case{llama, R"("rope_theta":0)", "rope_theta=0 must be a number above 0"},
-    Case{llama, R"("quantization_config":{"bits":4})", "quantization_config="},
+    Case{llama, R"("quantization_config":{"bits":4})", "says that the weights are quantized, which are not read; dequantize"},
     Case{llama, R"("sliding_window":4096)", "sliding_window=4096 is not known"},
     Case{llama, R"("mystery":true)", "mystery=true is not known"},
     Case{llama, R"("num_key_value_heads":3)", "model.kv-heads=3 does not divide"},
@@ -256,8 +265,9 @@ TEST(Config, RefusesOtherKindsOfModelsWithTheListOfKnownOnes) {
       refusal(R"("model_type":"mixtral")", R"("sliding_window":null)"),
       AllOf(HasSubstr("\"mixtral\""), HasSubstr("llama, qwen2, qwen3, mistral, olmo2 and gpt2")));
   EXPECT_THAT(refusal(R"("a":1)", ""), HasSubstr("model_type is missing"));
-  EXPECT_THAT(refusal(R"("model_type":"llama","architectures":["LlamaModel"])", ""),
-              HasSubstr("architectures=[\"LlamaModel\"]"));
+  EXPECT_THAT(
+      refusal(R"("model_type":"llama","architectures":["LlamaForSequenceClassification"])", ""),
+      HasSubstr(R"(it must be ["LlamaForCausalLM"])"));
   EXPECT_THAT(refusal(R"("model_type":"gpt2")", ""), HasSubstr("n_layer is missing"));
 }
 

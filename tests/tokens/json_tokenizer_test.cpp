@@ -219,7 +219,9 @@ TEST(JsonTokenizer, TakesTheEndTokenOfOtherFilesWhereTheConfigHasNone) {
 
 TEST(Beside, HasTheEndsOfAModelsTexts) {
   TemporaryDirectory const folder;
-  auto const ends = [&] { return read_beside((folder.path() / "tokenizer.json").string(), "--from").ends; };
+  auto const ends = [&] {
+    return read_beside((folder.path() / "tokenizer.json").string(), "--from").ends;
+  };
   EXPECT_THAT(ends(), testing::IsEmpty());
   folder.write("config.json", R"({"eos_token_id": 7})");
   EXPECT_THAT(ends(), testing::ElementsAre(7));
@@ -263,6 +265,53 @@ TEST(OpenTokenizer, RefusesOneWithoutATokenThatTheFilesBesideItName) {
     EXPECT_EQ(open_tokenizer(folder.path(), "--tokenizer")->end_of_document(),
               pieces ? std::optional{1} : std::nullopt);
   }
+}
+
+TEST(JsonTokenizer, TakesAddedTokensByTheNumbersOfThePackageAlone) {
+  auto const refusal = [](std::vector<int> const& behind) {
+    return refusal_after("gpt2", [&](json& content) {
+      auto const known = content["model"]["vocab"].size();
+      auto token = content["added_tokens"][0];
+      for (int const number : behind) {
+        token["id"] = known + static_cast<std::size_t>(number);
+        token["content"] = fmt::format("<new {}>", number);
+        content["added_tokens"].push_back(token);
+      }
+    });
+  };
+  EXPECT_EQ(refusal({0, 1}), "no error");
+  EXPECT_THAT(refusal({1, 0}), HasSubstr("the tokenizers package makes it"));
+  EXPECT_THAT(refusal({0, 2}), HasSubstr("the tokenizers package makes it"));
+}
+
+TEST(OpenTokenizer, WarnsOfSpecialTokensThatAreNone) {
+  TemporaryDirectory const folder;
+  folder.write("tokenizer.json", read("gpt2").dump());
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": {"content": "<none>"}, "pad_token": "<pad>",
+      "additional_special_tokens": ["<pad>", "<|endoftext|>", {"content": "<neither>"}],
+      "added_tokens_decoder": {"0": {"content": "<|endoftext|>", "lstrip": false, "rstrip": true}}})");
+  testing::internal::CaptureStderr();
+  (void)open_tokenizer(folder.path(), "--tokenizer");
+  std::string const said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, AllOf(HasSubstr("no token '<none>'"), HasSubstr("no token '<neither>'")));
+  EXPECT_THAT(said, HasSubstr("'<|endoftext|>' has other values of lstrip, rstrip or single_word"));
+  EXPECT_THAT(said, testing::Not(HasSubstr("<pad>")));
+}
+
+TEST(OpenTokenizer, SaysWhatADirectoryLacks) {
+  TemporaryDirectory const folder;
+  folder.write("vocab.json", "{}");
+  EXPECT_THROW(
+      {
+        try {
+          (void)open_tokenizer(folder.path(), "--tokenizer");
+        } catch (DataError const& error) {
+          EXPECT_THAT(error.what(), HasSubstr("has no tokenizer.json and no tokenizer.model"));
+          throw;
+        }
+      },
+      DataError);
 }
 
 TEST(JsonTokenizer, RefusesByFieldAndValueWhatItDoesNotKnow) {
