@@ -53,7 +53,11 @@ class Runs:
                 "run.dir": self.folder / name}
         self.section.call([self.section.build / "offstage", "train", *(f"--{key}={value}" for key, value in keys.items()), *options],
                           seconds, cwd=self.folder)
-        return steps_of(self.folder / name)
+        return self.steps(name)
+
+    def steps(self, name):
+        records = self.folder / name / "metrics.jsonl"
+        return steps_of(self.folder / name) if records.exists() else []
 
 
 def keep_trace(section, policy, run):
@@ -66,14 +70,22 @@ def policy(name):
     """A part that trains 8 layers with the state in host memory under a policy."""
     def part(section):
         with Runs(section, LAYERS) as runs:
-            # Gradients by the same way in all of them: without storage none can be flushed.
-            steps = runs.train(name, float("inf"), f"--train.steps={STEPS}", "--config", CONFIGS / f"{name}.cfg",
-                               "--update.gradients=delayed", "--run.trace=on")
+            late = None
+            try:
+                # Gradients by the same way in all of them: without storage none can be flushed.
+                steps = runs.train(name, float("inf"), f"--train.steps={STEPS}", "--config", CONFIGS / f"{name}.cfg",
+                                   "--update.gradients=delayed", "--run.trace=on")
+            except Failed as failed:  # perhaps in the save behind the last step
+                late, steps = failed, runs.steps(name)
+                if len(steps) < STEPS:
+                    raise
             row = {key: statistics.median(record[key] for record in steps[1:]) for key in PHASES}
             section.keep("policies", name, {**row, "losses": [record["loss"] for record in steps]})
             section.say(f"  {name:10} " + ", ".join(f"{key.removesuffix('_seconds')} {row[key]:.3f} s" for key in PHASES) +
                         f"; {runs.tokens() / row['step_seconds']:.0f} tokens/s, last loss {steps[-1]['loss']:.4f}")
             keep_trace(section, name, runs.folder / name)
+            if late:
+                raise late
         others = {other: row["losses"] for other, row in section.figures["policies"].items()}
         if any(losses != others[name] for losses in others.values()):
             raise Failed(f"policies do not give the same losses: {others}")

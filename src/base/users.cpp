@@ -12,7 +12,7 @@ std::string words_for_user(uid_t user) {
   std::array<char, 4096> room{};
   passwd entry{};
   passwd* found = nullptr;
-  std::string const number = "user " + std::to_string(user);
+  std::string number = "user " + std::to_string(user);
   if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
     return std::string{found->pw_name} + " (" + number + ")";
   }

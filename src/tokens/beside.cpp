@@ -130,7 +130,7 @@ Beside read_beside(std::string const& path, std::string const& key) {
       beside.end = token_text(fields, "eos_token");
     }
   });
-  files.with("added_tokens.json", [&](Fields fields) {
+  files.with("added_tokens.json", [&](Fields const& fields) {
     json const& tokens = fields.whole_object();
     for (auto const& [text, number] : tokens.items()) {
       beside.tokens.push_back({.text = text,

@@ -238,6 +238,12 @@ class Sections(Stage):
             self.assertRegex(call, r"--tiers\.host-memory=\d+ ")
         self.assertIn("RESULT gpu_dos_speedup_iteration 1.0", self.done.stdout)
 
+    def test_a_run_that_hangs_in_its_last_save_leaves_its_figures(self):
+        self.write("build/offstage", OFFSTAGE + "import time\nif run.name == 'zero3': time.sleep(600)\n", sys.executable)
+        figures = self.run_section("B", PARTS="zero3 dos", SECONDS_LEFT="20")
+        self.assertEqual({"zero3"}, self.incomplete(figures))
+        self.assertEqual(figures["policies"]["dos"], figures["policies"]["zero3"])
+
     def test_policies_whose_losses_differ_are_a_failure_and_are_kept(self):
         self.write("build/offstage", OFFSTAGE.replace('"loss": 5', '"loss": (6 if run.name == "dos" else 5)'), sys.executable)
         figures = self.run_section("B")
