@@ -10,8 +10,9 @@
 //
 // probe: rates under the names of their platform.* keys. link: bytes per second, and the device's name. kernel: AdamW on
 // the device (bf16 gradients in, bf16 parameters out) and the sum of a bf16 gradient in FP32, in turns with a copy within its
-// memory, over the same memory; steps: rounds. update: the steps' seconds, shares and expectations, without the first step, which touches memory for the first
-// time; pass-seconds: of sleep in the place of forward, and twice that of backward. Each ends with one line of JSON.
+// memory, over the same memory; steps: rounds. update: the steps' seconds, shares and expectations, without the first step,
+// which touches memory for the first time; pass-seconds: of sleep in the place of forward, and twice that of backward. Each
+// ends with one line of JSON.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -279,7 +279,7 @@ offstage_require_checkpoint() {
 }
 
 cannot_go_on() { # true for what the same command would meet again
-  ((code == 64 || code == 65))
+  ((code == 64 || code == 65)) || { ((code == 74)) && [[ -e $run_dir/STOP ]]; } # one that cannot be removed
 }
 
 too_many_crashes() { # true and said if another attempt would be one too many

@@ -40,8 +40,7 @@ IoError refusal(std::string const& action, std::string const& path, int error_nu
     return owner.empty() ? IoError{action, path, error_number}
                          : IoError{action + ' ' + path + ": " +
                                        std::generic_category().message(error_number) + owner +
-                                       ", who can let the group write it (chmod g+w; umask 002 for "
-                                       "what is to come)",
+                                       ", who may change its permissions (a group sets umask 002)",
                                    error_number};
   }
   return S_ISLNK(status.st_mode) ? link_in_the_way(action, path) : no_regular_file(action, path);

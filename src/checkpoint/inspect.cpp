@@ -104,19 +104,23 @@ Listed listed(std::string const& path) {
 }
 
 /// Why what a record names as level 1 is not looked at; empty if it is, or if nothing is there. Any user of the node could
-/// have made a directory of that name: it is the run's if it has its owner, is root's, or this user's.
+/// have made a directory of that name: it is the run's if it has the owner of the record or of the
+/// directory of checkpoints, is root's, or this user's.
 std::string objection(std::string const& place, std::string const& checkpoints) {
   struct stat status {};
   if (::lstat(place.c_str(), &status) != 0) {
     return errno == ENOENT || errno == ENOTDIR ? "" : std::generic_category().message(errno);
   }
-  struct stat run {};
-  bool const known = ::stat(checkpoints.c_str(), &run) == 0;
   uid_t const owner = status.st_uid;
+  auto const has_owner_of = [&](std::string const& path) {
+    struct stat other {};
+    return ::stat(path.c_str(), &other) == 0 && other.st_uid == owner;
+  };
   if (!S_ISDIR(status.st_mode)) {
     return "it is no directory";
   }
-  if (owner == ::geteuid() || owner == 0 || (known && owner == run.st_uid)) {
+  if (owner == ::geteuid() || owner == 0 || has_owner_of(checkpoints) ||
+      has_owner_of(local_record(checkpoints))) {
     return "";
   }
   return "it belongs to " + words_for_user(owner);
@@ -239,7 +243,7 @@ bool holds_any(std::string const& path) {
   return !all_levels(path).all.empty();
 }
 
-std::vector<Listed> list(std::string const& path) {
+std::vector<Listed> list(std::string const& path, Warn warn) {
   fs::path const given = fs::absolute(path).lexically_normal();
   fs::path const name = given.has_filename() ? given.filename() : given.parent_path().filename();
   if (step_of(name.string()) || size_of(path + "/" + master_name)) {
@@ -250,7 +254,9 @@ std::vector<Listed> list(std::string const& path) {
   }
   Found const found = all_levels(path);
   for (std::string const& sentence : found.left_out) {
-    log::warning("{}", sentence);
+    if (warn == Warn::yes) {
+      log::warning("{}", sentence);
+    }
   }
   std::vector<Listed> all;
   for (StepDirectory const& directory : found.all) {
@@ -262,8 +268,8 @@ std::vector<Listed> list(std::string const& path) {
   return all;
 }
 
-std::optional<Listed> newest_complete(std::string const& path) {
-  auto entries = list(path);
+std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
+  auto entries = list(path, warn);
   for (Listed& entry : entries | std::views::reverse) {
     if (entry.complete) {
       return std::move(entry);
@@ -271,7 +277,7 @@ std::optional<Listed> newest_complete(std::string const& path) {
     if (entry.refused && !was_removed(entry)) {
       throw IoError{entry.problem};
     }
-    if (!entry.unfinished && !entry.partial && !was_removed(entry)) {
+    if (warn == Warn::yes && !entry.unfinished && !entry.partial && !was_removed(entry)) {
       log::warning("{}; an older checkpoint is looked for", entry.problem);
     }
   }
@@ -279,7 +285,11 @@ std::optional<Listed> newest_complete(std::string const& path) {
 }
 
 bool was_removed(Listed const& checkpoint) {
-  return !checkpoint.unfinished && !size_of(checkpoint.path + "/" + master_name);
+  try {
+    return !checkpoint.unfinished && !size_of(checkpoint.path + "/" + master_name);
+  } catch (IoError const&) {
+    return false;  // it cannot be looked at
+  }
 }
 
 std::vector<std::string> verify(Listed const& checkpoint) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 
 namespace offstage::checkpoint {
 namespace {
@@ -33,11 +34,22 @@ bool give_permissions(Permissions const& wanted, std::string const& path) {
     return false;
   }
   constexpr auto same_owner = static_cast<uid_t>(-1);
-  // The mode after the group, whose change may take bits of it; the list last, as the mode would change it.
-  return (wanted.group == has->group || ::chown(path.c_str(), same_owner, wanted.group) == 0) &&
-         (wanted.mode == has->mode || ::chmod(path.c_str(), wanted.mode) == 0) &&
-         (wanted.list.empty() || wanted.list == has->list ||
-          ::setxattr(path.c_str(), access_list, wanted.list.data(), wanted.list.size(), 0) == 0);
+  bool good = wanted.group == has->group || ::chown(path.c_str(), same_owner, wanted.group) == 0;
+  int const refused = errno;
+  if (wanted.list.empty() && !has->list.empty()) {
+    good = ::removexattr(path.c_str(), access_list) == 0 && good;
+  }
+  // After the group, whose change may take bits of it, and before the list, which it would change.
+  // Where the group is another one it gets no right to write.
+  mode_t const mode = good ? wanted.mode : wanted.mode & ~static_cast<mode_t>(S_IWGRP);
+  bool const is_set = ::chmod(path.c_str(), mode) == 0;
+  bool const is_listed =
+      wanted.list.empty() ||
+      ::setxattr(path.c_str(), access_list, wanted.list.data(), wanted.list.size(), 0) == 0;
+  if (!good) {
+    errno = refused;
+  }
+  return good && is_set && is_listed;
 }
 
 }  // namespace offstage::checkpoint

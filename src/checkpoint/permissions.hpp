@@ -12,13 +12,12 @@ struct Permissions {
   mode_t mode{};
   gid_t group{};
   std::string list{};  ///< POSIX access list, as its extended attribute has it; empty: none
-  friend bool operator==(Permissions const&, Permissions const&) = default;
 };
 
 /// None, with errno, if the file cannot be looked at.
 [[nodiscard]] std::optional<Permissions> permissions_of(std::string const& path);
 
-/// Gives them to a file that has others. Returns false, with errno, if the system refuses a part.
+/// Gives them to a file. Returns false, with errno, if the system refuses a part; the rest is given.
 [[nodiscard]] bool give_permissions(Permissions const& wanted, std::string const& path);
 
 }  // namespace offstage::checkpoint

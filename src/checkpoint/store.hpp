@@ -312,18 +312,21 @@ struct Listed {
   Bytes bytes{};
 };
 
+/// Whether a search for checkpoints logs its warnings: of many ranks one is to.
+enum class Warn { yes, no };
+
 /// Returns whether list() would find any checkpoint. Errors: IoError.
 [[nodiscard]] bool holds_any(std::string const& path);
 /// All checkpoints of a directory, oldest first, and those of its run's levels 1 and 3 that this
 /// node has; `path` may be a step directory itself, or a checkpoint.local.
 /// Not collective.
 /// A level 1 that the run's record names is left out with a warning where it cannot be read, and
-/// where it is another user's than the run's.
+/// where it is neither this user's nor root's nor that of the record's owner or the directory's.
 /// Errors: DataError if there is none, IoError if the directory cannot be read.
-[[nodiscard]] std::vector<Listed> list(std::string const& path);
+[[nodiscard]] std::vector<Listed> list(std::string const& path, Warn warn = Warn::yes);
 /// The newest complete one of list(); a warning names newer ones that are damaged. None if there is
 /// none. Errors: those of list(); IoError if a newer one cannot be read.
-[[nodiscard]] std::optional<Listed> newest_complete(std::string const& path);
+[[nodiscard]] std::optional<Listed> newest_complete(std::string const& path, Warn warn = Warn::yes);
 
 /// Reads every file that a checkpoint names, of levels 1 and 3 those on this node, and compares all
 /// checksums. Returns the problems found. Not collective.

@@ -246,7 +246,7 @@ std::vector<std::int32_t> ends_of(Options const& options, data::Tokenizer const*
   return ends;
 }
 
-/// The tokens from which to start if the user gives none.
+/// The tokens from which to start if the user gives none; the model has them.
 std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
   if (tokenizer == nullptr) {
     return {0};

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -12,11 +11,12 @@
 namespace offstage::cli {
 namespace {
 
+// Every rank looks; what is damaged the restart says.
+constexpr auto unsaid = checkpoint::Warn::no;
+
 std::optional<KnownModel> newest_in(std::string const& path) {
-  auto const entries = checkpoint::list(path);
-  auto const newest = std::find_if(entries.rbegin(), entries.rend(),
-                                   [](checkpoint::Listed const& e) { return e.complete; });
-  if (newest == entries.rend()) {
+  auto const newest = checkpoint::newest_complete(path, unsaid);
+  if (!newest) {
     return std::nullopt;
   }
   return KnownModel{newest->meta.model, fmt::format("checkpoint {}", newest->path)};
@@ -50,7 +50,7 @@ std::optional<KnownModel> find_known_model(config::RunConfig const& config) {
   if (from.empty()) {
     return std::nullopt;
   }
-  return KnownModel{convert::open_parameters(from, "train.init-from")->shape(),
+  return KnownModel{convert::open_parameters(from, "train.init-from", unsaid)->shape(),
                     fmt::format("train.init-from={}", from)};
 }
 

@@ -132,7 +132,8 @@ std::string origin_of(std::string const& source) {
 
 }  // namespace
 
-std::string resolve_parameters(std::string const& path, std::string const& key) {
+std::string resolve_parameters(std::string const& path, std::string const& key,
+                               checkpoint::Warn warn) {
   if (huggingface::is_model_directory(path) || has_master(path)) {
     return path;
   }
@@ -140,7 +141,7 @@ std::string resolve_parameters(std::string const& path, std::string const& key) 
     if (!is_directory(directory) || !checkpoint::holds_any(directory)) {
       continue;
     }
-    if (auto const newest = checkpoint::newest_complete(directory)) {
+    if (auto const newest = checkpoint::newest_complete(directory, warn)) {
       return newest->path;
     }
     throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",
@@ -167,8 +168,9 @@ std::string resolve_parameters(std::string const& path, std::string const& key,
 }
 
 std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
-                                                        std::string const& key) {
-  std::string const resolved = resolve_parameters(path, key);
+                                                        std::string const& key,
+                                                        checkpoint::Warn warn) {
+  std::string const resolved = resolve_parameters(path, key, warn);
   if (huggingface::is_model_directory(resolved)) {
     return std::make_unique<huggingface::ModelDirectory>(resolved);
   }

@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
+#include "checkpoint/store.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/initialize.hpp"
 
@@ -16,15 +17,16 @@ namespace offstage::convert {
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
 /// the newest complete checkpoint. `key` ("train.init-from") is named in errors.
 /// Errors: DataError if the path is none of these or has no complete checkpoint.
-[[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key);
+[[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
+                                             checkpoint::Warn warn = checkpoint::Warn::yes);
 /// Rank 0's answer for all, whatever a run saves meanwhile. Collective. Errors: mpi::AgreedError.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              mpi::Communicator const& comm);
 
 /// Parameters to start a model from; `path` is resolved first. Errors: as resolve_parameters, and those of
 /// huggingface::ModelDirectory.
-[[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
-                                                                      std::string const& key);
+[[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(
+    std::string const& path, std::string const& key, checkpoint::Warn warn = checkpoint::Warn::yes);
 
 /// Facts about a model that was written.
 struct Converted {

@@ -170,6 +170,20 @@ std::int64_t tokens_in(Tree const& tree, std::optional<std::string> const& pad) 
   return tokens;
 }
 
+/// The text of the pad token, unless texts end with it too.
+std::optional<std::string> only_pad(Directory const& directory) {
+  for (char const* const name : {tokenizer_config_name, "special_tokens_map.json"}) {
+    if (directory.has(name)) {
+      auto const tree = directory.json(name);
+      auto const pad = text_in(tree, "pad_token");
+      if (pad.is_string() && pad != text_in(tree, "eos_token")) {
+        return pad.get<std::string>();
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 void require_fits(Directory const& directory, std::int64_t vocab) {
   auto const require_at_most = [&](std::int64_t tokens, char const* name) {
     if (tokens > vocab) {
@@ -179,12 +193,7 @@ void require_fits(Directory const& directory, std::int64_t vocab) {
     }
   };
   if (directory.has(tokenizer_name)) {
-    std::optional<std::string> pad;
-    if (directory.has(tokenizer_config_name)) {
-      auto const text = text_in(directory.json(tokenizer_config_name), "pad_token");
-      pad = text.is_string() ? std::optional{text.get<std::string>()} : std::nullopt;
-    }
-    require_at_most(tokens_in(directory.tokenizer(), pad), tokenizer_name);
+    require_at_most(tokens_in(directory.tokenizer(), only_pad(directory)), tokenizer_name);
   } else if (auto const pieces = directory.pieces()) {
     require_at_most(pieces->vocab(), pieces_name);
   }
@@ -272,7 +281,11 @@ void settle_generation(Directory const& directory, std::int64_t vocab, Companion
   for (auto const& [name, id] : {std::pair{"bos_token_id", &companions.ids.bos},
                                  {"eos_token_id", &companions.ids.eos},
                                  {"pad_token_id", &companions.ids.pad}}) {
-    if (is_beyond(tree.value(name, Json{}), vocab)) {
+    auto const value = tree.value(name, Json{});
+    bool const any = value.is_array() && std::ranges::any_of(value, [&](Json const& one) {
+                       return is_beyond(one, vocab);
+                     });
+    if (any || is_beyond(value, vocab)) {
       tree[name] = Json::parse(*id);
       changed = true;
     }

@@ -184,7 +184,7 @@ SafetensorsFile const& ModelDirectory::open(std::string const& name) {
   SafetensorsFile const& file =
       *files_.emplace_back(std::make_unique<SafetensorsFile>(directory_ + "/" + name));
   for (auto const& [tensor, entry] : file.tensors()) {
-    if (is_buffer(shape_, tensor)) {
+    if (is_buffer(shape_, own_name(shape_, tensor))) {
       continue;
     }
     if (!places_.emplace(own_name(shape_, tensor), Place{&file, &entry}).second) {

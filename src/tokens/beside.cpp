@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -52,12 +54,13 @@ std::optional<std::string> token_text(Fields& fields, char const* name) {
   return fields.text(name);
 }
 
-/// Adds the texts of a list of tokens; what transformers has beside lists there names no tokens.
+/// Adds the text of a token, or those of a list; other values name no token.
 void add_texts(Fields& fields, char const* name, std::vector<std::string>& texts) {
-  if (!fields.has(name) || !fields.value(name).is_array()) {
+  if (!fields.has(name)) {
     return;
   }
-  for (json const& each : fields.value(name)) {
+  json const& value = fields.value(name);
+  for (json const& each : value.is_array() ? value : json::array({value})) {
     json const text = each.is_object() ? each.value("content", json{}) : each;
     if (text.is_string()) {
       texts.push_back(text.get<std::string>());
@@ -118,9 +121,7 @@ Beside read_beside(std::string const& path, std::string const& key) {
     beside.add_end = fields.flag("add_eos_token", false);
     beside.end = token_text(fields, "eos_token");
     beside.pad = token_text(fields, "pad_token");
-    if (auto text = token_text(fields, "bos_token")) {
-      beside.special.push_back(*std::move(text));
-    }
+    add_texts(fields, "bos_token", beside.special);
     add_texts(fields, "additional_special_tokens", beside.special);
     add_texts(fields, "extra_special_tokens", beside.special);
     read_decoder(fields, beside);
@@ -160,19 +161,24 @@ void require_tokens(data::Tokenizer const& tokenizer, Beside const& beside, std:
           number ? fmt::format("as {}", *number) : "of its own", token.file, token.number)};
     }
   }
-  for (std::string const& text : beside.special) {
-    if (text != beside.pad && !tokenizer.token(text)) {
-      log::warning(
-          "{}={}: has no token '{}', which tokenizer_config.json beside it names: it stays text "
-          "here, where transformers has a token behind the vocabulary",
-          key, path, printable_name(text));
-    }
+  std::vector<std::string> lacking;
+  std::ranges::copy_if(beside.special, std::back_inserter(lacking), [&](std::string const& text) {
+    return text != beside.pad && !tokenizer.token(text);
+  });
+  if (!lacking.empty()) {
+    log::warning(
+        "{}={}: has no token '{}'{}, which tokenizer_config.json beside it names: it stays text "
+        "here, where transformers has a token behind the vocabulary",
+        key, path, printable_name(lacking.front()),
+        lacking.size() == 1 ? "" : fmt::format(" and {} more", lacking.size() - 1));
   }
 }
 
 std::int64_t vocab_of_texts(data::Tokenizer const& tokenizer, Beside const& beside) {
   std::int64_t const all = tokenizer.vocab();
-  return beside.pad && tokenizer.token(*beside.pad) == all - 1 ? all - 1 : all;
+  bool const is_only_pad = beside.pad && beside.pad != beside.end &&
+                           std::ranges::find(beside.special, *beside.pad) == beside.special.end();
+  return is_only_pad && tokenizer.token(*beside.pad) == all - 1 ? all - 1 : all;
 }
 
 }  // namespace offstage::tokens

@@ -184,6 +184,7 @@ std::unique_ptr<data::Encoder> JsonTokenizer::encoder() const {
 /// Warns of added tokens that tokenizer_config.json has otherwise: transformers goes by that file.
 void compare_flags(AddedTokens const& added, Beside const& beside, std::string const& path,
                    std::string const& key) {
+  std::vector<Beside::Token> others;
   for (Beside::Token const& token : beside.tokens) {
     auto const found = added.by_number().find(token.number);
     if (found == added.by_number().end()) {
@@ -193,11 +194,16 @@ void compare_flags(AddedTokens const& added, Beside const& beside, std::string c
     if (token.takes_left.value_or(own.takes_left) != own.takes_left ||
         token.takes_right.value_or(own.takes_right) != own.takes_right ||
         token.single_word.value_or(own.single_word) != own.single_word) {
-      log::warning(
-          "{}={}: '{}' has other values of lstrip, rstrip or single_word in {} beside it, by which "
-          "transformers goes; here it is as in tokenizer.json",
-          key, path, printable_name(token.text), token.file);
+      others.push_back(token);
     }
+  }
+  if (!others.empty()) {
+    log::warning(
+        "{}={}: lstrip, rstrip or single_word of '{}'{} are others in {} beside it, by which "
+        "transformers goes; here they are as in tokenizer.json",
+        key, path, printable_name(others.front().text),
+        others.size() == 1 ? "" : fmt::format(" and {} more", others.size() - 1),
+        others.front().file);
   }
 }
 

@@ -20,7 +20,14 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
   if (!std::filesystem::is_directory(path, none)) {
     return name;
   }
-  auto const there = [&](char const* file) { return std::filesystem::exists(path / file, none); };
+  auto const there = [&](char const* file) {
+    std::error_code error;
+    auto const status = std::filesystem::status(path / file, error);
+    if (!std::filesystem::status_known(status)) {
+      throw IoError{"cannot look at", (path / file).string(), error.value()};
+    }
+    return std::filesystem::exists(status);
+  };
   bool const as_model = !there("tokenizer.json") && there("tokenizer.model");
   return (path / (as_model ? "tokenizer.model" : "tokenizer.json")).string();
 }

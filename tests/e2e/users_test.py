@@ -61,7 +61,7 @@ class Users(OffstageTest):
         self.train_as(ANNA, "shared/run")
         (self.shared / "run").chmod(0o2775)
         refused = self.train_as(BEN, "shared/run", "run.allow-foreign=true", expect=74)
-        self.assertRegex(refused.errors[0], rf"shared/run/lock: Permission denied; it belongs to user {ANNA}, .*chmod g\+w")
+        self.assertRegex(refused.errors[0], rf"shared/run/lock: Permission denied; it belongs to user {ANNA}, .*umask 002")
 
     def test_a_newest_checkpoint_that_cannot_be_read_is_no_reason_to_take_an_older_one(self):
         self.train_as(ANNA, "shared/run")

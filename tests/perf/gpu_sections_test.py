@@ -206,10 +206,14 @@ class Sections(Stage):
         self.assertIn("Kernels.Sum", (self.out / "tests/tests-device_gpu_test.log").read_text())
 
     def test_programs_run_side_by_side_and_some_alone(self):
-        note = 'folder=$(dirname "$0"); echo "$1 begins" >> "$folder/order"; sleep 0.5; echo "$1 ends" >> "$folder/order"'
-        programs = [gpu_run.Program("tests", f"p{index}", [self.write("slow", note), f"p{index}"], {}) for index in range(3)]
+        # Each waits until as many have begun as there are to be at once.
+        note = """order=$(dirname "$0")/order; echo "$1 begins" >> "$order"
+for _ in {1..600}; do (($(grep -c begins "$order") >= $2)) && break; sleep 0.1; done
+echo "$1 ends" >> "$order"
+"""
         self.out.mkdir()
         for at_once, begin in (3, 3), (1, 1):
+            programs = [gpu_run.Program("tests", f"p{index}", [self.write("slow", note), f"p{index}", at_once], {}) for index in range(3)]
             (self.folder / "order").unlink(missing_ok=True)
             ended = []
             gpu_run.run_together(programs, self.out, 60, at_once, lambda program, how, ended=ended: ended.append((program.name, how)))
@@ -263,7 +267,7 @@ class Sections(Stage):
         self.write("build/tests/kernels/kernels_pointwise_gpu_test", f"cat << 'END'\n{CASES}END\n{HANG}")
         (self.build / "tests/device/device_gpu_test").unlink()
         self.write("tree/tests/e2e/gpu_test.py", RUNS.replace("# MORE", "def test_bad(self): sys.exit('test_bad ... FAIL')"))
-        figures = self.run_section("T", SECONDS_LEFT="15")
+        figures = self.run_section("T", SECONDS_LEFT="25")
         self.assertEqual(1, self.done.returncode)
         self.assertEqual({"passed": 2, "skipped": 0, "failed": ["Kernels.Product"], "ended": "1"},
                          figures["tests"]["kernels_products_gpu_test"])

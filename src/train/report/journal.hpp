@@ -73,6 +73,8 @@ class Journal final : public SaveListener {
   /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
   /// open(); on rank 0 alone.
   [[nodiscard]] BestLoss best_after(BestLoss best) const;
+  /// Whether records wait that could not be written; on rank 0, else false.
+  [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
   /// Writes the end table, and the line that says how the run ended. Errors: IoError if lines of

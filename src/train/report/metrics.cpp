@@ -331,8 +331,13 @@ void MetricsFile::sync() {
   if (!waiting_.empty()) {
     append_or_keep("");
   }
-  if (!lacks_lines()) {
+  if (lacks_lines()) {
+    return;
+  }
+  try {
     opened(path_).sync();
+  } catch (IoError const& error) {
+    log::warning("{}; training goes on, and the next save tries again", error.what());
   }
 }
 

@@ -60,7 +60,7 @@ namespace offstage::train {
 /// validation that was tried in vain waits in memory, with a warning: what follows tries once more,
 /// and training need not end because run.dir is full.
 /// Errors: IoError naming run.dir and the path; from a step, validation or sync() only where
-///         most_waiting bytes wait.
+///         most_waiting bytes wait. That sync() could not make durable what is written is a warning.
 class MetricsFile {
  public:
   static constexpr std::size_t most_waiting = std::size_t{16} << 20U;  ///< bytes

@@ -318,6 +318,9 @@ void Training<T>::run_steps() {
     }
     if (stop_ == Stop::none && config_.plan.choose) {
       next_ = plan_choice_.look_at_rates(at_.progress(start_seconds_), runner());
+      if (next_ && comm_.broadcast_value(journal_.lacks_records(), 0)) {
+        next_.reset();  // they wait in the memory of this start
+      }
     }
     next.save = next.save || next_.has_value();
     due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
+#include "base/users.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/node_ring.hpp"
@@ -164,6 +165,11 @@ void LocalLevel::make(config::RunConfig const& config) {
     if (node_.rank() == 0) {
       checkpoint::make_directory(path_);
       require_own(config, path_);
+      if (access(path_.c_str(), W_OK | X_OK) != 0) {
+        throw IoError{fmt::format("{}: cannot write {}: {}{}; name another checkpoint.local", key_,
+                                  path_, std::generic_category().message(errno),
+                                  foreign_words(path_))};
+      }
     }
   });
 }
