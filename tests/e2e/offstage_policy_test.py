@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The policy offstage chooses by the machine, says why, chooses again when rates have moved, and changes no bits."""
+import errno
 import re
 from pathlib import Path
 
@@ -68,6 +69,15 @@ class OffstagePolicy(OffstageTest):
         predicted = [r["predicted_step_seconds"] for r in steps]
         self.assertEqual(1, len(set(predicted[:again])))
         self.assertNotEqual(predicted[0], predicted[again])
+
+    def test_records_that_wait_in_memory_are_not_lost_with_a_new_start(self):
+        common = [*MODEL, "train.steps=10", "train.log-every=100"]  # behind the eighth it would start anew
+        slow = "h2d=100MB/s,d2h=100MB/s,compute=50G,update=50M,host-update=80k"
+        with self.faulty(self.folder / "run/metrics.jsonl", calls="write", error=errno.EDQUOT, after=4, times=9):
+            result = self.choose("run", "cores", *common, f"device.emulate={slow}", "platform.cpu-update=50M")
+        self.assertIn("its records wait in memory", result.err)
+        self.assertNotIn("starts anew", result.out)
+        self.assertEqual(list(range(1, 11)), [r["step"] for r in self.steps("run")], result)
 
     def test_a_new_start_takes_a_checkpoint_of_either_level(self):
         (self.folder / "local").mkdir()

@@ -168,6 +168,14 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 74, OFFSTAGE_ATTEMPTS="2", SLURM_JOB_ID="8")
         self.assertIn("the 3. bad end", self.output)
 
+    def test_a_stop_that_cannot_be_removed_is_not_met_again_and_again(self):
+        self.write("run/STOP", "")
+        self.attempt(1, 74)
+        self.assertEqual([], self.read("requeues"))
+        (self.folder / "run/STOP").unlink()
+        self.attempt(2, 74)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+
     def test_links_in_the_run_directory_are_not_written_through(self):
         kept = self.write("kept", "mine\n")
         (self.folder / "run").mkdir()

@@ -316,11 +316,9 @@ void Training<T>::run_steps() {
         next.save = true;
       }
     }
-    if (stop_ == Stop::none && config_.plan.choose) {
+    if (stop_ == Stop::none && config_.plan.choose &&
+        !comm_.broadcast_value(journal_.lacks_records(), 0)) {  // they wait in this start's memory
       next_ = plan_choice_.look_at_rates(at_.progress(start_seconds_), runner());
-      if (next_ && comm_.broadcast_value(journal_.lacks_records(), 0)) {
-        next_.reset();  // they wait in the memory of this start
-      }
     }
     next.save = next.save || next_.has_value();
     due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
