@@ -139,9 +139,11 @@ run_schedules() {
 run_placements() {
   local seconds=$(((${PLACEMENT_SECONDS:-600} + 1) / 2)) seed=${PLACEMENT_SEED:-$RANDOM} build=$PWD/build/release failed=0
   local -x FAULTY_FILES=$build/tests/sweep/libfaulty_files.so
-  jobs/build.sh release offstage offstage_on_cpu faulty_files || return
+  jobs/build.sh release offstage offstage_on_cpu nccl_on_cpu faulty_files || return
   OFFSTAGE=$build/offstage tests/placements.py "$seconds" "$seed" host || failed=1
-  OFFSTAGE=$build/tests/cuda_on_cpu/offstage_on_cpu tests/placements.py "$seconds" "$seed" cuda || failed=1
+  # Where NCCL itself is installed, it finds no GPU.
+  LD_LIBRARY_PATH=$build/tests/cuda_on_cpu/nccl:${LD_LIBRARY_PATH:-} \
+    OFFSTAGE=$build/tests/cuda_on_cpu/offstage_on_cpu tests/placements.py "$seconds" "$seed" cuda || failed=1
   return "$failed"
 }
 

@@ -188,7 +188,8 @@ class Placements(OnNodes):
         options = self.draw_placement(numbers, dtype, hosts)
         each = max(hosts.values(), default=ranks)
         plan = self.call(OFFSTAGE, "plan", "--ranks", ranks, "--ranks-per-node", each, *self.command("work/run", *same, *options)[2:])
-        killed = (0, 128 + signal.SIGKILL, -signal.SIGKILL)
+        # SIGPIPE: mpirun's own, where a rank is killed while it gets its input.
+        killed = (0, 128 + signal.SIGKILL, -signal.SIGKILL, -signal.SIGPIPE)
         # Programs that start ranks on nodes are taken for rank 0 and make few calls.
         fault = draw_fault(numbers, ranks, 20 if hosts else 0) if disturbed and numbers.random() < 0.4 else None
         with self.faulty(self.work, **fault) if fault else contextlib.nullcontext():

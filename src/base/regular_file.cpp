@@ -67,6 +67,15 @@ int open_regular(std::string const& action, std::string const& path, int flags, 
   return descriptor;
 }
 
+bool is_there(std::string const& path) {
+  std::error_code error;
+  auto const status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status)) {
+    throw IoError{"cannot look at", path, error.value()};
+  }
+  return std::filesystem::exists(status);
+}
+
 bool is_link(std::string const& path) noexcept {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);

@@ -17,6 +17,10 @@ namespace offstage {
 [[nodiscard]] int open_regular(std::string const& action, std::string const& path, int flags,
                                unsigned mode = 0666);
 
+/// True if there is something at `path`, links followed. Errors: IoError if that cannot be told, as in a directory that this
+/// user may not search.
+[[nodiscard]] bool is_there(std::string const& path);
+
 /// True if `path` itself is a symbolic link.
 [[nodiscard]] bool is_link(std::string const& path) noexcept;
 /// Errors: IoError, as above, if `path` itself is a symbolic link. Nothing there is no error.

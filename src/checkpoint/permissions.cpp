@@ -33,6 +33,9 @@ bool give_permissions(Permissions const& wanted, std::string const& path) {
   if (!has) {
     return false;
   }
+  if (wanted.mode == has->mode && wanted.group == has->group && wanted.list == has->list) {
+    return true;
+  }
   constexpr auto same_owner = static_cast<uid_t>(-1);
   bool good = wanted.group == has->group || ::chown(path.c_str(), same_owner, wanted.group) == 0;
   int const refused = errno;

@@ -439,8 +439,8 @@ state::ModelShape take_gpt2(Options& options) {
 
 struct Kind {
   char const* model_type;
-  std::array<char const*, 3>
-      architectures;  ///< the usual one, the one without a head, an older one
+  /// The usual one, the one without a head, and an older one, or the usual one again.
+  std::array<char const*, 3> architectures;
 };
 constexpr std::array<Kind, 6> kinds{{
     {"llama", {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"}},

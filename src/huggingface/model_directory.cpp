@@ -15,6 +15,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "huggingface/config.hpp"
 #include "huggingface/json_text.hpp"
 #include "huggingface/names.hpp"
@@ -26,16 +27,6 @@ constexpr Bytes largest_config = 4 * MiB;
 constexpr Bytes largest_index = 64 * MiB;
 /// Of Linux's file systems.
 constexpr std::size_t longest_file_name = 255;
-
-/// Errors: IoError if that cannot be told.
-bool is_there(std::string const& path) {
-  std::error_code error;
-  auto const status = std::filesystem::status(path, error);
-  if (!std::filesystem::status_known(status)) {
-    throw IoError{"cannot look at", path, error.value()};
-  }
-  return std::filesystem::exists(status);
-}
 
 /// Weights as transformers saved them before safetensors.
 bool holds_pickled(std::string const& directory) {

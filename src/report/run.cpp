@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::report {
 namespace {
@@ -241,11 +242,7 @@ Run read_run(std::string const& directory) {
   fs::path const folder{directory};
   fs::path const metrics = folder / "metrics.jsonl";
   std::error_code ignored;
-  std::error_code refused;
-  if (!fs::status_known(fs::status(metrics, refused))) {
-    throw IoError{"report: cannot look at", metrics.string(), refused.value()};
-  }
-  if (!fs::is_regular_file(metrics, ignored)) {
+  if (!is_there(metrics.string()) || !fs::is_regular_file(metrics, ignored)) {
     throw DataError{fmt::format("{}: {}; give the run.dir of a run that has begun", directory,
                                 fs::is_directory(folder, ignored) ? "there is no metrics.jsonl"
                                                                   : "there is no such directory")};

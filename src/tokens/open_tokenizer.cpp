@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "tokens/beside.hpp"
 #include "tokens/json_tokenizer.hpp"
 
@@ -20,14 +21,7 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
   if (!std::filesystem::is_directory(path, none)) {
     return name;
   }
-  auto const there = [&](char const* file) {
-    std::error_code error;
-    auto const status = std::filesystem::status(path / file, error);
-    if (!std::filesystem::status_known(status)) {
-      throw IoError{"cannot look at", (path / file).string(), error.value()};
-    }
-    return std::filesystem::exists(status);
-  };
+  auto const there = [&](char const* file) { return is_there((path / file).string()); };
   bool const as_model = !there("tokenizer.json") && there("tokenizer.model");
   return (path / (as_model ? "tokenizer.model" : "tokenizer.json")).string();
 }
