@@ -2,7 +2,7 @@
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
 # nodes, many ranks, packages.
 #   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules
-#       placements kills nodes tokenizers looks scale package (all unless told)
+#       placements kills nodes tokenizers looks scale package aarch64 (all unless told)
 #   tests/campaign.sh whole           tests/run.sh with all combinations of settings, all numbers of ranks, each allocation and each
 #       call of a pack that fails, in place of a choice of them
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
@@ -191,7 +191,12 @@ run_package() {
   tests/package.sh
 }
 
-all=(format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules placements kills nodes tokenizers looks scale package)
+# Cross-compiled, and its kernels by an emulator.
+run_aarch64() {
+  tests/aarch64.sh
+}
+
+all=(format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules placements kills nodes tokenizers looks scale package aarch64)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
 for stage in "${stages[@]}"; do

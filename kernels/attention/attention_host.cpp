@@ -96,20 +96,36 @@ void run(Simd simd, AttentionBackwardTask<T> const& task) {
   }
 }
 
+#if !defined(__x86_64__)
+/// best_bf16_unit() finds none.
+template <class Task>
+[[noreturn]] void refuse(Bf16Unit /*unit*/, Task const& /*task*/) {
+  throw PreconditionError{"attention: this processor has no unit that multiplies bf16"};
+}
+#endif
+
 void run(Bf16Unit unit, AttentionForwardTask<bfloat16> const& task) {
+#if defined(__x86_64__)
   if (unit == Bf16Unit::amx) {
     amx::attention_forward(task);
   } else {
     avx512_bf16::attention_forward(task);
   }
+#else
+  refuse(unit, task);
+#endif
 }
 
 void run(Bf16Unit unit, AttentionBackwardTask<bfloat16> const& task) {
+#if defined(__x86_64__)
   if (unit == Bf16Unit::amx) {
     amx::attention_backward(task);
   } else {
     avx512_bf16::attention_backward(task);
   }
+#else
+  refuse(unit, task);
+#endif
 }
 
 /// Runs all tasks by `unit`, each thread's with room for `whole` copies of the sequence.

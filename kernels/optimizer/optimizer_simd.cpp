@@ -1,6 +1,8 @@
 #include "kernels/optimizer/optimizer_simd.hpp"
 
+#if defined(__x86_64__)
 #include <emmintrin.h>
+#endif
 
 #include "kernels/host/simd_half.hpp"
 #include "kernels/optimizer/canonical.hpp"
@@ -167,6 +169,7 @@ void write_lower_half(OptimizerCall const& call, std::size_t begin, std::size_t 
   }
 }
 
+#if defined(__x86_64__)
 /// Writes past the caches: nobody reads the working copy while it would still be there, and a plain
 /// store would read its line first. Of a split parameter the line is there already.
 void stream(void const* from, std::byte* to, std::size_t bytes) {
@@ -180,6 +183,19 @@ void stream(void const* from, std::byte* to, std::size_t bytes) {
     _mm_stream_si128(lines + i, _mm_loadu_si128(vectors + i));
   }
 }
+
+/// Who learns that this is done must see the streamed lines too.
+void end_streams() {
+  _mm_sfence();
+}
+#else
+/// A core that writes whole lines one after another reads none of them first.
+void stream(void const* from, std::byte* to, std::size_t bytes) {
+  __builtin_memcpy(to, from, bytes);
+}
+
+void end_streams() {}
+#endif
 
 void write_working_copy(OptimizerCall const& call, std::size_t begin, std::size_t count,
                         float const* __restrict__ p) {
@@ -353,7 +369,7 @@ void optimize_range<Simd::OFFSTAGE_SIMD>(OptimizerCall const& given, BlockKey co
       write_moments(call, keys[begin / block], views, begin, count);
     }
   }
-  _mm_sfence();  // who learns that we are done must see the streamed lines too
+  end_streams();
 }
 
 }  // namespace offstage::kernels

@@ -47,7 +47,11 @@ char const* name_of(Simd simd) noexcept {
     case Simd::baseline:
       break;
   }
+#if defined(__x86_64__)
   return "SSE2";
+#else
+  return "NEON";
+#endif
 }
 
 }  // namespace offstage

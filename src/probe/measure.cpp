@@ -131,7 +131,10 @@ kernels::OptimizerStep first_step() {
           .step = 1};
 }
 
-[[gnu::target_clones("avx512f", "avx2", "default")]] void scale(float* x, std::int64_t count,
+#if defined(__x86_64__)
+[[gnu::target_clones("avx512f", "avx2", "default")]]
+#endif
+void scale(float* x, std::int64_t count,
                                                                 float factor) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
