@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Offstage for aarch64, cross-compiled without CUDA, and tests of its kernels and models by an emulator of that processor:
-# tests/aarch64.sh [DIR] (build/aarch64 unless told). DIR/root gets Debian's packages for it, as root installs nothing.
+# tests/aarch64.sh [DIR] (build/aarch64 unless told). DIR/root gets Debian's packages for it, which are only unpacked.
 # What an emulator of processes cannot show: asynchronous I/O, which it lacks, several ranks, and the order in which cores see
 # each other's writes.
 set -euo pipefail
