@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Several users on shared directories: who may go on with whose run, and what nobody may have another user load."""
 import os
+import re
 import shutil
 import stat
 import unittest
@@ -85,7 +86,8 @@ class Users(OffstageTest):
         self.train_as(CARL, f"node/{name}/other", "train.steps=6")
         shutil.move(node / name / "other/checkpoints/step-000000006", node / name)
         after = self.evaluate_as(ANNA, self.shared / "run")
-        self.assertEqual(before.out, after.out)
+        loss = re.compile(r"loss (\S+) nats")
+        self.assertEqual(loss.findall(before.out), loss.findall(after.out))
         self.assertRegex(after.warnings[0], rf"node/{name}, which .*/level-1 names, is not looked at: it belongs to user {CARL}")
         self.assertEqual(1, len(after.warnings), after)
 
