@@ -221,7 +221,7 @@ Seconds time_on(device::Stream& stream, Work&& work) {
   return end->when() - begin->when();
 }
 
-/// What a kernel moved in each round, and the same over the rate of that round's copy.
+/// Rates of a kernel, one for each round, and their ratios to the rate of that round's copy.
 struct Rates {
   std::vector<double> bytes_per_second, vs_copy;
   void add(double rate, double copy) {

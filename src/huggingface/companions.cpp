@@ -59,7 +59,7 @@ class Directory {
   }
   /// Keeps the order of keys.
   [[nodiscard]] Json json(std::string const& name) const { return json(name, text(name)); }
-  /// What a file holds, or will.
+  /// The JSON of a file that has this content, or will have it.
   [[nodiscard]] Json json(std::string const& name, std::string const& content) const {
     return parse<Json>(name, content);
   }

@@ -28,8 +28,7 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
 
 std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
   auto const file = tokenizer_file(name).value_or(name);
-  if (std::error_code none; file != name && !std::filesystem::exists(file, none) &&
-                            std::filesystem::is_directory(name, none)) {
+  if (bool const is_in_directory = file != name; is_in_directory && !is_there(file)) {
     throw DataError{fmt::format(
         "{}={}: has no tokenizer.json and no tokenizer.model; write them with transformers: "
         "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",

@@ -68,7 +68,8 @@ void refuse_checkpoint(std::string const& path) {
   }
 }
 
-/// Of a directory that is not this user's, such as root's that everybody may write: refuses checkpoints of others in it.
+/// Checkpoints of others are refused in a directory that is not this user's, such as root's that
+/// everybody may write.
 void refuse_foreign_checkpoints(std::string const& checkpoints) {
   struct stat status {};
   if (::stat(checkpoints.c_str(), &status) != 0 || status.st_uid == ::geteuid()) {
