@@ -80,21 +80,14 @@ void refuse_foreign_checkpoints(std::string const& checkpoints) {
       continue;
     }
     if (auto const owner = foreign_owner(checkpoints + "/" + name, ::geteuid())) {
-      throw IoError{
-          fmt::format("checkpoint.dir={}: {} in it belongs to {}, not to you ({}); name a "
-                      "directory of your own, or set "
-                      "run.allow-foreign=true if you trust them",
-                      checkpoints, name, *owner, ::geteuid())};
+      throw not_yours(fmt::format("checkpoint.dir={}: {} in it", checkpoints, name), *owner);
     }
   }
 }
 
 void refuse_foreign(std::string const& path, char const* key) {
   if (auto const owner = foreign_owner(path, ::geteuid())) {
-    throw IoError{fmt::format(
-        "{}={} belongs to {}, not to you ({}): its files decide what this run loads and "
-        "writes; name a directory of your own, or set run.allow-foreign=true if you trust them",
-        key, path, *owner, ::geteuid())};
+    throw not_yours(fmt::format("{}={}", key, path), *owner);
   }
 }
 

@@ -43,4 +43,11 @@ std::optional<std::string> foreign_owner(std::string const& directory, uid_t me)
   return words_for_user(owner);
 }
 
+IoError not_yours(std::string const& what, std::string const& owner) {
+  return IoError{fmt::format(
+      "{} belongs to {}, not to you ({}): its files decide what this run loads and writes; name a "
+      "directory of your own, or set run.allow-foreign=true if you trust them",
+      what, owner, ::geteuid())};
+}
+
 }  // namespace offstage::train

@@ -153,10 +153,7 @@ void LocalLevel::choose(config::RunConfig const& config) {
 void LocalLevel::require_own(config::RunConfig const& config, std::string const& path) const {
   refuse_link(key_ + ": cannot use", path);
   if (auto const owner = foreign_owner(path, ::geteuid()); owner && !config.allow_foreign) {
-    throw IoError{fmt::format(
-        "{}: {} belongs to {}, not to you ({}): its files decide what this run loads; name "
-        "a directory of your own, or set run.allow-foreign=true if you trust them",
-        key_, path, *owner, ::geteuid())};
+    throw not_yours(fmt::format("{}: {}", key_, path), *owner);
   }
 }
 
