@@ -115,6 +115,10 @@ constexpr std::array harmless_in_gpt2{"n_ctx",
 constexpr std::array harmless_in_llama{"pretraining_tp", "max_sequence_length", "is_llama_config",
                                        "transformers.js_config"};
 
+// The length before RoPE was scaled, which no phi3 that is read here did.
+constexpr std::array harmless_in_phi3{"original_max_position_embeddings", gpt2_dropouts[0],
+                                      gpt2_dropouts[1]};
+
 // Where a file says nothing, as in transformers.
 constexpr std::int64_t qwen3_head_dim = 128;
 constexpr std::int64_t qwen_window_layers = 28;
@@ -369,6 +373,21 @@ void take_mistral(Options& options, state::ModelShape& shape) {
   options.only("attention_bias", {false});
 }
 
+/// Phi-3 and Phi-4: a LLaMA whose files have q, k and v as one tensor, and gate and up as another.
+/// Errors: DataError also for a scaling of RoPE that others have: transformers takes none of these.
+void take_phi3(Options& options, state::ModelShape& shape) {
+  bool const window = options.find("sliding_window") != nullptr;
+  shape.window = window ? options.size("sliding_window") : 0;
+  for (char const* const key : {"rope_scaling", "rope_parameters"}) {
+    if (Tree const* const rope = options.find(key);
+        rope != nullptr && shape.rope_scaling != state::RopeScaling::none) {
+      throw options.wrong(key, *rope, "is not supported; a phi3 must have rope_type \"default\"");
+    }
+  }
+  options.only("attention_bias", {false});
+  options.ignore(harmless_in_phi3);
+}
+
 void take_olmo2(Options& options, state::ModelShape& shape) {
   shape.qk_norm = state::QkNorm::all;
   shape.norms_after = true;
@@ -391,6 +410,8 @@ void take_variant(Options& options, std::string_view type, state::ModelShape& sh
     take_qwen(options, type == "qwen3", shape);
   } else if (type == "mistral") {
     take_mistral(options, shape);
+  } else if (type == "phi3") {
+    take_phi3(options, shape);
   } else if (type == "olmo2") {
     take_olmo2(options, shape);
   } else {
@@ -409,7 +430,8 @@ state::ModelShape take_llama(Options& options, std::string_view type, std::strin
   shape.vocab = options.size("vocab_size");
   shape.max_sequence = options.size("max_position_embeddings");
   shape.tied_head = options.truth("tie_word_embeddings", false);
-  shape.norm_epsilon = options.positive("rms_norm_eps", type == "olmo2" ? 1e-5 : 1e-6);
+  shape.norm_epsilon =
+      options.positive("rms_norm_eps", type == "olmo2" || type == "phi3" ? 1e-5 : 1e-6);
   take_all_rope(options, shape, path);
   options.only("hidden_act", {"silu", "swish"});
   options.only("partial_rotary_factor", {1});
@@ -442,11 +464,12 @@ struct Kind {
   /// The usual one, the one without a head, and an older one, or the usual one again.
   std::array<char const*, 3> architectures;
 };
-constexpr std::array<Kind, 6> kinds{{
+constexpr std::array<Kind, 7> kinds{{
     {"llama", {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"}},
     {"qwen2", {"Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForCausalLM"}},
     {"qwen3", {"Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForCausalLM"}},
     {"mistral", {"MistralForCausalLM", "MistralModel", "MistralForCausalLM"}},
+    {"phi3", {"Phi3ForCausalLM", "Phi3Model", "Phi3ForCausalLM"}},
     {"olmo2", {"Olmo2ForCausalLM", "Olmo2Model", "Olmo2ForCausalLM"}},
     {"gpt2", {"GPT2LMHeadModel", "GPT2Model", "GPT2DoubleHeadsModel"}},
 }};
@@ -462,8 +485,9 @@ Kind const& take_kind(Options& options) {
       return kind;
     }
   }
-  throw options.wrong("model_type", *type,
-                      "is not supported; known are llama, qwen2, qwen3, mistral, olmo2 and gpt2");
+  throw options.wrong(
+      "model_type", *type,
+      "is not supported; known are llama, qwen2, qwen3, mistral, phi3, olmo2 and gpt2");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace offstage::huggingface {
 
-/// The model that a config.json describes (model_type llama, qwen2, qwen3, mistral, olmo2 or gpt2). `path` is named in
+/// The model that a config.json describes (model_type llama, qwen2, qwen3, mistral, phi3, olmo2 or gpt2). `path` is named in
 /// errors.
 /// Errors: DataError naming the option, its value and what is supported: any option that would change
 ///         what the model computes and that Offstage does not have (windows of some layers, kinds of RoPE
@@ -31,7 +31,7 @@ struct TokenIds {
 };
 
 /// config.json of this shape for transformers. model_type is gpt2, or of the LLaMA family the one
-/// that has what the shape has: qwen3 and olmo2 with norms of q and k, qwen2 with their biases, else
+/// that has what the shape has, which a phi3 shares with others: qwen3 and olmo2 with norms of q and k, qwen2 with their biases, else
 /// mistral with a window or with heads that do not divide the hidden size, else llama.
 [[nodiscard]] std::string config_json(state::ModelShape const& shape, DType dtype,
                                       TokenIds const& ids = {});

@@ -100,18 +100,45 @@ std::string own_name(state::ModelShape const& shape, std::string const& name) {
   return name != head_name && !name.starts_with(prefix) ? prefix + name : name;
 }
 
+/// A part of a fused tensor: some of its rows.
+struct Part {
+  std::string name;  ///< Offstage's
+  std::int64_t rows{};
+};
+/// The parts of a fused tensor, one behind the other; empty: the tensor is not fused.
+std::vector<Part> parts_of_fused(state::ModelShape const& shape, std::string_view own) {
+  auto const without = [&](std::string_view ending) {
+    return std::string{own.substr(0, own.size() - ending.size())};
+  };
+  if (constexpr std::string_view fused = "qkv_proj.weight"; own.ends_with(fused)) {
+    std::int64_t const kv_rows = shape.kv_heads * shape.head_dim();
+    return {{without(fused) + "q_proj.weight", shape.heads * shape.head_dim()},
+            {without(fused) + "k_proj.weight", kv_rows},
+            {without(fused) + "v_proj.weight", kv_rows}};
+  }
+  if (constexpr std::string_view fused = "gate_up_proj.weight"; own.ends_with(fused)) {
+    return {{without(fused) + "gate_proj.weight", shape.ffn_hidden},
+            {without(fused) + "up_proj.weight", shape.ffn_hidden}};
+  }
+  return {};
+}
+
+void require_shape(TensorEntry const& tensor, std::vector<std::int64_t> const& wanted,
+                   std::string const& path) {
+  if (tensor.shape != wanted) {
+    throw DataError{fmt::format("{}: tensor '{}' has the shape {}, but config.json asks for {}",
+                                path, printable_name(tensor.name), shape_text(tensor.shape),
+                                shape_text(wanted))};
+  }
+}
+
 void require_fits(state::TensorLayout const& layout, TensorEntry const& tensor,
                   std::string const& path) {
   if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16") {
     throw DataError{fmt::format("{}: tensor '{}' is of dtype {}; F32, BF16 and F16 are read", path,
                                 printable_name(tensor.name), tensor.dtype)};
   }
-  std::vector<std::int64_t> const wanted = shape_of(layout);
-  if (tensor.shape != wanted) {
-    throw DataError{fmt::format("{}: tensor '{}' has the shape {}, but config.json asks for {}",
-                                path, printable_name(tensor.name), shape_text(tensor.shape),
-                                shape_text(wanted))};
-  }
+  require_shape(tensor, shape_of(layout), path);
 }
 
 /// The tensor that a tied head shares.
@@ -175,16 +202,40 @@ SafetensorsFile const& ModelDirectory::open(std::string const& name) {
   SafetensorsFile const& file =
       *files_.emplace_back(std::make_unique<SafetensorsFile>(directory_ + "/" + name));
   for (auto const& [tensor, entry] : file.tensors()) {
-    if (is_buffer(shape_, own_name(shape_, tensor))) {
-      continue;
-    }
-    if (!places_.emplace(own_name(shape_, tensor), Place{&file, &entry}).second) {
-      throw DataError{fmt::format("{}: has the tensor '{}', which is in {} already", file.path(),
-                                  printable_name(tensor),
-                                  places_.at(own_name(shape_, tensor)).file->path())};
+    if (!is_buffer(shape_, own_name(shape_, tensor))) {
+      enter(file, entry);
     }
   }
   return file;
+}
+
+void ModelDirectory::enter(SafetensorsFile const& file, TensorEntry const& tensor) {
+  std::string const own = own_name(shape_, tensor.name);
+  auto const enter_as = [&](std::string const& name, TensorEntry entry) {
+    auto const [place, fresh] = places_.emplace(name, Place{&file, std::move(entry)});
+    if (!fresh) {
+      throw DataError{fmt::format("{}: has the tensor '{}', which is in {} already", file.path(),
+                                  printable_name(tensor.name), place->second.file->path())};
+    }
+  };
+  auto const parts = parts_of_fused(shape_, own);
+  if (parts.empty()) {
+    enter_as(own, tensor);
+    return;
+  }
+  std::int64_t rows = 0;
+  for (Part const& part : parts) {
+    rows += part.rows;
+  }
+  require_shape(tensor, {rows, shape_.hidden}, file.path());
+  Bytes const row_bytes = (tensor.end - tensor.begin) / rows;
+  TensorEntry entry = tensor;
+  for (Part const& part : parts) {
+    entry.shape = {part.rows, shape_.hidden};
+    entry.end = entry.begin + part.rows * row_bytes;
+    enter_as(part.name, entry);
+    entry.begin = entry.end;
+  }
 }
 
 void ModelDirectory::open_shards(std::string const& index) {
@@ -211,17 +262,17 @@ void ModelDirectory::require_all() const {
       if (place == places_.end()) {
         throw DataError{fmt::format("{}: has no tensor '{}'", directory_, layout.name)};
       }
-      require_fits(layout, *place->second.tensor, place->second.file->path());
+      require_fits(layout, place->second.tensor, place->second.file->path());
     }
   }
   if (auto const head = places_.find(head_name); shape_.tied_head && head != places_.end()) {
     known.insert(head_name);
-    require_fits(embedding_of(layers_), *head->second.tensor, head->second.file->path());
+    require_fits(embedding_of(layers_), head->second.tensor, head->second.file->path());
   }
   for (auto const& [name, place] : places_) {
     if (!known.contains(name)) {
       throw DataError{fmt::format("{}: has a tensor '{}', which the model of config.json does not",
-                                  place.file->path(), printable_name(place.tensor->name))};
+                                  place.file->path(), printable_name(place.tensor.name))};
     }
   }
 }
@@ -239,16 +290,16 @@ void ModelDirectory::require_same_head(Place const& embedding, std::int64_t firs
   for (std::size_t done = 0; done < numbers.size(); done += room.size()) {
     auto const part = numbers.subspan(done, std::min(room.size(), numbers.size() - done));
     auto const others = std::span{room}.first(part.size());
-    head.file->read(*head.tensor, first + static_cast<std::int64_t>(done), others);
+    head.file->read(head.tensor, first + static_cast<std::int64_t>(done), others);
     bool const same = std::ranges::equal(part, others, [&](float a, float b) {
-      return are_same(a, b, embedding.tensor->dtype, head.tensor->dtype);
+      return are_same(a, b, embedding.tensor.dtype, head.tensor.dtype);
     });
     if (!same) {
       throw DataError{fmt::format(
           "{}: tensor '{}' differs from '{}', but {} ties them (tie_word_embeddings); write "
           "tie_word_embeddings=false there if the head has weights of its own, or take the tensor "
           "out",
-          head.file->path(), head_name, printable_name(embedding.tensor->name), config_name)};
+          head.file->path(), head_name, printable_name(embedding.tensor.name), config_name)};
     }
   }
 }
@@ -267,7 +318,7 @@ void ModelDirectory::read(int layer, state::ChunkRange chunks, std::span<float> 
       Place const& place = places_.at(tensor.name);
       auto const part =
           out.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
-      place.file->read(*place.tensor, from - tensor.offset, part);
+      place.file->read(place.tensor, from - tensor.offset, part);
       if (layer == 0 && tensor.name == embedding_of(layers_).name) {
         require_same_head(place, from - tensor.offset, part);
       }

@@ -20,6 +20,7 @@ namespace offstage::huggingface {
 ///
 /// Names:  GPT-2 files come with and without the prefix "transformer."; its buffers attn.bias and
 ///         attn.masked_bias are passed over, and so are rotary_emb.inv_freq of old LLaMA files.
+/// Fused:  Phi-3's qkv_proj and gate_up_proj are tensors of a LLaMA one behind the other.
 /// Head:   lm_head.weight may stand beside a tied head if it is the embedding again, in the same or
 ///         another dtype; read() compares what it reads of the embedding, piece by piece.
 /// Memory: headers. Files stay open.
@@ -38,11 +39,15 @@ class ModelDirectory final : public state::ParameterReader {
  private:
   struct Place {
     SafetensorsFile const* file{};
-    TensorEntry const* tensor{};
+    TensorEntry
+        tensor;  ///< a part of a fused one has that one's name, and a shape and bytes of its own
   };
 
   SafetensorsFile const& open(std::string const& name);
   void open_shards(std::string const& index);
+  /// Enters a tensor of a file, or each part of a fused one.
+  void enter(SafetensorsFile const& file, TensorEntry const& tensor);
+  [[nodiscard]] state::TensorLayout const* find_layout(std::string const& name) const;
   void require_all() const;
   void require_same_head(Place const& embedding, std::int64_t first,
                          std::span<float const> numbers) const;

@@ -31,6 +31,10 @@ std::string const mistral =
     R"("architectures":["MistralForCausalLM"],"model_type":"mistral","vocab_size":256,)"
     R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
     R"("max_position_embeddings":128)";
+std::string const phi3 =
+    R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","vocab_size":256,)"
+    R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
+    R"("max_position_embeddings":128)";
 std::string const olmo2 =
     R"("architectures":["Olmo2ForCausalLM"],"model_type":"olmo2","vocab_size":256,)"
     R"("hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,)"
@@ -94,6 +98,20 @@ TEST(Config, ReadsWindows) {
   EXPECT_EQ(
       parse(qwen3, R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)").window,
       8);
+}
+
+TEST(Config, ReadsPhi3AsLlamaOrMistral) {
+  auto const phi4 =
+      parse(phi3, R"("num_key_value_heads":2,"rope_theta":250000,"sliding_window":null,)"
+                  R"("original_max_position_embeddings":128,"resid_pdrop":0.0,)"
+                  R"("embd_pdrop":0.0,"rope_scaling":null,"attention_bias":false)");
+  EXPECT_EQ(phi4.norm_epsilon, 1e-5) << "as transformers has it where the file says nothing";
+  EXPECT_EQ(phi4.window, 0);
+  EXPECT_EQ(phi4.kv_heads, 2);
+  EXPECT_THAT(config_json(phi4, DType::fp32), HasSubstr("LlamaForCausalLM"));
+  auto const mini = parse(phi3, R"("sliding_window":47)");
+  EXPECT_EQ(mini.window, 47);
+  EXPECT_THAT(config_json(mini, DType::fp32), HasSubstr("MistralForCausalLM"));
 }
 
 TEST(Config, ReadsOlmo2WithNormsBehindItsLayers) {
@@ -222,6 +240,10 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{mistral, R"("attention_bias":true)", "attention_bias=true is not supported"},
     Case{olmo2, R"("attention_bias":true)", "attention_bias=true"},
     Case{olmo2, R"("sliding_window":8)", "sliding_window=8 is not known"},
+    Case{phi3, R"("partial_rotary_factor":0.75)", "partial_rotary_factor=0.75"},
+    Case{phi3, R"("rope_scaling":{"type":"longrope","short_factor":[1.0]})", "rope_scaling.type=\"longrope\" is not supported"},
+    Case{phi3, R"("rope_scaling":{"type":"yarn","factor":2.0})", "a phi3 must have rope_type \"default\""},
+    Case{phi3, R"("attention_bias":true)", "attention_bias=true"},
     Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
     Case{llama, R"("rope_scaling":{"type":"dynamic","factor":2.0})", "rope_scaling.type=\"dynamic\" is not supported"},
     Case{llama, R"("rope_scaling":{"rope_type":"linear"})", "rope_scaling.factor is missing"},
@@ -261,9 +283,9 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
 }
 
 TEST(Config, RefusesOtherKindsOfModelsWithTheListOfKnownOnes) {
-  EXPECT_THAT(
-      refusal(R"("model_type":"mixtral")", R"("sliding_window":null)"),
-      AllOf(HasSubstr("\"mixtral\""), HasSubstr("llama, qwen2, qwen3, mistral, olmo2 and gpt2")));
+  EXPECT_THAT(refusal(R"("model_type":"mixtral")", R"("sliding_window":null)"),
+              AllOf(HasSubstr("\"mixtral\""),
+                    HasSubstr("llama, qwen2, qwen3, mistral, phi3, olmo2 and gpt2")));
   EXPECT_THAT(refusal(R"("a":1)", ""), HasSubstr("model_type is missing"));
   EXPECT_THAT(
       refusal(R"("model_type":"llama","architectures":["LlamaForSequenceClassification"])", ""),
@@ -283,9 +305,9 @@ TEST(Config, RefusesWhatIsNoObject) {
 }
 
 TEST(Config, ReadsBackWhatItWrites) {
-  for (std::string const& base :
-       {llama, llama + R"(,"head_dim":16)", qwen2, qwen3,
-        qwen3 + R"(,"use_sliding_window":true,"max_window_layers":0)", mistral, olmo2, gpt2}) {
+  for (std::string const& base : {llama, llama + R"(,"head_dim":16)", qwen2, qwen3,
+                                  qwen3 + R"(,"use_sliding_window":true,"max_window_layers":0)",
+                                  mistral, phi3, olmo2, gpt2}) {
     for (char const* tied : {"true", "false"}) {
       state::ModelShape const shape = parse(base, std::string{R"("tie_word_embeddings":)"} + tied);
       EXPECT_EQ(parse_config(config_json(shape, DType::bf16), "again"), shape);

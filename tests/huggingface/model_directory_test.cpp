@@ -103,6 +103,85 @@ TEST(ModelDirectory, ReadsWhatTheWriterWroteInAnyDtypeAndAnyNumberOfFiles) {
   }
 }
 
+/// A LLaMA with q, k and v as one tensor, and gate and up as another.
+class FusedFiles : public testing::Test {
+ protected:
+  FusedFiles() {
+    shape_.qkv_bias = false;
+    folder_.write("config.json", config_json(shape_, DType::fp32));
+    auto const layers = state::layers_of(shape_);
+    for (std::size_t k = 0; k < layers.size(); ++k) {
+      auto const numbers = numbers_of(layers[k], k);
+      for (state::TensorLayout const& layout : layers[k].tensors) {
+        auto const begin = numbers.begin() + layout.offset;
+        Tensor tensor{fused_name(layout.name),
+                      "F32",
+                      {layout.rows},
+                      bytes_of<float>({begin, begin + layout.elements()})};
+        if (layout.columns > 0) {
+          tensor.shape.push_back(layout.columns);
+        }
+        if (!tensors_.empty() && tensors_.back().name == tensor.name) {
+          tensors_.back().shape[0] += layout.rows;
+          tensors_.back().bytes += tensor.bytes;
+        } else {
+          tensors_.push_back(std::move(tensor));
+        }
+      }
+    }
+  }
+
+  static std::string fused_name(std::string name) {
+    for (auto const& [part, fused] : {std::pair{"q_proj", "qkv_proj"},
+                                      {"k_proj", "qkv_proj"},
+                                      {"v_proj", "qkv_proj"},
+                                      {"gate_proj", "gate_up_proj"},
+                                      {"up_proj", "gate_up_proj"}}) {
+      std::string const inside = fmt::format(".{}.", part);
+      if (auto const at = name.find(inside); at != std::string::npos) {
+        return name.replace(at, inside.size(), fmt::format(".{}.", fused));
+      }
+    }
+    return name;
+  }
+  Tensor& find(std::string const& ending) {
+    return *std::ranges::find_if(tensors_,
+                                 [&](Tensor const& t) { return t.name.ends_with(ending); });
+  }
+  void write() const { folder_.write("model.safetensors", safetensors(tensors_)); }
+  [[nodiscard]] std::string refusal() const {
+    return message_of<DataError>([&] { ModelDirectory const model{folder_.path()}; });
+  }
+
+  TemporaryDirectory folder_;
+  state::ModelShape shape_ = small(state::Family::llama);
+  std::vector<Tensor> tensors_;
+};
+
+TEST_F(FusedFiles, AreReadByTheirParts) {
+  EXPECT_EQ(find("1.self_attn.qkv_proj.weight").shape, (std::vector<std::int64_t>{48, 24}));
+  EXPECT_EQ(find("1.mlp.gate_up_proj.weight").shape, (std::vector<std::int64_t>{80, 24}));
+  write();
+  expect_model(folder_.path(), shape_);
+}
+
+TEST_F(FusedFiles, AreRefusedWithTheNameOfWhatIsWrong) {
+  Tensor& qkv = find("0.self_attn.qkv_proj.weight");
+  qkv.shape = {24, 48};
+  write();
+  EXPECT_THAT(refusal(), HasSubstr("'model.layers.0.self_attn.qkv_proj.weight' has the shape "
+                                   "[24, 48], but config.json asks for [48, 24]"));
+  qkv.shape = {48, 24};
+  tensors_.push_back(
+      {"model.layers.0.self_attn.k_proj.weight", "F32", {12, 24}, std::string(4 * 12 * 24, 'x')});
+  write();
+  EXPECT_THAT(refusal(), HasSubstr("which is in"));
+  tensors_.pop_back();
+  std::erase_if(tensors_, [](Tensor const& t) { return t.name.ends_with("gate_up_proj.weight"); });
+  write();
+  EXPECT_THAT(refusal(), HasSubstr("has no tensor 'model.layers.0.mlp.gate_proj.weight'"));
+}
+
 TEST(ModelWriter, MakesOneFileOrShardsWithAnIndexAndLeavesNothingElse) {
   TemporaryDirectory const folder;
   write_model(folder.path() / "one", small(state::Family::gpt2), DType::fp32, GiB);

@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import GPT2Config, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, MistralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config
 
+import plain_model
 import recipe
 
 BATCH = 2
@@ -61,6 +62,11 @@ CONFIGS = {
                         max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False,
                         rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
                                          "beta_slow": 0.5, "original_max_position_embeddings": 64}, **SIZES),
+    # q, k and v as one tensor, gate and up as another.
+    "phi3": Phi3Config(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36,
+                       max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=9,
+                       rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0},
+                       **SIZES),
     # Norms behind attention and the MLP, and of all of q and all of k.
     "olmo2": Olmo2Config(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36,
                          max_position_embeddings=32, rms_norm_eps=1e-5, tie_word_embeddings=False,
@@ -119,7 +125,10 @@ def write_reference(directory, seed):
     logits, loss, gradients = passes(open_model(directory, torch.float32), tokens, targets)
     assert gradients.keys() == stored_names(directory), (gradients.keys(), stored_names(directory))
     tensors = {"tokens": tokens.float(), "targets": targets.float(), "logits": logits, "loss": loss[None]}
-    tensors |= {f"grad/{name}": gradient.contiguous() for name, gradient in gradients.items()}
+    config = json.loads((directory / "config.json").read_text())
+    for name, gradient in gradients.items():
+        tensors |= {f"grad/{part}": rows.contiguous()
+                    for part, rows in plain_model.unfused(name, gradient, config).items()}
     save_file(tensors, directory / "reference.safetensors")
 
     exact_logits, _, exact = passes(open_model(directory, torch.float64), tokens, targets)

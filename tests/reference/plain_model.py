@@ -3,9 +3,10 @@ independent of Offstage, of PyTorch and of the safetensors package. Meant for ti
 
 Sources: the safetensors format (github.com/huggingface/safetensors); LLaMA, arXiv:2302.13971; RoPE scaling
 of LLaMA 3, arXiv:2407.21783; Qwen2, arXiv:2407.10671; Qwen3, arXiv:2505.09388; Mistral, arXiv:2310.06825;
-OLMo 2, arXiv:2501.00656; YaRN, arXiv:2309.00071; GPT-2, Radford et al. 2019.
+OLMo 2, arXiv:2501.00656; Phi-3, arXiv:2404.14219; YaRN, arXiv:2309.00071; GPT-2, Radford et al. 2019.
 """
 import array
+import itertools
 import json
 import math
 import struct
@@ -64,8 +65,32 @@ def read_safetensors(path):
     return tensors
 
 
+def unfused(name, rows, config):
+    """Names and rows of the parts of a tensor of Phi-3 that holds several; `rows` are all of it."""
+    size = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
+    q, kv = (config.get(f"num_{kind}_heads", 0) * size for kind in ("attention", "key_value"))
+    for fused, parts in (("qkv_proj", {"q_proj": q, "k_proj": kv, "v_proj": kv}),
+                         ("gate_up_proj", dict.fromkeys(("gate_proj", "up_proj"), config.get("intermediate_size")))):
+        if f".{fused}." in name:
+            begins = itertools.accumulate(parts.values(), initial=0)
+            return {name.replace(fused, part): rows[begin:begin + count]
+                    for begin, (part, count) in zip(begins, parts.items())}
+    return {name: rows}
+
+
 def read_tensors(directory):
-    """Of model.safetensors or of all shards that the index names."""
+    """Of model.safetensors or of all shards that the index names; fused ones by their parts."""
+    config = json.loads((directory / "config.json").read_text())
+    tensors = {}
+    for name, tensor in read_stored_tensors(directory).items():
+        width = math.prod(tensor.shape[1:])
+        for part, numbers in unfused(name, [tensor.values[i:i + width] for i in range(0, len(tensor.values), width)],
+                                     config).items():
+            tensors[part] = Tensor((len(numbers), *tensor.shape[1:]), sum(numbers, array.array("f")))
+    return tensors
+
+
+def read_stored_tensors(directory):
     index = directory / "model.safetensors.index.json"
     if not index.exists():
         return read_safetensors(directory / "model.safetensors")
@@ -262,7 +287,7 @@ class Gpt2:
         return row[:third], row[third:2 * third], row[2 * third:]
 
 
-FAMILIES = {"llama": Llama, "qwen2": Llama, "qwen3": Llama, "mistral": Llama, "olmo2": Olmo2, "gpt2": Gpt2}
+FAMILIES = {"llama": Llama, "qwen2": Llama, "qwen3": Llama, "mistral": Llama, "phi3": Llama, "olmo2": Olmo2, "gpt2": Gpt2}
 
 
 def open_model(directory):
