@@ -12,6 +12,7 @@
 #include "base/printable.hpp"
 #include "data/byte_stream.hpp"
 #include "data/lookalikes.hpp"
+#include "parquet/rows.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -49,11 +50,14 @@ std::string describe_unused(pack::Conversations const& all) {
 void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given) {
   using Kind = data::Lookalike::Kind;
   for (pack::Text const& text : texts) {
+    bool const is_lines = text.documents == data::Documents::json;
+    if (is_lines && parquet::is_table(text.path, "--from")) {
+      continue;
+    }
     auto const stream = data::open_stream(text.path, "--from");
     std::string first(data::lookalike_bytes, '\0');
     first.resize(stream->read(std::as_writable_bytes(std::span{first})));
     auto const found = data::find_text_lookalike(first);
-    bool const is_lines = text.documents == data::Documents::json;
     if (!found || (found->kind == Kind::json && is_lines)) {
       continue;
     }

@@ -41,16 +41,17 @@ conversations, and PREFIX.mask says which of their tokens count in the loss. No 
 overwritten, and files get their names when they are whole. If a pack was killed or failed, the
 same command continues it from PREFIX.pack.part. To begin anew, remove the .part files.
   --from TEXT...        text, or JSON lines if the name ends in .jsonl or .ndjson, each also as
-                        .gz or .zst; '*', '?' and [abc] stand for several files
+                        .gz or .zst, or a Parquet table if it ends in .parquet, whose rows are
+                        taken as JSON lines; '*', '?' and [abc] stand for several files
   --to PREFIX           first part of the names of the files to write
   --tokenizer NAME      bytes, a tokenizer.json, a SentencePiece FILE.model, or a directory with a
                         tokenizer.json or a tokenizer.model
   --format F            megatron, llmc or nanogpt [megatron]
   --documents KIND      extent of a document: the whole file (file), a line (line), the lines
                         between blank lines (blank), or a field of a line's JSON object (jsonl)
-                        [jsonl for .jsonl and .ndjson, else file]
-  --field NAME          field of JSON lines with the text [text], or with an array of messages
-                        [messages]
+                        [jsonl for .jsonl, .ndjson and .parquet, else file]
+  --field NAME          field of JSON lines, or column, with the text [text], or with an array of
+                        messages [messages]
   --template FILE       packs conversations: messages with role and content (or conversations with
                         from and value), or fields whose names are roles of the template (prompt,
                         completion). FILE says how roles become text and which of them the model
@@ -99,7 +100,7 @@ bool holds_json_lines(std::string_view path) {
       path.remove_suffix(packed.size());
     }
   }
-  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+  return path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".parquet");
 }
 
 std::vector<pack::Text> texts_of(GivenOptions const& given) {

@@ -20,6 +20,7 @@
 #include "data/loss_mask.hpp"
 #include "pack/conversation.hpp"
 #include "pack/json_field.hpp"
+#include "parquet/rows.hpp"
 #include "tokens/unicode.hpp"
 
 namespace offstage::pack {
@@ -245,13 +246,20 @@ class Line {
   std::exception_ptr error_;
 };
 
+/// A Parquet table comes as JSON lines: of texts, with their column alone.
+std::unique_ptr<data::ByteStream> open_stream(Task const& task, Text const& text) {
+  if (text.documents == data::Documents::json && parquet::is_table(text.path, task.key)) {
+    return parquet::open_rows(text.path, task.key,
+                              task.form != nullptr ? std::nullopt : std::optional{task.field});
+  }
+  return data::open_stream(text.path, task.key);
+}
+
 /// The documents of a text. They are counted, and their checksum is computed.
 class Source {
  public:
   Source(Task const& task, Text const& text, std::size_t index)
-      : stream_{data::open_stream(text.path, task.key)},
-        documents_{*stream_, text.documents},
-        index_{index} {}
+      : stream_{open_stream(task, text)}, documents_{*stream_, text.documents}, index_{index} {}
 
   [[nodiscard]] bool next(data::TextDocuments::Document& document) {
     if (!documents_.next(document)) {

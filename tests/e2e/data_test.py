@@ -14,6 +14,7 @@ USAGE, DATA = 64, 65
 SEA = Path(__file__).resolve().parent.parent / "data" / "sea.model"
 TOKENIZERS = Path(__file__).resolve().parent.parent / "tokens" / "files"
 END = 2  # </s> of sea.model
+TABLES = Path(__file__).resolve().parent.parent / "parquet" / "files"
 TYPES = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 8: "H"}
 
 
@@ -120,7 +121,7 @@ class Pack(DataTest):
         self.assertNotIn("data pack", result.warnings[0])
 
     def test_what_is_no_text_is_refused_with_what_to_do(self):
-        files = {"a.txt": (b"PAR1....", ["a Parquet table", "JSON lines"]), "b.jsonl": (b"PAR1", ["a Parquet table"]),
+        files = {"a.txt": (b"PAR1....", ["a Parquet table", "name it .parquet"]),
                  "c.xlsx": (b"PK\3\4..", ["a zip archive", "unpack it"]), "d": (b"%PDF-1.7", ["a PDF", "pdftotext"]),
                  "e.json": (b'[\n {"text": "a"}]', ["a JSON array", "jq -c '.[]'"]),
                  "f.jsonl": (b'[{"text": "a"}]', ["a JSON array", "jq -c '.[]'"]),
@@ -218,6 +219,20 @@ class PackTokenizers(DataTest):
         self.write("other.txt", json.dumps({"body": texts[0]}))
         self.pack("--from", self.folder / "other.txt", "--documents=jsonl", "--field=body", prefix="other", **options)
         self.assertEqual(expected[:1], read_megatron(self.folder / "other"))
+
+    def test_parquet_tables_give_the_tokens_of_their_rows_as_json_lines(self):
+        rows = [json.loads(line) for line in (TABLES / "flat.jsonl").read_text().splitlines()]
+        lines = self.folder / "flat.jsonl"
+        lines.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+        nulls = sum(row["text"] is None for row in rows)
+        self.pack("--from", lines, f"--skip-bad={nulls}", "--end-token=none", prefix="lines")
+        table = TABLES / "flat-snappy.parquet"
+        self.pack("--from", table, f"--skip-bad={nulls}", "--end-token=none", prefix="table")
+        for ending in "bin", "idx":
+            self.assertEqual(*((self.folder / f"{name}.{ending}").read_bytes() for name in ("lines", "table")))
+        self.refuse(self.pack("--from", table, "--end-token=none", prefix="no", expect=DATA), [table, "has null as field 'text'"])
+        self.refuse(self.pack("--from", table, "--field=txt", "--end-token=none", prefix="no", expect=DATA),
+                    [table, "no column 'txt'", "text, language, id"])
 
     def test_threads_do_not_change_the_files(self):
         self.write("many.txt", "".join(f"line {i * i} of the ship\n" for i in range(60_000)))

@@ -13,10 +13,11 @@ cxx=${FUZZ_CXX:-clang++-16}
 out=build/fuzz
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # HDF5 asks for as much as a damaged size says before it compares a checksum, and goes on where it gets nothing.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
+# Where C++ asks for so much, the target fails.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:max_allocation_size_mb=1024}
 
 # The parsers' rooms, and those of what they call. The linker takes from them what a target needs.
-rooms=(base platform/aio platform/h5 platform/memory platform/mpi state data huggingface tokens checkpoint)
+rooms=(base platform/aio platform/h5 platform/memory platform/mpi state data huggingface tokens parquet checkpoint)
 packages=(mpi hdf5-serial libxxhash zlib libzstd icu-uc libpcre2-8)
 read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio -lsentencepiece"
 read -ra headers <<< "$(pkg-config --cflags "${packages[@]}")"
@@ -40,7 +41,7 @@ build() { # NAME
 
 fuzz() { # NAME
   mkdir -p "$out/corpus/$1" "$out/$1"
-  "$out/${1}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=8192 -verbosity=0 \
+  "$out/${1}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=1000000 -max_len=8192 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$out/$1/" "$out/corpus/$1" "$here/corpus/$1"
 }
 
