@@ -69,7 +69,7 @@ together train "${settings[@]}" --run.dir=tuned --train.init-from=base-model --d
   --data.valid=valid --train.valid-first=on
 
 say "Before and after"
-offstage export --from tuned --to tuned-model --like=base-model
+offstage export --from tuned/best --to tuned-model --like=base-model
 together evaluate --from base-model --data=valid --sequence=192 --cross-documents=whole
 together evaluate --from tuned-model --data=valid --sequence=192 --cross-documents=whole
 

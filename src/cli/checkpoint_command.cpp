@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
@@ -53,10 +55,22 @@ std::string aligned(std::vector<ListRow> const& rows) {
   return text;
 }
 
+/// The step with the best validation, as the newest complete checkpoint knows it; empty: none does.
+std::string best_step(std::vector<checkpoint::Listed> const& entries) {
+  for (checkpoint::Listed const& entry : entries | std::views::reverse) {
+    if (entry.complete) {
+      return checkpoint::recorded(entry.meta, "best-validation.step");
+    }
+  }
+  return {};
+}
+
 ExitCode ls(std::string const& path) {
+  auto const entries = checkpoint::list(path);
+  auto const best = best_step(entries);
   std::vector<ListRow> rows{
       {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
-  for (checkpoint::Listed const& entry : checkpoint::list(path)) {
+  for (checkpoint::Listed const& entry : entries) {
     std::string const state = entry.unfinished ? "unfinished" : entry.problem;
     ListRow row{
         "-", printable(state),     std::to_string(entry.level), format_bytes(entry.bytes), "-", "-",
@@ -64,7 +78,7 @@ ExitCode ls(std::string const& path) {
     if (entry.complete || entry.partial) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
-      row[1] = entry.complete     ? "complete"
+      row[1] = entry.complete     ? (row[0] == best ? "complete, best" : "complete")
                : entry.level == 3 ? "another node's part"
                                   : "this node's part";
       row[4] = std::to_string(entry.meta.ranks);

@@ -28,7 +28,8 @@ Prints the mean loss and the perplexity of a model on data, as validations of of
 Runs alone or under mpirun or srun: ranks share the parameters, and the loss does not depend on
 their number.
   --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
-                        complete one is taken, or a Hugging Face directory
+                        complete one is taken, RUN/best for the one with the best validation,
+                        or a Hugging Face directory
   --data FILE,FILE      files of tokens, as for data.valid; a mask beside one says which tokens
                         count
   --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
@@ -118,6 +119,9 @@ train::EvaluationTask task_of(GivenOptions const& given) {
 }
 
 void print(train::Evaluation const& done, Seconds elapsed) {
+  for (std::string const& doubt : train::doubts_about(done.files, "--data")) {
+    log::warning("{}", doubt);
+  }
   for (std::string const& line : train::describe_validation_files(done.files, done.windows)) {
     log::info("{}", line.substr(line.find(' ') + 1));  // without the name of a key
   }

@@ -45,7 +45,8 @@ constexpr char const* generate_usage =
 
 Continues a text with a model. Prints the prompt and each token as it comes. Runs as one process.
   --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
-                        complete one is taken, or a Hugging Face directory
+                        complete one is taken, RUN/best for the one with the best validation,
+                        or a Hugging Face directory
   --prompt TEXT         text to continue [the end of a document, or of a line if the tokenizer has
                         no token for a document's end]
   --prompt-tokens N,N   the prompt as numbers of tokens

@@ -33,7 +33,8 @@ constexpr char const* export_usage =
 
 Makes a Hugging Face model in --to: config.json and safetensors files.
   --from        a checkpoint (step-...), a run or directory of checkpoints, whose newest complete
-                one is taken, or another Hugging Face model
+                one is taken, RUN/best for the one with the best validation, or another
+                Hugging Face model
   --dtype       fp32 keeps every bit, the others round to nearest even [fp32]
   --shard-size  most bytes of tensors in a file, 1MiB or more [5GB]
   --like        the model that this one was tuned from, or a directory with its tokenizer alone.

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/units.hpp"
 #include "data/byte_stream.hpp"
 #include "data/lookalikes.hpp"
 #include "parquet/rows.hpp"
@@ -45,6 +48,61 @@ std::string describe_unused(pack::Conversations const& all) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// The beginning of the first text.
+std::string first_text(pack::Task const& task) {
+  constexpr std::size_t enough = 64 * KiB;
+  std::string text(enough, '\0');
+  text.resize(
+      pack::open_text(task, task.texts.front())->read(std::as_writable_bytes(std::span{text})));
+  return text;
+}
+
+/// The tokens that the line names, in braces or by their texts.
+std::set<std::int32_t> tokens_named_in(pack::TemplateLine const& line,
+                                       data::Tokenizer const& tokenizer) {
+  std::set<std::int32_t> tokens;
+  for (pack::TemplatePart const& part : line) {
+    if (part.kind == pack::TemplatePart::Kind::token) {
+      tokens.insert(part.token);
+    }
+    for (std::int32_t const token : tokenizer.encode(part.text)) {
+      if (auto const name = tokenizer.name_of(token);
+          name.size() > 2 && part.text.find(name) != std::string::npos) {
+        tokens.insert(token);
+      }
+    }
+  }
+  return tokens;
+}
+
+/// Whether the token is in what the line lets a model learn.
+bool learns_token(pack::TemplateLine const& line, std::int32_t token,
+                  data::Tokenizer const& tokenizer) {
+  using Kind = pack::TemplatePart::Kind;
+  pack::TemplateLine learned;
+  bool learns = false;
+  for (pack::TemplatePart const& part : line) {
+    learns = part.kind == Kind::learn || (learns && part.kind != Kind::ignore);
+    if (learns) {
+      learned.push_back(part);
+    }
+  }
+  return tokens_named_in(learned, tokenizer).contains(token);
+}
+
+/// Parts of a text that look like special tokens: "<|im_start|>".
+std::vector<std::string> marks_in(std::string_view text) {
+  std::vector<std::string> marks;
+  for (auto begin = text.find("<|"); begin != std::string_view::npos;
+       begin = text.find("<|", begin + 2)) {
+    auto const end = text.find("|>", begin);
+    if (end != std::string_view::npos) {
+      marks.emplace_back(text.substr(begin, end + 2 - begin));
+    }
+  }
+  return marks;
+}
+
 }  // namespace
 
 void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given) {
@@ -74,21 +132,63 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
 
 void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer) {
   auto const before = tokenizer.frame().before;
-  if (before.empty() || !task.frame.before.empty()) {
+  if (before.empty()) {
     return;
   }
   auto const name = tokenizer.name_of(before.front());
+  bool const is_in_texts = !name.empty() && first_text(task).find(name) != std::string::npos;
   bool const has_template = task.form != nullptr;
   bool const begins =
       has_template && std::ranges::any_of(task.form->begin, [&](pack::TemplatePart const& part) {
         return (part.kind == pack::TemplatePart::Kind::token && part.token == before.front()) ||
                part.text.find(name) != std::string::npos;
       });
-  if (!begins) {
+  if (is_in_texts && (begins || !task.frame.before.empty())) {
+    log::warning(
+        "--from={}: has '{}' in its texts, and the pack puts another one before each; leave out {}",
+        task.texts.front().path, printable_name(name),
+        has_template ? "the one in the template's begin" : "--add-special-tokens=yes");
+  } else if (!is_in_texts && !begins && task.frame.before.empty()) {
     log::info("texts begin without '{}', which the tokenizer puts before texts elsewhere; {}",
               printable_name(name),
               has_template ? "{bos} in the template's begin adds it"
                            : "--add-special-tokens=yes adds it");
+  }
+}
+
+void warn_of_template(pack::Template const& form, data::Tokenizer const& tokenizer,
+                      std::string const& name) {
+  for (pack::Template::Role const& role : form.roles) {
+    if (role.is_learned && form.eos && !learns_token(role.line, *form.eos, tokenizer)) {
+      log::warning(
+          "--template={}: what is learned of '{}' does not end with '{}', so that a model does not "
+          "learn to end its answers; put {{eos}} before {{/learn}}",
+          name, printable_name(role.name), printable_name(tokenizer.name_of(*form.eos)));
+    }
+    for (pack::TemplatePart const& part : role.line) {
+      for (std::string const& text : marks_in(part.text)) {
+        if (!tokenizer.token(text)) {
+          log::warning("--template={}: '{}' of '{}' is no token of the tokenizer, and becomes some",
+                       name, printable_name(text), printable_name(role.name));
+        }
+      }
+    }
+  }
+}
+
+void check_conversation_ends(pack::Template const& form, data::Tokenizer const& tokenizer,
+                             data::Format format) {
+  std::set<std::int32_t> others = tokens_named_in(form.begin, tokenizer);
+  for (pack::Template::Role const& role : form.roles) {
+    others.merge(tokens_named_in(role.line, tokenizer));
+  }
+  bool const any = std::ranges::any_of(tokens_named_in(form.end, tokenizer),
+                                       [&](std::int32_t token) { return !others.contains(token); });
+  if (!any && format != data::Format::megatron) {
+    throw UsageError{fmt::format(
+        "--format={} does not store where conversations end, and the template has no token that "
+        "ends them alone; leave --format out, or add end = \"TOKEN\" to the template",
+        name_of(format))};
   }
 }
 

@@ -17,9 +17,19 @@ namespace offstage::cli {
 /// Errors: DataError naming the file and what to do; those of open_stream.
 void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_given);
 
-/// Says so if the tokenizer puts tokens before texts and the pack does not, as generate and transformers
-/// will.
+/// Says so if the tokenizer puts a token before texts and the pack does not, as generate and transformers
+/// will, and warns if the pack does where the first text has it already.
 void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer);
+
+/// Warns of what a template seems to lack, `name` is its path: an end of what is learned, and tokens that
+/// look like special ones and are none.
+void warn_of_template(pack::Template const& form, data::Tokenizer const& tokenizer,
+                      std::string const& name);
+
+/// Looks for a token of the template that ends conversations and nothing else.
+/// Errors: UsageError if there is none and the format does not store where they end.
+void check_conversation_ends(pack::Template const& form, data::Tokenizer const& tokenizer,
+                             data::Format format);
 
 /// Looks for documents that a model cannot tell apart. `name` is that of the tokenizer.
 /// Errors: UsageError for a format that does not store where they end.

@@ -330,6 +330,8 @@ ExitCode pack_command(Arguments const& arguments) {
   if (has_template) {
     form = pack::read_template(given["template"].as<std::string>(), "--template", *tokenizer);
     task.form = &*form;
+    check_conversation_ends(*form, *tokenizer, output.format);
+    warn_of_template(*form, *tokenizer, given["template"].as<std::string>());
   }
 
   pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};

@@ -12,6 +12,9 @@ namespace offstage::cli {
 std::string given_checkpoints(std::string const& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  if (fs::path const whole{path}; whole.filename() == "best" && !fs::exists(whole, ignored)) {
+    return (fs::path{given_checkpoints(whole.parent_path().string())} / "best").string();
+  }
   fs::path const config = fs::path{path} / config::effective_config_name;
   if (!fs::exists(config, ignored) || checkpoint::holds_any(path)) {
     return path;

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
@@ -117,17 +121,80 @@ std::string origin_of(std::string const& source) {
   if (huggingface::is_model_directory(source)) {
     return source;
   }
-  std::string const configuration =
-      fmt::format("\n{}", checkpoint::read_master(source).meta.configuration);
-  std::string_view constexpr key = "\ntrain.init-from=";
-  auto const at = configuration.find(key);
-  if (at == std::string::npos) {
-    return "DIR";
-  }
-  auto const begin = at + key.size();
-  auto const from = configuration.substr(begin, configuration.find('\n', begin) - begin);
+  auto const from = checkpoint::recorded(checkpoint::read_master(source).meta, "train.init-from");
   bool const is_model = huggingface::is_model_directory(from) || !is_directory(from);
   return is_model && !from.empty() ? from : "DIR";
+}
+
+/// The directory of checkpoints that a path of a run, or of such a directory, means; empty: it is
+/// neither. Errors: IoError.
+std::string checkpoints_in(std::string const& path) {
+  for (std::string const& directory : {path, path + "/checkpoints"}) {
+    if (is_directory(directory) && checkpoint::holds_any(directory)) {
+      return directory;
+    }
+  }
+  return {};
+}
+
+/// The run in a path RUN/best that names no file; empty: it is no such path.
+std::string run_of_best(std::string const& path) {
+  std::filesystem::path const whole{path};
+  std::error_code none;
+  return whole.filename() == "best" && !std::filesystem::exists(whole, none)
+             ? whole.parent_path().string()
+             : std::string{};
+}
+
+/// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
+/// no validation. Errors: those of checkpoint::list.
+std::optional<checkpoint::Listed> best_in(std::string const& directory,
+                                          checkpoint::Listed const& newest) {
+  auto const step = checkpoint::recorded(newest.meta, "best-validation.step");
+  for (checkpoint::Listed& entry : checkpoint::list(directory, checkpoint::Warn::no)) {
+    if (entry.complete && std::to_string(entry.meta.step) == step) {
+      return std::move(entry);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The checkpoint of a run's best validation. Errors: DataError if there is none.
+std::string resolve_best(std::string const& run, std::string const& key, checkpoint::Warn warn) {
+  auto const directory = checkpoints_in(run);
+  auto const newest =
+      directory.empty() ? std::nullopt : checkpoint::newest_complete(directory, warn);
+  if (!newest) {
+    throw DataError{fmt::format("{}={}/best: {} has no complete checkpoint", key, run, run)};
+  }
+  if (auto const best = best_in(directory, *newest)) {
+    return best->path;
+  }
+  auto const step = checkpoint::recorded(newest->meta, "best-validation.step");
+  throw DataError{fmt::format(
+      "{}={}/best: {}", key, run,
+      step.empty() ? fmt::format("{} knows of no validation", newest->path)
+                   : fmt::format("the best validation was that of step {}, whose checkpoint is not "
+                                 "kept; checkpoint.keep-best=on would have kept it",
+                                 step))};
+}
+
+/// The newest complete checkpoint. A warning says if an older one had a better validation.
+std::string resolve_newest(std::string const& directory, std::string const& path,
+                           std::string const& key, checkpoint::Warn warn) {
+  auto const newest = checkpoint::newest_complete(directory, warn);
+  if (!newest) {
+    throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",
+                                key, path, directory)};
+  }
+  auto const best = warn == checkpoint::Warn::yes ? best_in(directory, *newest) : std::nullopt;
+  if (best && best->meta.step != newest->meta.step) {
+    log::warning(
+        "{}={}: takes the newest checkpoint, of step {}; the best validation was that of step {}: "
+        "{}={}/best takes its checkpoint",
+        key, path, newest->meta.step, best->meta.step, key, path);
+  }
+  return newest->path;
 }
 
 }  // namespace
@@ -137,15 +204,11 @@ std::string resolve_parameters(std::string const& path, std::string const& key,
   if (huggingface::is_model_directory(path) || has_master(path)) {
     return path;
   }
-  for (std::string const& directory : {path, path + "/checkpoints"}) {
-    if (!is_directory(directory) || !checkpoint::holds_any(directory)) {
-      continue;
-    }
-    if (auto const newest = checkpoint::newest_complete(directory, warn)) {
-      return newest->path;
-    }
-    throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",
-                                key, path, directory)};
+  if (auto const run = run_of_best(path); !run.empty()) {
+    return resolve_best(run, key, warn);
+  }
+  if (auto const directory = checkpoints_in(path); !directory.empty()) {
+    return resolve_newest(directory, path, key, warn);
   }
   throw DataError{fmt::format(
       "{}={}: {}; name a Hugging Face model (a directory with config.json), a checkpoint "

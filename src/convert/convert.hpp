@@ -15,7 +15,7 @@ namespace offstage::convert {
 
 /// Which model a path means, as a path that means the same later: a Hugging Face directory or a
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
-/// the newest complete checkpoint. `key` ("train.init-from") is named in errors.
+/// the newest complete checkpoint; of RUN/best the one with the best validation. `key` ("train.init-from") is named in errors.
 /// Errors: DataError if the path is none of these or has no complete checkpoint.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              checkpoint::Warn warn = checkpoint::Warn::yes);

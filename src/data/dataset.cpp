@@ -131,7 +131,9 @@ void Dataset::deal_apart(Part& part) const {
   part.document_window.reserve(part.documents.size());
   for (std::size_t i = 0; i < part.documents.size(); ++i) {
     part.document_window.push_back(part.windows);
-    part.windows += count_windows(length_of(part, i), options_.sequence, true);
+    auto const windows = count_windows(length_of(part, i), options_.sequence, true);
+    part.windows += windows;
+    part.cut += windows > 1 ? 1 : 0;
     followed += std::max<std::int64_t>(length_of(part, i), 1) - 1;
   }
   part.filled = static_cast<double>(followed) /
@@ -220,6 +222,7 @@ std::vector<FileFacts> Dataset::files() const {
                               static_cast<double>(group.windows),
                      .counted = part.mask ? std::optional{part.mask->counted()} : std::nullopt,
                      .filled = part.filled,
+                     .rule = options_.rule,
                      .cut = part.cut,
                      .left_out = part.left_out,
                      .doubt = part.file->doubt(),

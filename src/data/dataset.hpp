@@ -43,8 +43,10 @@ struct FileFacts {
   double share{};                         ///< share of the samples
   std::optional<std::int64_t> counted{};  ///< tokens that its mask counts; nullopt: no mask
   std::optional<double>
-      filled{};             ///< share of positions with tokens; nullopt: windows cross documents
-  std::int64_t cut{};       ///< documents that are longer than a window, which ends them
+      filled{};  ///< share of positions with tokens; nullopt: windows cross documents
+  WindowRule rule{};
+  /// Documents that are longer than a window: it ends them (whole), or they have several (apart).
+  std::int64_t cut{};
   std::int64_t left_out{};  ///< documents of which no window holds a target that counts
   std::string doubt;        ///< TokenFile::doubt
   std::uint64_t

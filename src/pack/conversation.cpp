@@ -103,8 +103,8 @@ Message read_message(nlohmann::json const& object, std::size_t number, Template 
     message.content =
         text_of(content, fmt::format("{} of message {}", names.content, number), place);
   }
-  // To answer nothing is not what the model did there.
-  message.learns = message.learns && !(calls && message.content.empty());
+  // To end the answer where a call followed is not what the model did there.
+  message.learns = message.learns && !calls;
   return message;
 }
 

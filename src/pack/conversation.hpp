@@ -27,7 +27,7 @@ struct Conversation {
 
 /// A conversation, which is a JSON object in `line`. Its messages are the objects of the array
 /// `field`, with role and content, and maybe a weight of 0 (not learned) or 1. Beside tool_calls or
-/// function_call a content may be null or missing; without a text such a message is not learned.
+/// function_call a content may be null or missing; such a message is not learned.
 /// ShareGPT's from and value are the same, its human is user and its gpt assistant; `conversations`
 /// stands for `messages`. Without that array there is one message for each role of the template that is a field
 /// of the object, in the template's order (prompt, completion), without null and empty ones.

@@ -246,20 +246,11 @@ class Line {
   std::exception_ptr error_;
 };
 
-/// A Parquet table comes as JSON lines: of texts, with their column alone.
-std::unique_ptr<data::ByteStream> open_stream(Task const& task, Text const& text) {
-  if (text.documents == data::Documents::json && parquet::is_table(text.path, task.key)) {
-    return parquet::open_rows(text.path, task.key,
-                              task.form != nullptr ? std::nullopt : std::optional{task.field});
-  }
-  return data::open_stream(text.path, task.key);
-}
-
 /// The documents of a text. They are counted, and their checksum is computed.
 class Source {
  public:
   Source(Task const& task, Text const& text, std::size_t index)
-      : stream_{open_stream(task, text)}, documents_{*stream_, text.documents}, index_{index} {}
+      : stream_{open_text(task, text)}, documents_{*stream_, text.documents}, index_{index} {}
 
   [[nodiscard]] bool next(data::TextDocuments::Document& document) {
     if (!documents_.next(document)) {
@@ -417,6 +408,14 @@ class Threads {
 };
 
 }  // namespace
+
+std::unique_ptr<data::ByteStream> open_text(Task const& task, Text const& text) {
+  if (text.documents == data::Documents::json && parquet::is_table(text.path, task.key)) {
+    return parquet::open_rows(text.path, task.key,
+                              task.form != nullptr ? std::nullopt : std::optional{task.field});
+  }
+  return data::open_stream(text.path, task.key);
+}
 
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
               Progress const& begin, std::function<void(Progress const&)> const& on_progress) {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/units.hpp"
+#include "data/byte_stream.hpp"
 #include "data/text_documents.hpp"
 #include "data/token_writer.hpp"
 #include "data/tokenizer.hpp"
@@ -77,6 +79,10 @@ struct Progress {
   Replaced replaced;
   Bad bad;
 };
+
+/// The bytes of a text, unpacked. A Parquet table comes as JSON lines: of texts with their column
+/// alone. Errors: those of data::open_stream and parquet::open_rows.
+[[nodiscard]] std::unique_ptr<data::ByteStream> open_text(Task const& task, Text const& text);
 
 /// Turns texts into tokens, and with a template conversations into tokens and their mask. The files
 /// depend on texts and tokenizer alone, and have the texts' order.

@@ -180,6 +180,9 @@ Template::Role const& Template::answers() const {
 }
 
 Template::Role const* Template::asks() const {
+  if (!asks_name.empty()) {
+    return role(asks_name);
+  }
   Role const* const first = &answers();
   return first == roles.data() ? nullptr : first - 1;
 }
@@ -208,7 +211,9 @@ Template read_template(std::string const& path, std::string const& key,
   result.eos = given_token(lines, "eos", tokenizer.end_of_document(), tokenizer, file);
   Tokens const tokens{special(bos, tokenizer), special(result.eos, tokenizer)};
   for (Given const& given : lines) {
-    if (given.name != "bos" && given.name != "eos") {
+    if (given.name == "asks") {
+      result.asks_name = given.text;
+    } else if (given.name != "bos" && given.name != "eos") {
       add_line(given, tokens, result, [&](std::string const& problem) {
         file.fail(
             fmt::format("line {}: '{}' {}", given.number, printable_name(given.name), problem));
@@ -217,6 +222,10 @@ Template read_template(std::string const& path, std::string const& key,
   }
   if (std::ranges::none_of(result.roles, &Template::Role::is_learned)) {
     file.fail("has no role with {learn}, so that nothing would count in the loss");
+  }
+  if (!result.asks_name.empty() && result.role(result.asks_name) == nullptr) {
+    file.fail(fmt::format("has asks = \"{}\", but the roles are {}",
+                          printable_name(result.asks_name), result.role_names()));
   }
   return result;
 }

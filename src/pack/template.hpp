@@ -36,13 +36,14 @@ struct Template {
   TemplateLine begin, end;  ///< lines around every conversation
   std::vector<Role> roles;  ///< roles in the file's order
   std::optional<std::int32_t> eos;
+  std::string asks_name;  ///< name of the role that asks; empty: the usual one
 
   /// The role of this name; null if there is none.
   [[nodiscard]] Role const* role(std::string_view name) const;
   /// The first role that is learned.
   [[nodiscard]] Role const& answers() const;
-  /// The role in front of that one, whose words a model answers: user, or prompt. Null if answers()
-  /// is the first role.
+  /// The role whose words a model answers, user or prompt: that of `asks_name`, or else the one in
+  /// front of answers(). Null if answers() is the first role.
   [[nodiscard]] Role const* asks() const;
   /// The roles' names: "system, user, assistant".
   [[nodiscard]] std::string role_names() const;
@@ -53,7 +54,8 @@ struct Template {
 /// Format: lines `NAME = "TEXT"`, with TEXT as in JSON (\n, \t, \", \\, \u00e9). Empty lines and
 ///         those that begin with # are passed over. `bos` and `eos` name tokens of the tokenizer;
 ///         by default they are the token that it puts in front of a text and its own end token.
-///         `begin` and `end` are around every conversation. Every other NAME is a role, whose TEXT
+///         `begin` and `end` are around every conversation, and `asks` names the role of a prompt
+///         where it is not the one in front of the first learned one. Every other NAME is a role, whose TEXT
 ///         has {content} once. {bos} and {eos} stand for the tokens. The text between {learn} and
 ///         {/learn}, or the line's end, counts in the loss; one role at least has such a text. {{
 ///         stands for {.

@@ -354,11 +354,22 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
 
     def test_threads_and_formats_do_not_change_the_mask(self):
         self.CHATS = self.CHATS * 9000
-        self.pack_chats("--threads=1", prefix="one")
-        self.pack_chats("--threads=4", prefix="four", form="llmc")
+        template = self.TEMPLATE.replace("{eos}{/learn}", "{/learn}") + 'end = "{eos}"\n'
+        self.pack_chats("--threads=1", prefix="one", template=template)
+        self.pack_chats("--threads=4", prefix="four", form="llmc", template=template)
         one, four = ((self.folder / f"{name}.mask").read_bytes() for name in ("one", "four"))
         self.assertEqual(one, four)
         self.inspect(self.folder / "four.bin", "--vocab=512")
+
+    def test_formats_that_store_no_ends_want_a_token_that_ends_conversations_alone(self):
+        for form in "llmc", "nanogpt":
+            self.refuse(self.pack_chats(form=form, expect=USAGE), [f"--format={form} does not store where conversations end"])
+
+    def test_what_a_template_seems_to_lack_is_said(self):
+        template = self.TEMPLATE.replace("{eos}{/learn}", "{/learn}{eos}").replace("im_start", "im_strat")
+        result = self.pack_chats(template=template)
+        self.assertIn("'<|im_strat|>' of 'user' is no token of the tokenizer", result.warnings[0])
+        self.assertIn("what is learned of 'assistant' does not end with '<|endoftext|>'", result.warnings[1])
 
     def test_longer_ones_are_left_out_and_counted(self):
         result = self.pack_chats("--longest=16")

@@ -4,6 +4,7 @@ Python has it ($TRANSFORMERS_PYTHON or this one), `offstage evaluate`, and what 
 import json
 import math
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -273,6 +274,24 @@ class Validations(OffstageTest):
         best = min(losses, key=losses.get)
         self.assertIn(best, range(1, 5), losses)  # else this rate tests nothing
         self.assertEqual([best, 6, 7], [self.step_of(path) for path in self.checkpoints("whole")])
+        self.assertRegex(self.offstage("checkpoint", "ls", self.folder / "whole").out, rf"(?m)^{best} +complete, best ")
+        run, options = self.folder / "whole", ["--data", self.valid, "--sequence=24", "--format=text"]
+
+        def loss_of(name):
+            result = self.offstage("evaluate", "--from", name, *options)
+            return result, re.search(r"loss (\S+)", result.out)[1]
+
+        first, newest = self.checkpoints("whole")[0], self.checkpoints("whole")[-1]
+        self.assertNotEqual(loss_of(first)[1], loss_of(newest)[1])
+        self.assertEqual(loss_of(first)[1], loss_of(run / "best")[1])
+        newest, loss = loss_of(run)[0], loss_of(newest)[1]
+        self.assertEqual(loss, loss_of(run)[1])
+        self.assertIn(f"--from={run}: takes the newest checkpoint, of step 7; the best validation was that of step {best}: "
+                      f"--from={run}/best takes", newest.warnings[0])
+        shutil.rmtree(self.checkpoints("whole")[0])
+        gone = self.call(OFFSTAGE, "export", "--from", run / "best", "--to", self.folder / "out")
+        self.assertEqual(DATA, gone.code)
+        self.assertIn(f"best: the best validation was that of step {best}, whose checkpoint is not kept", gone.errors[0])
         end = best + 3
         for ranks in 1, 2:
             name = f"patient-{ranks}"

@@ -105,7 +105,7 @@ TEST_F(Conversations, DoNotLearnMessagesOfWeightZero) {
   }
 }
 
-TEST_F(Conversations, DoNotLearnCallsOfToolsWithoutText) {
+TEST_F(Conversations, DoNotLearnCallsOfTools) {
   auto const made = form(std::string{chat} + "\ntool = \"#{content}\"", bytes);
   ConversationEncoder encoder{made, bytes};
   auto const encode = [&](std::string const& answer) {
@@ -121,7 +121,7 @@ TEST_F(Conversations, DoNotLearnCallsOfToolsWithoutText) {
         std::string{R"("content": null, "function_call": {"name": "f"})"}}) {
     EXPECT_EQ(encode(answer), "([hi]<)>#x<YES)!>") << answer;
   }
-  EXPECT_EQ(encode(R"("content": "so", )" + calls), "([hi]<SO)!>#x<YES)!>");
+  EXPECT_EQ(encode(R"("content": "so", )" + calls), "([hi]<so)>#x<YES)!>");
   for (std::string const none : {"null", "[]"}) {
     EXPECT_THAT(
         refusal(R"({"messages": [{"role": "user", "content": null, "tool_calls": )" + none + "}]}"),

@@ -36,6 +36,15 @@ class Templates : public testing::Test {
   NamedBytes tokenizer;
 };
 
+TEST_F(Templates, SayWhichRoleAsks) {
+  std::string const roles =
+      "instruction = \"{content}\"\ninput = \"{content}\"\noutput = \"{learn}{content}\"\n";
+  EXPECT_EQ(read(roles).asks()->name, "input");
+  EXPECT_EQ(read(roles + "asks = \"instruction\"").asks()->name, "instruction");
+  EXPECT_THAT(refusal(roles + "asks = \"user\""),
+              HasSubstr("has asks = \"user\", but the roles are instruction, input, output"));
+}
+
 TEST_F(Templates, HaveRolesInTheirOrder) {
   auto const form = read(
       "# a comment\n\nuser = \"U: {content}\\n\"\nanswer=\"{{A}: {learn}{content}{eos}{/learn}\"\n"

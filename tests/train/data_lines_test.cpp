@@ -55,8 +55,24 @@ TEST(DataLines, DoubtConversationsThatAreCut) {
   file.documents = 40;
   EXPECT_THAT(doubts_about({file}, "data.train"),
               ElementsAre(::testing::StartsWith("data.train=a.bin: conversations are cut")));
-  file.filled = 0.9;  // data.cross-documents=whole
+  file.filled = 0.9;
+  file.rule = data::WindowRule::whole;
+  file.cut = 3;
   EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  file.left_out = 2;
+  EXPECT_THAT(doubts_about({file}, "data.train"),
+              ElementsAre("data.train=a.bin: of 40 conversations 3 are longer than a sequence and "
+                          "are cut, and 2 are left out; take longer sequences"));
+  file.rule = data::WindowRule::apart;
+  EXPECT_THAT(doubts_about({file}, "--data"),
+              ElementsAre(::testing::AllOf(
+                  ::testing::StartsWith("--data=a.bin: 3 of 40 conversations are longer"),
+                  ::testing::HasSubstr("--cross-documents=whole, which cuts them"))));
+  file.cut = 0;
+  EXPECT_THAT(doubts_about({file}, "--data"), ::testing::IsEmpty());
+  auto const bare = facts("b.bin", 200, 1.0);
+  EXPECT_THAT(doubts_about({file, bare}, "data.train"),
+              ElementsAre(::testing::StartsWith("data.train=b.bin: has no mask beside it")));
 }
 
 TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {

@@ -33,7 +33,8 @@ std::string describe_packing(data::FileFacts const& file) {
   }
   auto text = fmt::format("; {:.1f} % of positions filled", 100.0 * *file.filled);
   if (file.cut > 0) {
-    text += fmt::format(", {} document{} cut", file.cut, file.cut == 1 ? "" : "s");
+    text += fmt::format(", {} document{} {}", file.cut, file.cut == 1 ? "" : "s",
+                        file.rule == data::WindowRule::apart ? "parted" : "cut");
   }
   if (file.left_out > 0) {
     text += fmt::format(", {} left out without a target", file.left_out);
@@ -91,18 +92,61 @@ std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset
   return lines;
 }
 
+namespace {
+
+/// The doubt about conversations that windows part or cut; empty: there is none.
+std::string doubt_about_cuts(data::FileFacts const& file, std::string const& option) {
+  constexpr double many = 0.1;
+  auto const documents = file.documents.value_or(0);
+  switch (file.rule) {
+    case data::WindowRule::crossing:
+      return documents > 1 ? fmt::format(
+                                 "conversations are cut where a sequence ends, so that "
+                                 "answers are learned without their questions; {}=whole "
+                                 "keeps them whole",
+                                 option)
+                           : std::string{};
+    case data::WindowRule::apart:
+      return file.cut > 0 ? fmt::format(
+                                "{} of {} conversations are longer than a sequence and are "
+                                "parted, so that answers are learned without their "
+                                "questions; take longer sequences, or {}=whole, which cuts "
+                                "them",
+                                file.cut, documents, option)
+                          : std::string{};
+    case data::WindowRule::whole:
+      break;
+  }
+  bool const is_doubtful =
+      static_cast<double>(file.cut + file.left_out) > many * static_cast<double>(documents);
+  return is_doubtful ? fmt::format(
+                           "of {} conversations {} are longer than a sequence and are cut, "
+                           "and {} are left out; take longer sequences",
+                           documents, file.cut, file.left_out)
+                     : std::string{};
+}
+
+}  // namespace
+
 std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
                                       std::string const& key) {
   std::vector<std::string> lines;
+  bool const is_option = key.starts_with("--");
+  bool const any_mask = std::ranges::any_of(
+      files, [](data::FileFacts const& file) { return file.counted.has_value(); });
   for (data::FileFacts const& file : files) {
     if (!file.doubt.empty()) {
       lines.push_back(fmt::format("{}={}: {}", key, file.path, file.doubt));
     }
-    if (file.counted && !file.filled && file.documents.value_or(0) > 1) {
+    if (auto const doubt =
+            doubt_about_cuts(file, is_option ? "--cross-documents" : "data.cross-documents");
+        file.counted && !doubt.empty()) {
+      lines.push_back(fmt::format("{}={}: {}", key, file.path, doubt));
+    }
+    if (any_mask && !file.counted) {
       lines.push_back(fmt::format(
-          "{}={}: conversations are cut where a sequence ends, so that answers are learned without "
-          "their questions; data.cross-documents=whole keeps them whole",
-          key, file.path));
+          "{}={}: has no mask beside it, so that all its tokens count; other files have one", key,
+          file.path));
     }
   }
   return lines;
