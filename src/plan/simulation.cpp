@@ -142,14 +142,18 @@ Prediction simulate(Machine const& machine, Workload const& workload, Schedule c
                     Detail const& detail) {
   auto const step = coarse(machine, workload, schedule, detail);
   bool const vertical = workload.vertical.has_value();
-  std::int64_t const most = vertical ? detail.rounds_in_layers : detail.rounds;
+  // Whole rows, so that both steps have their share of exchanges.
+  std::int64_t const difference =
+      round_up(vertical ? vertical_difference : horizontal_difference, workload.row);
+  std::int64_t const most =
+      std::max(round_up(vertical ? detail.rounds_in_layers : detail.rounds, workload.row),
+               difference + workload.row);
   std::int64_t const rounds = workload.rounds;
   if (rounds <= most) {
     return simulate_rounds(step, rounds);
   }
-  std::int64_t const fewer = vertical ? vertical_difference : horizontal_difference;
-  return extrapolated(simulate_rounds(step, most - fewer), simulate_rounds(step, most),
-                      static_cast<double>(rounds - most) / static_cast<double>(fewer));
+  return extrapolated(simulate_rounds(step, most - difference), simulate_rounds(step, most),
+                      static_cast<double>(rounds - most) / static_cast<double>(difference));
 }
 
 std::vector<SimulatedEvent> simulate_events(Machine const& machine, Workload const& workload,

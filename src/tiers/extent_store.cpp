@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <string>
 #include <utility>
@@ -110,6 +111,11 @@ std::string ExtentStore::why_none_takes_it() const {
   return text;
 }
 
+/// An error of whoever takes what is read, which says nothing about the extent.
+struct NotTaken {
+  std::exception_ptr cause;
+};
+
 /// Calls read(add) until the bytes that it gives to add are those that were written.
 template <class Read>
 void ExtentStore::read_verified(Version const& version, StoredExtent const& line,
@@ -162,16 +168,25 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
   auto const most = std::ssize(memory);
   require(most > 0 && most <= path_hold_bytes && most % checksum_block_bytes == 0,
           "ExtentStore: an extent is read through whole blocks");
-  read_verified(version, line, [&](auto const& add) {
+  auto const read_pieces = [&](auto const& add) {
     for (Bytes begin = 0; begin < version.size; begin += most) {
       Bytes const size = std::min(most, version.size - begin);
       path.read(file, memory.first(static_cast<std::size_t>(round_up(size, aio::direct_alignment))),
                 offset + begin, lets_pass);
       std::span<std::byte const> const content = memory.first(static_cast<std::size_t>(size));
       add(content);
-      take(content, begin);
+      try {
+        take(content, begin);
+      } catch (...) {
+        throw NotTaken{std::current_exception()};
+      }
     }
-  });
+  };
+  try {
+    read_verified(version, line, read_pieces);
+  } catch (NotTaken const& error) {
+    std::rethrow_exception(error.cause);
+  }
 }
 
 std::optional<GivenExtent> ExtentStore::give(StoredExtent const& line, std::string const& name) {

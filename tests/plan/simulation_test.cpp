@@ -259,5 +259,24 @@ TEST(Simulation, ParametersOfANodeComeFromOthersOnceInAStep) {
   EXPECT_NEAR(sent(4), gradients + 3 * parts / 100.0, 1e-9);
 }
 
+/// Rows of rounds with one exchange each: a step of which a part is simulated has the exchanges of all.
+TEST(Simulation, LongStepsHaveTheirShareOfExchanges) {
+  auto machine = one_a_second();
+  machine.rank_link = 100.0;
+  auto work = two_layers();
+  work.ranks = 2;
+  auto schedule = plain();
+  schedule.gathers_once = true;
+  for (std::int64_t const row : {1, 2, 3, 4, 8}) {
+    work.row = row;
+    work.rounds = 6 * row;
+    work.micro_batches = work.rounds * work.ranks;
+    auto const whole = simulate(machine, work, schedule, {.rounds = work.rounds});
+    EXPECT_NEAR(simulate(machine, work, schedule).step.count(), whole.step.count(),
+                1e-6 * whole.step.count())
+        << "rows of " << row;
+  }
+}
+
 }  // namespace
 }  // namespace offstage::plan

@@ -118,5 +118,25 @@ TEST_F(Held, AreReadAgainFromTheFirstPieceWhenDamagedOnTheWay) {
   EXPECT_THROW((void)held(1, 1), IoError);
 }
 
+// A checkpoint's file system that is full says nothing about the state.
+TEST_F(Held, AreNotLostWhereWhoeverTakesThemFails) {
+  fill_and_hold(2, 0);
+  memory::HugeBuffer const memory{piece_bytes};
+  int takes = 0;
+  try {
+    tiers->read_held(1, memory.bytes(),
+                     [&](auto, Bytes) {
+                       ++takes;
+                       throw IoError{"checkpoint.dir is full"};
+                     },
+                     {});
+    FAIL() << "no error";
+  } catch (IoError const& error) {
+    EXPECT_STREQ(error.what(), "checkpoint.dir is full");
+  }
+  EXPECT_EQ(takes, 1);
+  EXPECT_TRUE(held(1, 1));
+}
+
 }  // namespace
 }  // namespace offstage::tiers

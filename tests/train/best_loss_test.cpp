@@ -28,7 +28,8 @@ TEST(BestLoss, IsReadFromMetrics) {
   TemporaryDirectory const folder;
   auto const path = folder.write(
       "metrics.jsonl",
-      "{\"start\":0}\n{\"step\":0,\"valid_loss\":4.5}\n{\"step\":1,\"loss\":4.0}\n"
+      "{\"start\":0}\n{\"step\":\"x\",\"valid_loss\":1.0}\n{\"step\":0,\"valid_loss\":4.5}\n{"
+      "\"step\":1,\"loss\":4.0}\n"
       "{\"step\":1,\"valid_loss\":null}\n{\"step\":2,\"valid_loss\":3.5}\n{\"step\":3,\"val");
   auto const found = read_validations(path);
   ASSERT_EQ(found.size(), 3U);

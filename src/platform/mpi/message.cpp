@@ -3,7 +3,7 @@
 namespace offstage::mpi {
 namespace {
 
-constexpr int tag = 3;
+constexpr int tag = 4;  // 1 to 3 are those of Communicator
 
 int length_of(std::span<std::byte const> bytes) {
   require(std::ssize(bytes) <= GiB, "Message: at most 1 GiB");

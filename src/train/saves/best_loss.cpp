@@ -23,7 +23,8 @@ std::vector<Validation> read_validations(std::string const& metrics) {
   }
   for (std::string line; std::getline(file, line);) {
     auto const record = nlohmann::json::parse(line, nullptr, false);
-    if (!record.is_object() || !record.contains("valid_loss") || !record.contains("step")) {
+    if (!record.is_object() || !record.contains("valid_loss") || !record.contains("step") ||
+        !record["step"].is_number_integer()) {
       continue;
     }
     auto const& loss = record["valid_loss"];

@@ -13,6 +13,7 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
 
 namespace offstage::train {
@@ -140,8 +141,7 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
 /// gets a part.
 template <class T>
 void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
-  auto const rounds = std::max<std::int64_t>(
-      1, config_.train.global_batch / config_.train.micro_batch / map_.ranks());
+  auto const rounds = dealt(config_, map_.ranks()).count();
   auto const shape = update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;

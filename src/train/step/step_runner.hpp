@@ -63,8 +63,8 @@ class StepRunner {
   StepResult step(data::Dataset const& data, std::int64_t first_sample, double learning_rate,
                   std::int64_t optimizer_step, double loss_scale);
   /// Sets a function that is called once in every step, on all ranks at the same place: before the
-  /// update changes the state, or would. It returns true if a background checkpoint ran during this
-  /// step.
+  /// update changes the state, or would. It returns true if a background checkpoint ended in this
+  /// step, or copies of level 1 were made; one that is paced over many steps counts in its last.
   void set_before_update(std::function<bool()> call) { before_update_ = std::move(call); }
   /// Sets a function that the thread that calls MPI calls before each use of a layer. It does not
   /// wait.
