@@ -39,7 +39,6 @@ class JournalOf : public ::testing::Test {
   std::string tell(bool speaks, StorageStep const& storage) {
     StepResult result{.loss = 2.0, .update = Seconds{1.0}};
     result.storage = storage;
-    result.read_bytes = 7'000'000'000;  // of the whole step
     checkpoint::Meta meta;
     meta.step = 1;
     ::testing::internal::CaptureStdout();
@@ -92,7 +91,7 @@ TEST_F(JournalOf, ShowsWhatTheModelReachesAndHowMuchOfTheDeviceThatIs) {
   EXPECT_DOUBLE_EQ(last_record()["mfu"], 0.5);
 }
 
-TEST_F(JournalOf, TheRateOfUpdatesLeavesOutWhatMovedBeforeThem) {
+TEST_F(JournalOf, TheRateOfUpdatesIsOfBytesReadAndWritten) {
   PathStep path{.directory = "/nvme"};
   path.traffic.read.bytes = 2'000'000;
   path.traffic.write.bytes = 1'000'000;

@@ -39,9 +39,7 @@ StepRecord record(std::int64_t step) {
           .grad_norm = 1.0 / 3.0,
           .learning_rate = 3e-4,
           .tokens = 1LL << 40,
-          .step_seconds = Seconds{0.5},
-          .read_bytes = 12,
-          .write_bytes = 34};
+          .step_seconds = Seconds{0.5}};
 }
 
 TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
@@ -101,7 +99,9 @@ TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
                                                      .waited = Seconds{0.5},
                                                      .longest_wait = Seconds{0.0625}}},
                                .resident_bytes = 12},
-                              {.directory = "/caf\xe9", .emulated = true}},
+                              {.directory = "/caf\xe9",
+                               .emulated = true,
+                               .traffic = {.read = {.bytes = 5}, .write = {.bytes = 7}}}},
                     .nodes = 2,
                     .seconds = Seconds{3.0},
                     .hits = 5,
@@ -111,6 +111,8 @@ TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
   file.write(stored);
   auto const parsed = nlohmann::json::parse(lines().at(0));
   EXPECT_EQ(parsed["effective_gb_per_s"], 4.0);
+  EXPECT_EQ(parsed["read_bytes"], 6'000'000'005);
+  EXPECT_EQ(parsed["write_bytes"], 1'000'000'007);
   EXPECT_EQ(parsed["hits"], 5);
   EXPECT_EQ(parsed["misses"], 7);
   EXPECT_EQ(parsed["host_bytes"], 99);

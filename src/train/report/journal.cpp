@@ -115,8 +115,6 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
                           .backward_seconds = result.backward,
                           .update_seconds = result.update,
                           .elapsed = now - started_,
-                          .read_bytes = entry.read_bytes,
-                          .write_bytes = entry.write_bytes,
                           .storage = entry.storage,
                           .share = result.share,
                           .activations = entry.activations,

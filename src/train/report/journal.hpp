@@ -30,8 +30,7 @@ struct StepEntry {
   double loss_scale{};           ///< loss scale with which it was computed
   std::int64_t tokens{};         ///< tokens seen so far
   Seconds seconds{};
-  Bytes read_bytes{}, write_bytes{};       ///< storage traffic, all ranks
-  StorageStep storage{};                   ///< the same by path, all ranks
+  StorageStep storage{};                   ///< storage traffic, all ranks
   state::ActivationTraffic activations{};  ///< all ranks
 };
 

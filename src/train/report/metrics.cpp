@@ -23,6 +23,8 @@
 namespace offstage::train {
 namespace {
 
+using tiers::PathTraffic;
+
 constexpr char const* context = "run.dir";
 
 nlohmann::ordered_json record_of(std::string const& line) {
@@ -81,6 +83,15 @@ Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step
     throw IoError{"run.dir: cannot read", file.path(), errno};
   }
   return cut;
+}
+
+/// Bytes of all paths in one direction.
+Bytes moved_bytes(StorageStep const& step, tiers::DirectionTraffic PathTraffic::*direction) {
+  Bytes all = 0;
+  for (PathStep const& path : step.paths) {
+    all += (path.traffic.*direction).bytes;
+  }
+  return all;
 }
 
 /// A rate in GB/s, or NaN, which becomes null.
@@ -216,8 +227,8 @@ void MetricsFile::write(StepRecord const& record) {
                               {"backward_seconds", record.backward_seconds.count()},
                               {"update_seconds", record.update_seconds.count()},
                               {"elapsed_seconds", record.elapsed.count()},
-                              {"read_bytes", record.read_bytes},
-                              {"write_bytes", record.write_bytes}};
+                              {"read_bytes", moved_bytes(record.storage, &PathTraffic::read)},
+                              {"write_bytes", moved_bytes(record.storage, &PathTraffic::write)}};
   if (record.predicted > Seconds{}) {
     line["predicted_step_seconds"] = record.predicted.count();
   }

@@ -23,8 +23,7 @@ struct StepRecord {
   bool skipped{};           ///< the update was skipped: loss or norm not finite
   double loss_scale = 1.0;  ///< loss scale with which the gradients were computed
   Seconds step_seconds{}, forward_seconds{}, backward_seconds{}, update_seconds{};
-  Seconds elapsed{};                  ///< from the start to the step's end
-  Bytes read_bytes{}, write_bytes{};  ///< storage traffic of this step, all ranks
+  Seconds elapsed{};  ///< from the start to the step's end
   StorageStep storage{};
   ShareStep share{};
   state::ActivationTraffic activations{};  ///< zeros: no activations leave

@@ -481,8 +481,6 @@ void Training<T>::one_step() {
       .loss_scale = scale,
       .tokens = at_.tokens(),
       .seconds = seconds,
-      .read_bytes = comm_.sum(result.read_bytes),
-      .write_bytes = comm_.sum(result.write_bytes),
       .storage = sum_over_ranks(result.storage, comm_),
       .activations = {.out = comm_.sum(result.activations.out),
                       .back = comm_.sum(result.activations.back),

@@ -17,11 +17,10 @@ struct StepResult {
   bool clipped{};                  ///< the gradient was scaled down; false if skipped
   std::int64_t counted_targets{};  ///< targets of all ranks that are not ignored
   Seconds forward{}, backward{}, update{};
-  Seconds stood_still{};              ///< in the call of set_before_update; part of none of these
-  bool disturbed{};                   ///< something went on beside the step
-  Bytes read_bytes{}, write_bytes{};  ///< this rank's storage traffic, with that of gradients
-  StorageStep storage{};              ///< this rank's
-  ShareStep share{};                  ///< this rank's
+  Seconds stood_still{};  ///< in the call of set_before_update; part of none of these
+  bool disturbed{};       ///< something went on beside the step
+  StorageStep storage{};  ///< this rank's
+  ShareStep share{};      ///< this rank's
   state::ActivationTraffic activations{};  ///< this rank's
 };
 

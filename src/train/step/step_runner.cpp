@@ -158,8 +158,6 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.update = watch.elapsed();
   tiers::Traffic const after = parts_.offload->state().traffic();
   fetched_before_ = after;
-  result.read_bytes = after.read_bytes() - traffic_before.read_bytes();
-  result.write_bytes = after.write_bytes() - traffic_before.write_bytes();
   result.storage = difference(traffic_before, after,
                               {.paths = config_.paths,
                                .residence = parts_.offload->state().residence(),
