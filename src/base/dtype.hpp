@@ -130,6 +130,19 @@ template <class T>
     return DType::fp32;
   }
 }
+/// work(T{}) for the type T that dtype_of makes `type` of.
+template <class Work>
+decltype(auto) with_type(DType type, Work&& work) {
+  switch (type) {
+    case DType::bf16:
+      return work(bfloat16{});
+    case DType::fp16:
+      return work(float16{});
+    case DType::fp32:
+      break;
+  }
+  return work(float{});
+}
 [[nodiscard]] constexpr char const* name_of(DType type) {
   switch (type) {
     case DType::bf16:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/chunk.hpp"
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/pacer.hpp"
 #include "base/stopwatch.hpp"
@@ -29,20 +30,6 @@ constexpr std::int64_t most_gpu_product = 8192;
 /// Of one product: as many as cores do in some ten milliseconds, and a GPU in some.
 constexpr double most_host_flops = 1e9;
 constexpr double most_gpu_flops = 1e12;
-
-/// work(T{}) for the type.
-template <class Work>
-double with_type(DType dtype, Work&& work) {
-  switch (dtype) {
-    case DType::bf16:
-      return work(bfloat16{});
-    case DType::fp16:
-      return work(float16{});
-    case DType::fp32:
-      break;
-  }
-  return work(float{});
-}
 
 void round_to(std::span<float const> in, std::span<bfloat16> out) {
   kernels::host::convert(in, out);

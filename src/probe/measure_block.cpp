@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/dtype.hpp"
 #include "base/stopwatch.hpp"
 #include "model/block.hpp"
 #include "model/dims.hpp"
@@ -100,15 +101,7 @@ BlockRates rates_of(device::Device& device, Effort const& effort) {
 }  // namespace
 
 BlockRates measure_block(device::Device& device, DType dtype, Effort const& effort) {
-  switch (dtype) {
-    case DType::bf16:
-      return rates_of<bfloat16>(device, effort);
-    case DType::fp16:
-      return rates_of<float16>(device, effort);
-    case DType::fp32:
-      break;
-  }
-  return rates_of<float>(device, effort);
+  return with_type(dtype, [&]<class T>(T) { return rates_of<T>(device, effort); });
 }
 
 }  // namespace offstage::probe

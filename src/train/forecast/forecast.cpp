@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "config/split_parameters.hpp"
 #include "state/shard.hpp"
@@ -402,15 +403,8 @@ Forecast forecast(config::RunConfig const& config, ForecastScope const& scope) {
   require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
           "forecast: nodes have ranks");
   require_countable(config);
-  switch (config.numerics.dtype) {
-    case DType::bf16:
-      return foresee<bfloat16>(settled(config), scope);
-    case DType::fp16:
-      return foresee<float16>(settled(config), scope);
-    case DType::fp32:
-      break;
-  }
-  return foresee<float>(settled(config), scope);
+  return with_type(config.numerics.dtype,
+                   [&]<class T>(T) { return foresee<T>(settled(config), scope); });
 }
 
 }  // namespace offstage::train

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "convert/convert.hpp"
 #include "convert/parameter_tiers.hpp"
@@ -145,15 +146,8 @@ Evaluation evaluate(EvaluationTask const& task, mpi::Communicator const& comm) {
   config.device = task.device;
   config.threads = task.threads;
   auto const place = take_run_place(config, comm);
-  switch (task.dtype) {
-    case DType::bf16:
-      return evaluate_as<bfloat16>(task, place.placement, comm);
-    case DType::fp16:
-      return evaluate_as<float16>(task, place.placement, comm);
-    case DType::fp32:
-      break;
-  }
-  return evaluate_as<float>(task, place.placement, comm);
+  return with_type(task.dtype,
+                   [&]<class T>(T) { return evaluate_as<T>(task, place.placement, comm); });
 }
 
 }  // namespace offstage::train

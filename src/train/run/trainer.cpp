@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
@@ -570,15 +571,8 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
         "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "
         "tiers.path are copied into them");
   }
-  switch (config.numerics.dtype) {
-    case DType::bf16:
-      return train<bfloat16>(std::move(settled), comm, signals, place);
-    case DType::fp16:
-      return train<float16>(std::move(settled), comm, signals, place);
-    case DType::fp32:
-      break;
-  }
-  return train<float>(std::move(settled), comm, signals, place);
+  return with_type(config.numerics.dtype,
+                   [&]<class T>(T) { return train<T>(std::move(settled), comm, signals, place); });
 }
 
 }  // namespace offstage::train

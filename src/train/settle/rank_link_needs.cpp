@@ -61,15 +61,7 @@ RankLinkNeeds needs_of(config::RunConfig const& config, int ranks) {
 }  // namespace
 
 RankLinkNeeds rank_link_needs(config::RunConfig const& config, int ranks) {
-  switch (config.numerics.dtype) {
-    case DType::fp32:
-      return needs_of<float>(config, ranks);
-    case DType::fp16:
-      return needs_of<float16>(config, ranks);
-    case DType::bf16:
-      break;
-  }
-  return needs_of<bfloat16>(config, ranks);
+  return with_type(config.numerics.dtype, [&]<class T>(T) { return needs_of<T>(config, ranks); });
 }
 
 }  // namespace offstage::train
