@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <unordered_set>
@@ -21,21 +20,7 @@
 namespace offstage::train {
 namespace {
 
-/// Text of fixed size; a longer text is cut off.
-template <std::size_t N>
-std::array<char, N> fixed(std::string const& text) {
-  std::array<char, N> line{};
-  std::copy_n(text.begin(), std::min(text.size(), N - 1), line.begin());
-  return line;
-}
-
-/// One rank's PlaceLine, of fixed size so that it can be sent as plain bytes.
-struct FixedPlace {
-  std::array<char, 96> node;
-  std::array<char, 256> place;
-};
-
-FixedPlace fixed_place(launch::RankPlace const& place, std::string const& node) {
+PlaceLine place_line(launch::RankPlace const& place, std::string const& node) {
   auto const& placement = place.placement;
   std::string const host =
       node.empty() || node == place.host ? place.host : fmt::format("{} ({})", node, place.host);
@@ -45,7 +30,7 @@ FixedPlace fixed_place(launch::RankPlace const& place, std::string const& node) 
       placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
       place.memory_given ? " (memory as numactl or Slurm says)" : "",
       cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
-  return {fixed<96>(host), fixed<256>(text)};
+  return {host, text};
 }
 
 /// A path's rates in words: "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)".
@@ -273,9 +258,9 @@ std::string source_of(config::Setting const& setting) {
 std::vector<std::string> node_names(std::string const& mine, mpi::Communicator const& comm) {
   std::vector<std::string> names;
   std::unordered_set<std::string> known;
-  for (auto const& each : comm.all_gather_value(fixed<256>(mine))) {
-    if (known.emplace(each.data()).second) {
-      names.emplace_back(each.data());
+  for (std::string const& each : comm.all_gather_texts(mine)) {
+    if (known.insert(each).second) {
+      names.push_back(each);
     }
   }
   return names;
@@ -327,15 +312,17 @@ std::vector<std::string> describe_given(std::vector<config::Setting> const& sett
 
 Header make_header(config::RunConfig const& config, HeaderFacts const& facts,
                    mpi::Communicator const& comm) {
-  auto const fixed_places = comm.all_gather_value(fixed_place(facts.place, config.node));
+  auto const mine = place_line(facts.place, config.node);
+  auto const node_texts = comm.gather_texts(mine.node);
+  auto const place_texts = comm.gather_texts(mine.place);
   if (comm.rank() != 0) {
     return {};
   }
   Lines lines;
   add_machine(lines, config, facts, comm.size());
   std::vector<PlaceLine> places;
-  for (FixedPlace const& each : fixed_places) {
-    places.push_back({each.node.data(), each.place.data()});
+  for (std::size_t rank = 0; rank < node_texts.size(); ++rank) {
+    places.push_back({node_texts[rank], place_texts[rank]});
   }
   std::vector<std::string> ranks;
   for (std::string const& line : describe_places(places)) {

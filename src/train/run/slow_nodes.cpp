@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <utility>
@@ -15,11 +15,6 @@ constexpr double too_slow = 1.5;
 constexpr Seconds worth_words{0.01};
 constexpr std::int64_t look_every = 32;  ///< in steps
 constexpr std::int64_t fewest_steps = 4;
-
-struct RankPace {
-  std::array<char, 256> node{};
-  double step{};  ///< seconds; below 0: not judged
-};
 
 }  // namespace
 
@@ -51,13 +46,15 @@ SlowNodes::SlowNodes(config::RunConfig const& config, mpi::Communicator const& c
 }
 
 std::vector<SlowNode> SlowNodes::look_at(Sum const& sum) const {
-  RankPace mine{.step = judged_ ? sum.own.count() / static_cast<double>(sum.steps) : -1.0};
-  node_.copy(mine.node.data(), mine.node.size() - 1);
+  constexpr double not_judged = -1.0;
+  auto const names = comm_.all_gather_texts(node_);
+  auto const steps = comm_.all_gather_value(
+      judged_ ? sum.own.count() / static_cast<double>(sum.steps) : not_judged);
   std::map<std::string, Seconds> slowest;
-  for (RankPace const& rank : comm_.all_gather_value(mine)) {
-    if (rank.step >= 0.0) {
-      Seconds& node = slowest[rank.node.data()];
-      node = std::max(node, Seconds{rank.step});
+  for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+    if (steps[rank] >= 0.0) {
+      Seconds& node = slowest[names[rank]];
+      node = std::max(node, Seconds{steps[rank]});
     }
   }
   std::vector<NodePace> nodes;
