@@ -3,16 +3,11 @@
 #include <cstdint>
 
 #include "base/units.hpp"
+#include "plan/workload.hpp"
 
 namespace offstage::parameters {
 
-/// parameters.home: the place of the 16-bit working copy of a rank's shard.
-enum class Home {
-  device,   ///< in device memory; layers are used in place, or gathered from the ranks
-  host,     ///< in host memory, streamed to the device layer by layer
-  storage,  ///< on the storage paths, streamed to the device through a few extents in host memory
-  node,     ///< all ranks' shards, in host memory that the ranks of a node share
-};
+using Home = plan::ParameterHome;
 
 [[nodiscard]] constexpr char const* name_of(Home home) {
   switch (home) {

@@ -70,8 +70,13 @@ struct Workload {
   }
 };
 
-/// The place of the 16-bit parameters.
-enum class ParameterHome { device, host, storage, node };
+/// parameters.home: the place of the 16-bit working copy of a rank's shard.
+enum class ParameterHome {
+  device,   ///< in device memory; layers are used in place, or gathered from the ranks
+  host,     ///< in host memory, streamed to the device layer by layer
+  storage,  ///< on the storage paths, streamed to the device through a few extents in host memory
+  node,     ///< all ranks' shards, in host memory that the ranks of a node share
+};
 
 /// A run's way of doing the work: the deciders' settings and the buffers that a memory plan gives.
 struct Schedule {

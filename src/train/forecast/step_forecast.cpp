@@ -69,20 +69,6 @@ BlockWork block_work(config::RunConfig const& config, model::Dims const& dims,
   return work;
 }
 
-plan::ParameterHome home_of(config::RunConfig const& config) {
-  switch (config.parameter_home) {
-    case parameters::Home::host:
-      return plan::ParameterHome::host;
-    case parameters::Home::storage:
-      return plan::ParameterHome::storage;
-    case parameters::Home::node:
-      return plan::ParameterHome::node;
-    case parameters::Home::device:
-      break;
-  }
-  return plan::ParameterHome::device;
-}
-
 template <class T>
 model::BlockRing ring_of(config::RunConfig const& config) {
   auto const run = run_shape<T>(config);
@@ -263,7 +249,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.gradient_buffers = memory.gradient_buffers;
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
-  schedule.home = home_of(config);
+  schedule.home = config.parameter_home;
   set_slots<T>(schedule, config, facts);
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
