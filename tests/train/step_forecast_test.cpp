@@ -6,8 +6,8 @@
 
 #include "base/dtype.hpp"
 #include "model/transformer.hpp"
-#include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
+#include "train/memory/device_demand.hpp"
 #include "train/settle/activation_choice.hpp"
 #include "train/small_runs.hpp"
 
@@ -139,13 +139,17 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
 }
 
 TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
-  using Copy = state::WorkingCopy<bfloat16>;
-  StepScene scene{tiny_step(), 2};
-  scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::least_slots);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 2);
-  scene.device.working_copy = Copy::device_bytes(scene.map, 0, Copy::slots_for_held_blocks);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 3);
-  StepScene const alone{tiny_step()};
+  auto config = tiny_step();
+  config.train.activations = {activations::Policy::Rule::recompute};
+  StepScene scene{config, 2};
+  auto const slots = [&](Bytes memory) {
+    scene.config.device.memory = memory;
+    scene.device = device_demand<bfloat16>(scene.config, scene.map, 0, state::Route::staged, 8192);
+    return schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots;
+  };
+  EXPECT_EQ(slots(0), 3);
+  EXPECT_EQ(slots(1), 2);
+  StepScene const alone{config};
   EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
 }
 

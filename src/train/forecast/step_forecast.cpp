@@ -14,7 +14,6 @@
 #include "model/transformer.hpp"
 #include "model/vertical_plan.hpp"
 #include "parameters/home.hpp"
-#include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
@@ -75,16 +74,7 @@ model::BlockRing ring_of(config::RunConfig const& config) {
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
 }
 
-/// The slots of a planned working copy for layers that ranks gather.
-template <class T>
-int gathering_layer_slots(StepFacts const& facts) {
-  using Copy = state::WorkingCopy<T>;
-  Bytes const most = Copy::device_bytes(facts.map, facts.rank, Copy::slots_for_held_blocks);
-  return facts.device.working_copy >= most ? Copy::slots_for_held_blocks : Copy::least_slots;
-}
-
 /// Sets the slots through which layers come to the device. `schedule.home` is set already.
-template <class T>
 void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFacts const& facts) {
   auto const sizes = facts.map.layer_slot_sizes();
   schedule.gathers_once = gathers_once(config, facts.map.ranks());
@@ -96,13 +86,10 @@ void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFa
       schedule.large_layers.push_back(layer);
     }
   }
-  if (in_place) {
+  if (in_place || schedule.gathers_once) {
     schedule.layer_slots = layers;
-  } else if (schedule.home != plan::ParameterHome::device) {
-    std::int64_t const there = facts.device.working_copy / static_cast<Bytes>(sizeof(T));
-    schedule.layer_slots = static_cast<int>((there - sizes.large) / sizes.usual);
-  } else if (facts.map.ranks() > 1) {
-    schedule.layer_slots = schedule.gathers_once ? layers : gathering_layer_slots<T>(facts);
+  } else if (schedule.home != plan::ParameterHome::device || facts.map.ranks() > 1) {
+    schedule.layer_slots = facts.device.layer_slots;
   }
 }
 
@@ -250,7 +237,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();
   schedule.home = config.parameter_home;
-  set_slots<T>(schedule, config, facts);
+  set_slots(schedule, config, facts);
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
       std::clamp(memory.parameter_buffers - 1, 1,

@@ -147,14 +147,14 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   shape.sums_on_device = sums_on_device(map.ranks(), route);
   auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
-    demand.working_copy = state::WorkingCopy<T>::device_bytes(
-        map, rank, gathering_layer_slots<T>(config, map, route, link));
+    demand.layer_slots = gathering_layer_slots<T>(config, map, route, link);
+    demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank, demand.layer_slots);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
                          given_gradients(config, shape, host_visible);
-    int const slots =
+    demand.layer_slots =
         layer_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
-    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, slots);
+    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, demand.layer_slots);
   }
   if (updates) {
     demand.chunk_buffers = update::DeviceLane::device_bytes(lane);

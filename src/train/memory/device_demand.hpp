@@ -14,6 +14,9 @@ struct DeviceDemand {
   /// Parameters of the shard, and slots for whole layers if there are several ranks; or the layers
   /// on the device at a time, if parameters live elsewhere.
   Bytes working_copy{};
+  /// Slots for whole layers in `working_copy`, beside one for larger layers; 0: there are none, or
+  /// all layers have memory.
+  int layer_slots{};
   Bytes model{};  ///< activations, gradients and scratch memory
   /// Slices of a layer that come from the ranks, and whole sums with parameters.sharding=zero1.
   Bytes gradient{};
