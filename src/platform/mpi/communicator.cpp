@@ -410,6 +410,9 @@ std::int64_t Communicator::minimum(std::int64_t value) const {
 double Communicator::maximum(double value) const {
   return reduce(value, MPI_DOUBLE, MPI_MAX, handle_);
 }
+double Communicator::minimum(double value) const {
+  return reduce(value, MPI_DOUBLE, MPI_MIN, handle_);
+}
 
 void agree(Communicator const& comm, std::function<void()> const& work) {
   std::string message;

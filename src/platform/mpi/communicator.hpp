@@ -36,8 +36,8 @@ constexpr Bytes small_part = 16 * KiB;
 
 /// Owns a duplicate or a split of a communicator; move-only.
 ///
-/// Collective: every member but rank() and size() is collective and blocking; all ranks call the
-///             same ones in the same order.
+/// Collective: every member is collective and blocking but rank(), size(), get() and reset(); all
+///             ranks call the same ones in the same order.
 /// Threads:    one thread per process.
 /// Sizes:      bytes, with no limit of 2 GiB: larger messages travel in pieces.
 /// Errors:     MpiError.
@@ -139,7 +139,9 @@ class Communicator {
   [[nodiscard]] std::int64_t sum(std::int64_t value) const;
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
   [[nodiscard]] std::int64_t minimum(std::int64_t value) const;
+  [[nodiscard]] std::int64_t minimum(int value) const { return minimum(std::int64_t{value}); }
   [[nodiscard]] double maximum(double value) const;
+  [[nodiscard]] double minimum(double value) const;
 
   void reset() noexcept;
 

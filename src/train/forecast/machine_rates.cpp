@@ -16,12 +16,8 @@
 namespace offstage::train {
 namespace {
 
-/// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
+/// Difference of a rate from what was planned that is worth a line.
 constexpr double tenth = 0.1;
-
-double least_of(double here, mpi::Communicator const& comm) {
-  return -comm.maximum(-here);
-}
 
 void compare(std::vector<std::string>& moved, std::string const& what, double planned, double now) {
   if (planned > 0.0 && now > 0.0 && std::abs(now / planned - 1.0) > tenth) {
@@ -38,7 +34,7 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
   auto const measure = [&](double& rate, auto const& how) {
     double here = 0.0;
     mpi::agree(comm, [&] { here = how(); });
-    rate = least_of(here, comm);
+    rate = comm.minimum(here);
   };
   auto const known = known_rates(config);
   auto& rates = config.platform;
@@ -65,10 +61,10 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
   if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
     probe::LinkRates link;
     mpi::agree(comm, [&] { link = probe::measure_link(device, probe::for_plans); });
-    rates.host_to_device = least_of(link.to_device, comm);
-    rates.device_to_host = least_of(link.to_host, comm);
-    rates.host_to_device_both = least_of(link.to_device_both, comm);
-    rates.device_to_host_both = least_of(link.to_host_both, comm);
+    rates.host_to_device = comm.minimum(link.to_device);
+    rates.device_to_host = comm.minimum(link.to_host);
+    rates.host_to_device_both = comm.minimum(link.to_device_both);
+    rates.device_to_host_both = comm.minimum(link.to_host_both);
   }
   bool const stored = std::ranges::any_of(config.paths, [](tiers::PathSettings const& path) {
     return path.read_rate <= 0.0 || path.write_rate <= 0.0;
@@ -83,11 +79,11 @@ plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& com
   for (double* rate :
        {&rates.cpu_update, &rates.device_update, &rates.host_to_device, &rates.device_to_host,
         &rates.host_to_device_both, &rates.device_to_host_both}) {
-    *rate = least_of(*rate, comm);
+    *rate = comm.minimum(*rate);
   }
   for (plan::PathRate& path : rates.paths) {
-    path.read = least_of(path.read, comm);
-    path.write = least_of(path.write, comm);
+    path.read = comm.minimum(path.read);
+    path.write = comm.minimum(path.write);
   }
   return rates;
 }

@@ -111,8 +111,8 @@ void measure_paths(config::RunConfig& config, mpi::Communicator const& comm) {
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
     if (!is_known(path)) {
-      path.read_rate = -comm.maximum(-measured[i].read);
-      path.write_rate = -comm.maximum(-measured[i].write);
+      path.read_rate = comm.minimum(measured[i].read);
+      path.write_rate = comm.minimum(measured[i].write);
       path.measured = true;
     }
   }

@@ -16,13 +16,6 @@
 namespace offstage::train {
 namespace {
 
-/// Effort that is enough to know a rate to some per cent, and short beside the start of a run.
-
-/// The least of all ranks.
-double least(mpi::Communicator const& comm, double here) {
-  return -comm.maximum(-here);
-}
-
 /// Rates of the paths that take extents.
 plan::PathRate storage_of(config::RunConfig const& config, int ranks_per_node) {
   plan::PathRate all{.full_duplex = true};
@@ -83,14 +76,14 @@ void measure_rates(ActivationRates& rates, WantedRates const& wanted, config::Ru
                                      .out = config.model.ffn_hidden},
                                     probe::for_plans);
     });
-    known.compute = least(comm, here);
+    known.compute = comm.minimum(here);
     rates.compute_measured = true;
   }
   if (wanted.link) {
     probe::LinkRates here;
     mpi::agree(comm, [&] { here = probe::measure_link_both(device, probe::for_plans); });
-    known.host_to_device = least(comm, here.to_device_both);
-    known.device_to_host = least(comm, here.to_host_both);
+    known.host_to_device = comm.minimum(here.to_device_both);
+    known.device_to_host = comm.minimum(here.to_host_both);
     rates.link_measured = true;
   }
   if (wanted.storage) {
