@@ -203,7 +203,7 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
       continue;
     }
     for (StepDirectory const& found : std::views::reverse(step_directories(place))) {
-      if (known.size() < most_named && size_of(found.path + "/" + master_name)) {
+      if (known.size() < most_named && has_master(found.path)) {
         known.push_back(found.path);
       }
     }
@@ -244,6 +244,10 @@ std::optional<Bytes> size_of(std::string const& path) {
     return std::nullopt;
   }
   throw IoError{"cannot look at", path, errno};
+}
+
+bool has_master(std::string const& step_directory) {
+  return size_of(step_directory + "/" + master_name).has_value();
 }
 
 std::optional<Bytes> size_of_file(std::string const& path) {
@@ -339,7 +343,7 @@ void remove_file(std::string const& path) {
 void remove_checkpoint(std::string const& step_directory) try {
   refuse_link("cannot remove", step_directory);
   fs::path const directory{step_directory};
-  if (size_of(directory / master_name)) {
+  if (has_master(step_directory)) {
     remove_file(directory / master_name);
     // On disk, too, the master goes before the files that it names.
     aio::sync_directory(step_directory);

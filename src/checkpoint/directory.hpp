@@ -64,6 +64,8 @@ struct StepDirectory {
 
 /// The size of a file; nullopt if there is none. Errors: IoError.
 [[nodiscard]] std::optional<Bytes> size_of(std::string const& path);
+/// Returns whether a step directory has a master: its save has finished. Errors: IoError.
+[[nodiscard]] bool has_master(std::string const& step_directory);
 /// The size of one of a checkpoint's files; nullopt if there is nothing of this name.
 /// Errors: DataError if it is no regular file, but a link, a pipe or a directory; IoError.
 [[nodiscard]] std::optional<Bytes> size_of_file(std::string const& path);

@@ -286,7 +286,7 @@ std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
 
 bool was_removed(Listed const& checkpoint) {
   try {
-    return !checkpoint.unfinished && !size_of(checkpoint.path + "/" + master_name);
+    return !checkpoint.unfinished && !has_master(checkpoint.path);
   } catch (IoError const&) {
     return false;  // it cannot be looked at
   }

@@ -59,7 +59,7 @@ std::string parts_in(std::string const& directory, Master const& master) {
 /// The line of a step directory for LevelParts::parse; empty if its save did not finish.
 std::string line_of(std::string const& directory, std::string const& name, bool is_copy) {
   std::string const path = directory + "/" + name;
-  if (!size_of(path + "/" + master_name)) {
+  if (!has_master(path)) {
     return "";
   }
   std::string here;

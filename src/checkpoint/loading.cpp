@@ -212,7 +212,7 @@ std::vector<std::string> candidates(std::string const& directory,
       if (std::ranges::find(without, name) != without.end()) {
         continue;
       }
-      if (read_patiently([&] { return size_of(it->path + "/" + master_name); })) {
+      if (read_patiently([&] { return has_master(it->path); })) {
         names += name + "\n";
       } else {
         log::warning("checkpoint {} passed over: its save did not finish", it->path);

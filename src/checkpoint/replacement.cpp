@@ -21,7 +21,7 @@ void rename_in(std::string const& directory, std::string const& from, std::strin
 
 void settle(std::string const& directory, std::int64_t step) {
   std::string const path = directory + "/" + step_name(step);
-  if (size_of(path + "/" + master_name)) {
+  if (has_master(path)) {
     remove_checkpoint(directory + "/" + replaced_name(step));
     return;
   }

@@ -87,7 +87,7 @@ std::vector<std::string> set_listed_aside(std::string const& directory, std::str
   std::vector<std::string> stay;
   for (StepDirectory const& found : step_directories(directory)) {
     std::string const list = found.path + "/" + passed_over_name;
-    if (!size_of(found.path + "/" + master_name) || !size_of(list)) {
+    if (!has_master(found.path) || !size_of(list)) {
       continue;
     }
     for (std::string const& name : names_in(list)) {
@@ -119,7 +119,7 @@ std::int64_t most_to_come(std::string const& directory, Retention const& retenti
                           std::vector<std::string> const& spared) {
   auto const there =
       std::ranges::count_if(step_directories(directory), [&](StepDirectory const& found) {
-        return !retention.keeps_for_good(found.step) && size_of(found.path + "/" + master_name) &&
+        return !retention.keeps_for_good(found.step) && has_master(found.path) &&
                std::ranges::find(spared, canonical(found.path)) == spared.end();
       });
   last = std::max(last, step);
@@ -132,7 +132,7 @@ std::int64_t most_to_come(std::string const& directory, Retention const& retenti
 
 void remove_unfinished(std::string const& directory, std::int64_t end) {
   for (StepDirectory const& found : step_directories(directory)) {
-    if (found.step < end && !size_of(found.path + "/" + master_name)) {
+    if (found.step < end && !has_master(found.path)) {
       remove_checkpoint(found.path);
     }
   }
@@ -154,7 +154,7 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
       continue;
     }
     bool const for_good = retention.keeps_for_good(found.step);
-    if (for_good && size_of(found.path + "/" + master_name)) {
+    if (for_good && has_master(found.path)) {
       continue;  // there may be hundreds, and to inspect one looks at the files of every rank
     }
     Inspection const inspection = inspect(found.path);

@@ -77,7 +77,7 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
     if (is_current && inspect(path).state == Inspection::State::complete) {
       return false;
     }
-    if (size_of(path + "/" + master_name)) {
+    if (has_master(path)) {
       log::warning(
           "checkpoint {} was passed over, or is of an earlier run: the save of this step replaces "
           "it",
@@ -488,7 +488,7 @@ Meta Store::restore(std::string const& path, RunState const& run, state::ShardMa
     if (!leads()) {
       return;
     }
-    if (!size_of(path + "/" + master_name)) {
+    if (!has_master(path)) {
       throw DataError{"checkpoint.resume=" + why_no_checkpoint(path, directory_)};
     }
   });

@@ -26,10 +26,6 @@ constexpr std::int64_t subgroup_elements = 4 * MiB;
 // A model whose tokens are bytes needs no tokenizer.
 constexpr std::int64_t vocab_of_bytes = 256;
 
-bool has_master(std::string const& step_directory) {
-  return checkpoint::size_of(step_directory + "/" + checkpoint::master_name).has_value();
-}
-
 bool is_directory(std::string const& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored);
@@ -64,11 +60,11 @@ void require_no_file(std::string const& to) {
 
 /// Of a place that others take a checkpoint or the newest of them from.
 void require_no_checkpoints(std::string const& directory) {
-  if (has_master(directory)) {
+  if (checkpoint::has_master(directory)) {
     throw UsageError{fmt::format("--to={} is a checkpoint; name another directory", directory)};
   }
   for (checkpoint::StepDirectory const& step : checkpoint::step_directories(directory)) {
-    if (has_master(step.path)) {
+    if (checkpoint::has_master(step.path)) {
       throw UsageError{fmt::format("--to={} holds checkpoints already ({}); name another directory",
                                    directory, checkpoint::step_name(step.step))};
     }
@@ -201,7 +197,7 @@ std::string resolve_newest(std::string const& directory, std::string const& path
 
 std::string resolve_parameters(std::string const& path, std::string const& key,
                                checkpoint::Warn warn) {
-  if (huggingface::is_model_directory(path) || has_master(path)) {
+  if (huggingface::is_model_directory(path) || checkpoint::has_master(path)) {
     return path;
   }
   if (auto const run = run_of_best(path); !run.empty()) {

@@ -60,7 +60,7 @@ void sync_parent(fs::path const& created, std::string const& path, char const* k
 /// Refuses checkpoints inside a checkpoint, because a run would not find the one that its user
 /// means.
 void refuse_checkpoint(std::string const& path) {
-  if (checkpoint::size_of(path + "/" + checkpoint::master_name)) {
+  if (checkpoint::has_master(path)) {
     throw UsageError{
         fmt::format("checkpoint.dir={} is a checkpoint itself; name the directory that it lies in, "
                     "or start from it with checkpoint.resume or train.init-from",

@@ -59,12 +59,11 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
   if (!config.checkpoint.keep_best || !best.any()) {
     return std::nullopt;
   }
-  return std::ranges::any_of(
-      checkpoint::step_directories(config.checkpoint.dir),
-      [&](checkpoint::StepDirectory const& each) {
-        return each.step == best.best().step &&
-               checkpoint::size_of(each.path + "/" + checkpoint::master_name);
-      });
+  return std::ranges::any_of(checkpoint::step_directories(config.checkpoint.dir),
+                             [&](checkpoint::StepDirectory const& each) {
+                               return each.step == best.best().step &&
+                                      checkpoint::has_master(each.path);
+                             });
 } catch (IoError const& error) {
   log::warning("{}", error.what());
   return std::nullopt;

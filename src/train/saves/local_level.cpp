@@ -293,7 +293,7 @@ void LocalLevel::require_space(Bytes mine, bool begins_there) const {
     auto const stays = [](std::string const& path) {
       auto const found = checkpoint::step_directories(path);
       return std::ranges::any_of(found, [](checkpoint::StepDirectory const& step) {
-        return checkpoint::size_of(step.path + "/" + checkpoint::master_name).has_value();
+        return checkpoint::has_master(step.path);
       });
     };
     Bytes const needed =
