@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
+#include "base/path.hpp"
 #include "base/regular_file.hpp"
 #include "base/watch.hpp"
 #include "platform/aio/descriptor.hpp"
@@ -232,7 +233,7 @@ std::string canonical(std::string const& path) {
   if (error) {
     throw IoError{"cannot look at", path, error.value()};
   }
-  return found.has_filename() ? found.string() : found.parent_path().string();
+  return without_slash(found).string();
 }
 
 std::optional<Bytes> size_of(std::string const& path) {
@@ -319,7 +320,7 @@ bool make_directory(std::string const& path) {
   if (fs::is_directory(target, error)) {
     return false;
   }
-  fs::path const parent = (target.has_filename() ? target : target.parent_path()).parent_path();
+  fs::path const parent = without_slash(target).parent_path();
   if (parent != target) {
     make_directory(parent.string());
   }

@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/users.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
@@ -244,9 +245,8 @@ bool holds_any(std::string const& path) {
 }
 
 std::vector<Listed> list(std::string const& path, Warn warn) {
-  fs::path const given = fs::absolute(path).lexically_normal();
-  fs::path const name = given.has_filename() ? given.filename() : given.parent_path().filename();
-  if (step_of(name.string()) || size_of(path + "/" + master_name)) {
+  fs::path const name = without_slash(fs::absolute(path).lexically_normal()).filename();
+  if (step_of(name.string()) || has_master(path)) {
     return {listed(path)};
   }
   if (std::error_code ignored; !fs::is_directory(path, ignored)) {

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/regular_file.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
@@ -139,8 +140,7 @@ bool is_copies_name(std::string_view name) {
 }
 
 int level_of(std::string const& step_directory) {
-  fs::path const given = fs::absolute(step_directory).lexically_normal();
-  fs::path const step = given.has_filename() ? given : given.parent_path();
+  fs::path const step = without_slash(fs::absolute(step_directory).lexically_normal());
   std::string const parent = step.parent_path().filename().string();
   return is_local_name(parent) ? 1 : is_copies_name(parent) ? 3 : 2;
 }

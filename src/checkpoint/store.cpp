@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
@@ -309,8 +310,7 @@ bool Store::has_passed_over() const {
 }
 
 bool Store::has(std::string const& path) const {
-  fs::path const given = fs::absolute(path).lexically_normal();
-  fs::path const step = given.has_filename() ? given : given.parent_path();
+  fs::path const step = without_slash(fs::absolute(path).lexically_normal());
   return canonical(step.parent_path().string()) == canonical(directory_);
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/path.hpp"
 #include "config/optimizer_kinds.hpp"
 #include "config/split_parameters.hpp"
 
@@ -200,8 +201,7 @@ void validate_loss_scale(LossScaleRules const& rules) {
 
 /// The path without a trailing slash or "." in it; symbolic links stay.
 std::filesystem::path plain(std::filesystem::path const& path) {
-  auto const normal = path.lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();
+  return without_slash(path.lexically_normal());
 }
 
 void validate_places(RunConfig const& config) {

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/path.hpp"
 #include "base/regular_file.hpp"
 
 namespace offstage::report {
@@ -253,9 +254,7 @@ Run read_run(std::string const& directory) {
   }
   Run run;
   run.directory = directory;
-  auto const whole_path = fs::absolute(folder).lexically_normal();
-  run.name =
-      (whole_path.has_filename() ? whole_path : whole_path.parent_path()).filename().string();
+  run.name = without_slash(fs::absolute(folder).lexically_normal()).filename().string();
   Reader reader{run};
   std::string line;
   std::int64_t lines = 0;

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/regular_file.hpp"
 #include "base/users.hpp"
 #include "checkpoint/directory.hpp"
@@ -33,8 +34,7 @@ constexpr char const* marker_prefix = "node-";
 
 /// The directory as all nodes know it.
 std::string plain(std::string const& directory) {
-  fs::path const path = fs::absolute(directory).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).string();
+  return without_slash(fs::absolute(directory).lexically_normal()).string();
 }
 
 void require_node_storage(config::RunConfig const& config, std::string const& key) {
