@@ -21,7 +21,6 @@
 #include "checkpoint/file_exchange.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/patience.hpp"
-#include "checkpoint/texts.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
@@ -172,9 +171,7 @@ LevelParts::Found LevelParts::find(state::ShardMap const& map) {
       mine = look();
     }
   });
-  auto texts = comm_.gather_texts(mine);
-  tell_texts(comm_, texts);
-  holdings_ = parse(texts, comm_.all_gather_value(ring_.here()));
+  holdings_ = parse(comm_.all_gather_texts(mine), comm_.all_gather_value(ring_.here()));
   map_ = map;
   auto const left = leave_other_branches();
   std::set<std::string, std::greater<>> names;

@@ -26,7 +26,6 @@
 #include "checkpoint/replacement.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/staging.hpp"
-#include "checkpoint/texts.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 
@@ -203,10 +202,8 @@ void Store::complete(Saving& saving) {
     saving.written.lap();
     saving.stats.bytes = mine.copied;
     saving.stats.referred = mine.referred;
-    std::vector<std::string> manifests = comm_.gather_texts(mine.manifest);
-    if (is_local()) {
-      tell_texts(comm_, manifests);
-    }
+    std::vector<std::string> const manifests =
+        is_local() ? comm_.all_gather_texts(mine.manifest) : comm_.gather_texts(mine.manifest);
     mpi::agree(comm_, [&] {
       if (leads()) {
         if (!passed_over_.empty()) {
