@@ -1,21 +1,18 @@
 #include "train/offload/offload.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "base/error.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "plan/order.hpp"
 #include "platform/aio/open_files.hpp"
-#include "platform/cpu/affinity.hpp"
 #include "tiers/planned_space.hpp"
-#include "tiers/spill_directory.hpp"
 #include "tiers/spill_file.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/offload/storage.hpp"
 
 namespace offstage::train {
 namespace {
@@ -46,14 +43,6 @@ std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, StateLayo
 
 bool is_known(tiers::PathSettings const& path) {
   return path.read_rate > 0.0 && path.write_rate > 0.0;
-}
-
-std::string spill_of(config::RunConfig const& config, mpi::Communicator const& comm) {
-  return tiers::spill_name({.job = config.job ? config.job->id : "",
-                            .run = std::filesystem::path{config.run_dir}.filename().string(),
-                            .host = cpu::host_name(),
-                            .process = getpid(),
-                            .rank = comm.rank()});
 }
 
 /// Measures the rates of paths that have none, on the first rank of a node. The node's other ranks

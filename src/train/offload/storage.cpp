@@ -1,6 +1,7 @@
 #include "train/offload/storage.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -42,6 +43,14 @@ void tidy_storage(config::RunConfig const& config) {
       log::warning("tiers.path: {}", line);
     }
   }
+}
+
+std::string spill_of(config::RunConfig const& config, mpi::Communicator const& comm) {
+  return tiers::spill_name({.job = config.job ? config.job->id : "",
+                            .run = std::filesystem::path{config.run_dir}.filename().string(),
+                            .host = cpu::host_name(),
+                            .process = getpid(),
+                            .rank = comm.rank()});
 }
 
 }  // namespace offstage::train

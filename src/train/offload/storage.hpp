@@ -1,6 +1,9 @@
 #pragma once
 
+#include <string>
+
 #include "config/run_config.hpp"
+#include "platform/mpi/communicator.hpp"
 
 namespace offstage::train {
 
@@ -13,5 +16,8 @@ void require_storage(config::RunConfig const& config);
 /// Removes files that killed runs left in each tiers.path, and logs it. Logs similar files that
 /// belong to another host or user, and leaves them. For one rank of a node.
 void tidy_storage(config::RunConfig const& config);
+
+/// The name of this rank's spill directories (tiers::spill_name).
+[[nodiscard]] std::string spill_of(config::RunConfig const& config, mpi::Communicator const& comm);
 
 }  // namespace offstage::train

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "platform/cpu/affinity.hpp"
-#include "tiers/spill_directory.hpp"
+#include "train/offload/storage.hpp"
 
 namespace offstage::train {
 namespace {
@@ -79,15 +77,9 @@ double measure_checkpoint_directory(config::RunConfig const& config, mpi::Commun
     tiers::PathSettings settings;
     settings.directory = config.checkpoint.dir;
     tiers::StoragePath own{settings, {}, nullptr, nullptr};
-    auto const spill =
-        tiers::spill_name({.job = config.job ? config.job->id : "",
-                           .run = std::filesystem::path{config.run_dir}.filename().string(),
-                           .host = cpu::host_name(),
-                           .process = getpid(),
-                           .rank = comm.rank()});
     try {
       rate = tiers::measure_rates(
-                 path != nullptr ? *path : own, spill,
+                 path != nullptr ? *path : own, spill_of(config, comm),
                  {.time = directory_time, .most = directory_most, .memory = measuring_memory})
                  .write;
     } catch (IoError const& error) {
