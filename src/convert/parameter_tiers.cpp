@@ -41,19 +41,18 @@ tiers::Lease ParameterTiers::fetch(tiers::Key key) {
   std::ranges::fill(state.subspan(static_cast<std::size_t>(layout_.plane_bytes(0, subgroup.size))),
                     std::byte{});
   leased_ = true;
-  return {*this, key, state, 0};
+  return {*this, key, state};
 }
 
 tiers::Lease ParameterTiers::create(tiers::Key /*key*/) {
   throw PreconditionError{"ParameterTiers: they are to be read alone"};
 }
 
-void ParameterTiers::commit(tiers::Key /*key*/, std::int64_t /*ticket*/) {
+void ParameterTiers::commit(tiers::Key /*key*/) {
   throw PreconditionError{"ParameterTiers: they are to be read alone"};
 }
 
-void ParameterTiers::discard(tiers::Key /*key*/, std::int64_t /*ticket*/,
-                             bool /*touched*/) noexcept {
+void ParameterTiers::discard(tiers::Key /*key*/, bool /*touched*/) noexcept {
   leased_ = false;
 }
 

@@ -27,8 +27,8 @@ class ParameterTiers final : public tiers::Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return buffer_.size(); }
 
  protected:
-  void commit(tiers::Key key, std::int64_t ticket) override;
-  void discard(tiers::Key key, std::int64_t ticket, bool touched) noexcept override;
+  void commit(tiers::Key key) override;
+  void discard(tiers::Key key, bool touched) noexcept override;
 
  private:
   state::ParameterReader& reader_;

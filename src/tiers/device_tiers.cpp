@@ -70,7 +70,7 @@ Lease DeviceTiers::take(Key key, bool must_exist) {
             "DeviceTiers: fetch of an extent that was never created, or was lost");
     leased_ = true;
   }
-  return {*this, key, lent_.bytes().first(static_cast<std::size_t>(extent.size)), 0};
+  return {*this, key, lent_.bytes().first(static_cast<std::size_t>(extent.size))};
 }
 
 void DeviceTiers::copy(void* target, void const* source, Bytes size, device::Copy direction) {
@@ -102,7 +102,7 @@ bool DeviceTiers::fits_beside(Key held, Key wanted) const {
   return !is_resident(held) && rest_->fits_beside(held, wanted);
 }
 
-void DeviceTiers::commit(Key key, std::int64_t /*ticket*/) {
+void DeviceTiers::commit(Key key) {
   Waiting const waiting{"the commit of resident extent", key};
   bool there = false;
   auto const end = [&] {
@@ -123,7 +123,7 @@ void DeviceTiers::commit(Key key, std::int64_t /*ticket*/) {
   end();
 }
 
-void DeviceTiers::discard(Key /*key*/, std::int64_t /*ticket*/, bool /*touched*/) noexcept {
+void DeviceTiers::discard(Key /*key*/, bool /*touched*/) noexcept {
   {
     std::scoped_lock const lock{mutex_};
     leased_ = false;

@@ -76,8 +76,8 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] static Bytes lease_bytes(std::vector<Bytes> const& resident_bytes);
 
  protected:
-  void commit(Key key, std::int64_t ticket) override;
-  void discard(Key key, std::int64_t ticket, bool touched) noexcept override;
+  void commit(Key key) override;
+  void discard(Key key, bool touched) noexcept override;
 
  private:
   struct Extent {

@@ -10,12 +10,12 @@ namespace offstage::tiers {
 void Lease::commit() {
   require(owner_ != nullptr, "Lease: commit of a lease that has ended");
   bytes_ = {};
-  std::exchange(owner_, nullptr)->commit(key_, ticket_);
+  std::exchange(owner_, nullptr)->commit(key_);
 }
 
 void Lease::discard() noexcept {
   if (owner_ != nullptr) {
-    std::exchange(owner_, nullptr)->discard(key_, ticket_, touched_);
+    std::exchange(owner_, nullptr)->discard(key_, touched_);
   }
 }
 

@@ -20,8 +20,8 @@ class Tiers;
 class Lease {
  public:
   Lease() noexcept = default;
-  Lease(Tiers& owner, Key key, std::span<std::byte> bytes, std::int64_t ticket) noexcept
-      : owner_{&owner}, key_{key}, bytes_{bytes}, ticket_{ticket} {}
+  Lease(Tiers& owner, Key key, std::span<std::byte> bytes) noexcept
+      : owner_{&owner}, key_{key}, bytes_{bytes} {}
   ~Lease() { discard(); }
   Lease(Lease const&) = delete;
   Lease& operator=(Lease const&) = delete;
@@ -29,7 +29,6 @@ class Lease {
       : owner_{std::exchange(other.owner_, nullptr)},
         key_{other.key_},
         bytes_{std::exchange(other.bytes_, {})},
-        ticket_{other.ticket_},
         touched_{other.touched_} {}
   Lease& operator=(Lease&&) = delete;
 
@@ -53,7 +52,6 @@ class Lease {
   Tiers* owner_{};
   Key key_{};
   std::span<std::byte> bytes_;
-  std::int64_t ticket_{};
   bool touched_{};
 };
 

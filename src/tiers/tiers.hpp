@@ -106,8 +106,8 @@ class Tiers {
 
  protected:
   friend class Lease;
-  virtual void commit(Key key, std::int64_t ticket) = 0;
-  virtual void discard(Key key, std::int64_t ticket, bool touched) noexcept = 0;
+  virtual void commit(Key key) = 0;
+  virtual void discard(Key key, bool touched) noexcept = 0;
 };
 
 }  // namespace offstage::tiers

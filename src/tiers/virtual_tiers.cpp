@@ -53,13 +53,13 @@ class VirtualTiers final : public Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return table_.pool().host_bytes(); }
 
  protected:
-  void commit(Key key, std::int64_t ticket) override;
-  void discard(Key key, std::int64_t ticket, bool touched) noexcept override;
+  void commit(Key key) override;
+  void discard(Key key, bool touched) noexcept override;
 
  private:
   [[nodiscard]] Lease lease_of(Key key, std::int64_t buffer) {
     auto const size = static_cast<std::size_t>(table_.version(key).size);
-    return {*this, key, table_.padded(key, buffer).first(size), buffer};
+    return {*this, key, table_.padded(key, buffer).first(size)};
   }
   [[nodiscard]] trace::Scope scope(char const* what, Key key, std::int64_t buffer) const {
     return {trace_, rows_[static_cast<std::size_t>(buffer)], what, key, table_.version(key).size};
@@ -148,11 +148,11 @@ Lease VirtualTiers::create(Key key) {
   return lease_of(key, table_.lend(key, Purpose::create)->buffer);
 }
 
-void VirtualTiers::discard(Key key, std::int64_t /*ticket*/, bool touched) noexcept {
+void VirtualTiers::discard(Key key, bool touched) noexcept {
   table_.discard(key, touched);
 }
 
-void VirtualTiers::commit(Key key, std::int64_t /*ticket*/) {
+void VirtualTiers::commit(Key key) {
   Waiting const waiting{"the commit of extent", key};
   Stopwatch const watch;
   auto [freed, leaving] = table_.commit(key);

@@ -40,8 +40,8 @@ class GatedTiers final : public tiers::Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return behind_.host_bytes(); }
 
  protected:
-  void commit(tiers::Key, std::int64_t) override {}
-  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+  void commit(tiers::Key) override {}
+  void discard(tiers::Key, bool) noexcept override {}
 
  private:
   tiers::Tiers& behind_;

@@ -44,8 +44,8 @@ class FailingTiers final : public tiers::Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return 0; }
 
  protected:
-  void commit(tiers::Key, std::int64_t) override {}
-  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+  void commit(tiers::Key) override {}
+  void discard(tiers::Key, bool) noexcept override {}
 };
 
 /// A directory that all ranks know, and a run on all ranks.

@@ -32,8 +32,8 @@ class FailingShares final : public tiers::Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return 0; }
 
  protected:
-  void commit(tiers::Key, std::int64_t) override {}
-  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+  void commit(tiers::Key) override {}
+  void discard(tiers::Key, bool) noexcept override {}
 };
 
 /// Tiers that fail before a save begins its file.
@@ -46,8 +46,8 @@ class FailingHold final : public tiers::Tiers {
   [[nodiscard]] Bytes host_bytes() const override { return 0; }
 
  protected:
-  void commit(tiers::Key, std::int64_t) override {}
-  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+  void commit(tiers::Key) override {}
+  void discard(tiers::Key, bool) noexcept override {}
 };
 
 class NodeFiles : public CheckpointStore {

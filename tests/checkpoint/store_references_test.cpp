@@ -94,8 +94,8 @@ TEST_F(CheckpointStore, AFailureAfterExtentsWereSharedLeavesNothingOfTheSave) {
     [[nodiscard]] Bytes host_bytes() const override { return 0; }
 
    protected:
-    void commit(tiers::Key, std::int64_t) override {}
-    void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+    void commit(tiers::Key) override {}
+    void discard(tiers::Key, bool) noexcept override {}
 
    private:
     tiers::Tiers& real_;

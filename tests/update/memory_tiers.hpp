@@ -102,40 +102,43 @@ class MemoryTiers final : public tiers::Tiers {
   }
 
  protected:
-  void commit(tiers::Key key, std::int64_t ticket) override {
+  void commit(tiers::Key key) override {
     Extent& extent = extents_[static_cast<std::size_t>(key)];
     try {
       call_hook({Call::commit, key});
     } catch (...) {
-      end(key, ticket, extent.valid && ticket != in_place);
+      end(key, extent.valid && extent.buffer != in_place);
       throw;
     }
-    if (ticket != in_place) {
-      std::memcpy(extent.memory.bytes().data(), buffer(ticket).data(),
+    if (extent.buffer != in_place) {
+      std::memcpy(extent.memory.bytes().data(), buffer(extent.buffer).data(),
                   extent.memory.bytes().size());
     }
-    end(key, ticket, true);
+    end(key, true);
   }
-  void discard(tiers::Key key, std::int64_t ticket, bool touched) noexcept override {
-    bool const torn = touched && ticket == in_place;
-    bool const valid = extents_[static_cast<std::size_t>(key)].valid && !torn;
+  void discard(tiers::Key key, bool touched) noexcept override {
+    Extent const& extent = extents_[static_cast<std::size_t>(key)];
+    bool const torn = touched && extent.buffer == in_place;
+    bool const valid = extent.valid && !torn;
     {
       std::scoped_lock const lock{mutex_};
       events_.push_back({Call::discard, key});
     }
-    end(key, ticket, valid);
+    end(key, valid);
   }
 
  private:
   static constexpr std::int64_t in_place = -1;
   struct Extent {
     memory::HugeBuffer memory;
-    bool valid = false;  ///< changed by the holder of the lease alone
+    // The next two are changed by the holder of the lease alone.
+    bool valid = false;
+    std::int64_t buffer = in_place;  ///< of the lease
     bool leased = false;
   };
 
-  [[nodiscard]] std::span<std::byte> buffer(std::int64_t ticket) const {
-    return buffers_[static_cast<std::size_t>(ticket)].bytes();
+  [[nodiscard]] std::span<std::byte> buffer(std::int64_t number) const {
+    return buffers_[static_cast<std::size_t>(number)].bytes();
   }
   void call_hook(Event event) {
     {
@@ -150,32 +153,31 @@ class MemoryTiers final : public tiers::Tiers {
     require(event.key >= 0 && event.key < std::ssize(extents_), "MemoryTiers: no such key");
     Extent& extent = extents_[static_cast<std::size_t>(event.key)];
     bool const stays = event.key < settings_.in_memory;
-    std::int64_t ticket = in_place;
     {
       std::unique_lock lock{mutex_};
       ended_.wait(lock, [&] { return !extent.leased && (stays || !free_.empty()); });
       extent.leased = true;
       ++held_;
       if (!stays) {
-        ticket = free_.back();
+        extent.buffer = free_.back();
         free_.pop_back();
       }
     }
     auto const size = extent.memory.bytes().size();
-    tiers::Lease lease{*this, event.key, stays ? extent.memory.bytes() : buffer(ticket).first(size),
-                       ticket};
+    tiers::Lease lease{*this, event.key,
+                       stays ? extent.memory.bytes() : buffer(extent.buffer).first(size)};
     call_hook(event);
     return lease;
   }
-  void end(tiers::Key key, std::int64_t ticket, bool valid) noexcept {
+  void end(tiers::Key key, bool valid) noexcept {
     {
       std::scoped_lock const lock{mutex_};
       Extent& extent = extents_[static_cast<std::size_t>(key)];
       extent.valid = valid;
       extent.leased = false;
       --held_;
-      if (ticket != in_place) {
-        free_.push_back(ticket);
+      if (extent.buffer != in_place) {
+        free_.push_back(std::exchange(extent.buffer, in_place));
       }
     }
     ended_.notify_all();

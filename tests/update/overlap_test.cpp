@@ -298,8 +298,8 @@ class LateTrials final : public tiers::Tiers {
   std::promise<void> let_go;
 
  protected:  // leases are the inner ones'
-  void commit(tiers::Key, std::int64_t) override { throw PreconditionError{"not its lease"}; }
-  void discard(tiers::Key, std::int64_t, bool) noexcept override {}
+  void commit(tiers::Key) override { throw PreconditionError{"not its lease"}; }
+  void discard(tiers::Key, bool) noexcept override {}
 
  private:
   std::unique_ptr<tiers::Tiers> inner_;
