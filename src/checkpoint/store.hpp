@@ -162,25 +162,21 @@ class Store {
   [[nodiscard]] bool may_update();
   SaveStats finish_save();
 
-  /// Loads the newest complete checkpoint whose checksums hold into `tiers`; any number of ranks
-  /// and any subgroup size may have written it. Each rank reads its own part alone. Logs which
-  /// checkpoints it passed over and why, and which it took. Returns nullopt if there are unfinished
-  /// saves at most. Damaged checkpoints are passed over. Reads that fail are tried again for two
+  /// A checkpoint that was loaded, and the store that has it.
+  struct Found {
+    Meta meta;
+    Store* level;
+  };
+  /// Loads the newest complete checkpoint of some levels whose checksums hold into `tiers`; of equal
+  /// steps that of the first level. Any number of ranks and any subgroup size may have written it.
+  /// Each rank reads its own part alone. Logs which checkpoints it passed over and why, and which it
+  /// took. Returns nullopt if there are unfinished saves at most. Damaged checkpoints are passed
+  /// over, and so is one of level 1 that cannot be read. Reads that fail are tried again for two
   /// seconds, and a file that seems damaged is read twice (patience.hpp).
   /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model or
   ///         optimizer than the run (names the keys that differ; model.max-sequence may) or of a
   ///         newer format; IoError (74) if one could not be read, so that nobody knows whether it
   ///         is sound.
-  [[nodiscard]] std::optional<Meta> restore_newest(RunState const& run, state::ShardMap const& map,
-                                                   std::vector<state::Subgroup> const& subgroups,
-                                                   tiers::Tiers& tiers,
-                                                   OnSubgroup const& on_subgroup);
-  /// Loads the newest checkpoint of several levels; of equal steps that of the first level. A
-  /// checkpoint of level 1 that cannot be read is passed over too. Returns its level as well.
-  struct Found {
-    Meta meta;
-    Store* level;
-  };
   [[nodiscard]] static std::optional<Found> restore_newest(
       std::span<Store* const> levels, RunState const& run, state::ShardMap const& map,
       std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers,

@@ -119,14 +119,6 @@ Outcome Store::try_level(std::string const& name, Destination const& to) {
   }
 }
 
-std::optional<Meta> Store::restore_newest(RunState const& run, state::ShardMap const& map,
-                                          std::vector<state::Subgroup> const& subgroups,
-                                          tiers::Tiers& tiers, OnSubgroup const& on_subgroup) {
-  Store* const level = this;
-  auto found = restore_newest({&level, 1}, run, map, subgroups, tiers, on_subgroup);
-  return found ? std::optional{std::move(found->meta)} : std::nullopt;
-}
-
 std::optional<Store::Found> Store::restore_newest(std::span<Store* const> levels,
                                                   RunState const& run, state::ShardMap const& map,
                                                   std::vector<state::Subgroup> const& subgroups,

@@ -122,8 +122,7 @@ TEST_F(StoreCopies, OneThatIsWholeStaysBehindARestartFromALaterStep) {
   }
   auto const local = make_local(true);
   Shard shard = make_shard();
-  auto const found = local->restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                           ignore_parameters);
+  auto const found = load_newest(*local, shard);
   ASSERT_TRUE(found && found->step == 2);
   save_local(*local, 3, 3);
   EXPECT_THAT(names_of(mine()), UnorderedElementsAre(step_name(1), step_name(3)));
@@ -288,10 +287,7 @@ TEST_F(StoreCopies, OneNodeTakesWhatItHasOfTwo) {
     mpi::Communicator const alone = mpi::Communicator::self();
     Store local{mine(), alone, Store::Node{.ranks = self, .copies = my_copies()}};
     Shard shard{small_model(), 1, 0, two_chunks};
-    auto const restore = [&] {
-      return local.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                  ignore_parameters);
-    };
+    auto const restore = [&] { return load_newest(local, shard); };
     if (world.size() > 2) {
       EXPECT_THAT(message_of<mpi::AgreedError>([&] { (void)restore(); }),
                   HasSubstr(manifest_name(1) + " is missing"));
@@ -326,8 +322,7 @@ TEST_F(StoreCopies, AnOlderDealComesFromItsNodesAndCopies) {
       }
     });
     Shard shard{stored.model, world.size(), world.rank(), two_chunks, stored.state.layout};
-    auto const found = make_local()->restore_newest(
-        {stored.model, stored.state}, shard.map, shard.subgroups, *shard.tiers, ignore_parameters);
+    auto const found = load_newest(*make_local(), shard, {stored.model, stored.state});
     ASSERT_TRUE(found) << "node " << lost;
     EXPECT_EQ(found->step, 2);
     Reader reader{older, read_master(older)};

@@ -114,8 +114,9 @@ TEST_F(CheckpointStore, AFailureOfTheRunsOwnTiersIsNotTheCheckpoints) {
   Shard shard = make_shard();
   FailingTiers failing;
   EXPECT_EQ(message_of<mpi::AgreedError>([&] {
-              (void)store.restore_newest(small_model(), shard.map, shard.subgroups, failing,
-                                         ignore_parameters);
+              Store* const level = &store;
+              (void)Store::restore_newest({&level, 1}, small_model(), shard.map, shard.subgroups,
+                                          failing, ignore_parameters);
             }),
             "the disk is gone");
 }

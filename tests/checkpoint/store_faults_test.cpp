@@ -91,8 +91,7 @@ TEST_F(StoreFaults, WhatCannotBeReadIsNotPassedOver) {
   {
     FailingReads const failing{world, EIO, INT64_MAX};
     try {
-      (void)fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                 ignore_parameters);
+      (void)load_newest(fresh, shard);
       ADD_FAILURE() << "nothing was said";
     } catch (mpi::AgreedError const& error) {
       EXPECT_EQ(error.code(), ExitCode::io);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -66,8 +67,7 @@ class CheckpointStore : public ::testing::Test {
   std::pair<std::int64_t, bool> restore_newest(std::uint64_t seed) {
     Shard shard = make_shard();
     Store fresh{directory, {}, world};
-    auto const found = fresh.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                            ignore_parameters);
+    auto const found = load_newest(fresh, shard);
     if (!found) {
       return {-1, false};
     }
@@ -78,10 +78,7 @@ class CheckpointStore : public ::testing::Test {
   std::string refusal(state::ModelShape const& model) {
     Shard shard = make_shard(model);
     Store fresh{directory, {}, world};
-    return message_of<mpi::AgreedError>([&] {
-      (void)fresh.restore_newest(model, shard.map, shard.subgroups, *shard.tiers,
-                                 ignore_parameters);
-    });
+    return message_of<mpi::AgreedError>([&] { (void)load_newest(fresh, shard, model); });
   }
 
   [[nodiscard]] Shard make_shard(state::ModelShape const& model = small_model()) const {
@@ -130,6 +127,15 @@ class CheckpointStore : public ::testing::Test {
     }
     world.barrier();
     return found;
+  }
+  /// Loads the newest checkpoint of one level alone.
+  static std::optional<Meta> load_newest(Store& store, Shard const& shard,
+                                         RunState const& run = small_model(),
+                                         OnSubgroup const& on_subgroup = ignore_parameters) {
+    Store* const level = &store;
+    auto found = Store::restore_newest({&level, 1}, run, shard.map, shard.subgroups, *shard.tiers,
+                                       on_subgroup);
+    return found ? std::optional{std::move(found->meta)} : std::nullopt;
   }
   static void ignore_parameters(state::Subgroup const&, std::span<float const>) {}
 

@@ -65,8 +65,7 @@ TEST_F(StoreLevels, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
   fs::create_directories(mine() + "/" + step_name(3));
   auto const local = make_local();
   Shard shard = make_shard();
-  ASSERT_TRUE(local->restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                    ignore_parameters));
+  ASSERT_TRUE(load_newest(*local, shard));
   auto const during = [&](std::int64_t step) {
     shard.fill(static_cast<std::uint64_t>(step));
     local->begin_save(meta(step), shard.map, shard.subgroups, *shard.tiers);

@@ -33,8 +33,7 @@ TEST_F(CheckpointStore, SetsAsideWhatItPassedOverAndKeepsWhatItTook) {
   });
   Shard shard = make_shard();
   Store restarted{directory, {}, world};
-  auto const found = restarted.restore_newest(small_model(), shard.map, shard.subgroups,
-                                              *shard.tiers, ignore_parameters);
+  auto const found = load_newest(restarted, shard);
   EXPECT_EQ(found->step, 4);
   EXPECT_THAT(steps(), ElementsAre(4, 6));
   restarted.save(meta(5), shard.map, shard.subgroups, *shard.tiers);
@@ -55,8 +54,7 @@ TEST_F(CheckpointStore, NeverGoesBackToACheckpointThatWasAwayForAMoment) {
   on_one_rank([&] { fs::rename(file, directory + "/away"); });
   Shard shard = make_shard();
   Store restarted{directory, {}, world};
-  (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                 ignore_parameters);
+  (void)load_newest(restarted, shard);
   FailingTiers failing;
   EXPECT_THROW(restarted.save(meta(5), shard.map, shard.subgroups, failing), mpi::AgreedError);
   EXPECT_THAT(steps(), ElementsAre(4, 6));
@@ -71,8 +69,7 @@ TEST_F(CheckpointStore, ReplacesWhatItPassedOverBySavingThatStep) {
   on_one_rank([&] { damage(path(6)); });
   Shard shard = make_shard();
   Store restarted{directory, {}, world};
-  (void)restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                 ignore_parameters);
+  (void)load_newest(restarted, shard);
   restarted.save(meta(6), shard.map, shard.subgroups, *shard.tiers);
   EXPECT_THAT(steps(), ElementsAre(4, 6));
   EXPECT_FALSE(fs::exists(directory + "/passed-over-step-000000006"));

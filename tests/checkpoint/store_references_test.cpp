@@ -63,8 +63,7 @@ TEST_F(CheckpointStore, GoesOnFromACheckpointByReferenceInNewSlots) {
   Shard shard = make_shard();
   put_on_persistent_path(shard);
   Store restarted{directory, {}, world};
-  EXPECT_TRUE(restarted.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                       ignore_parameters));
+  EXPECT_TRUE(load_newest(restarted, shard));
   EXPECT_TRUE(shard.holds(1));
   shard.fill(2);
   restarted.save(meta(2), shard.map, shard.subgroups, *shard.tiers);

@@ -31,16 +31,15 @@ TEST_F(CheckpointStore, RestoresTheBitsAndTheMetaThatWereSaved) {
   Shard shard = make_shard();
   std::int64_t parameters = 0;
   bool equal = true;
+  Store fresh{directory, {}, world};
   auto const found =
-      Store(directory, {}, world)
-          .restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                          [&](state::Subgroup const& subgroup, std::span<float const> parameter) {
-                            auto const expected = shard.expected(subgroup, 4);
-                            parameters += static_cast<std::int64_t>(parameter.size());
-                            auto const bytes = std::as_bytes(parameter);
-                            equal =
-                                equal && std::equal(bytes.begin(), bytes.end(), expected.begin());
-                          });
+      load_newest(fresh, shard, small_model(),
+                  [&](state::Subgroup const& subgroup, std::span<float const> parameter) {
+                    auto const expected = shard.expected(subgroup, 4);
+                    parameters += static_cast<std::int64_t>(parameter.size());
+                    auto const bytes = std::as_bytes(parameter);
+                    equal = equal && std::equal(bytes.begin(), bytes.end(), expected.begin());
+                  });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->samples, meta(12).samples);
   EXPECT_EQ(found->ranks, world.size());
@@ -89,8 +88,7 @@ TEST_F(CheckpointStore, HostMemoryAndStorageRestoreFromEachOther) {
   save(1, 3);
   Shard shard = make_shard();
   on_storage(shard);
-  EXPECT_TRUE(store.restore_newest(small_model(), shard.map, shard.subgroups, *shard.tiers,
-                                   ignore_parameters));
+  EXPECT_TRUE(load_newest(store, shard));
   EXPECT_TRUE(shard.holds(3));
   shard.fill(4);
   store.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
@@ -245,8 +243,7 @@ TEST_F(CheckpointStore, GoesOnWithAnotherLongestSequence) {
   state::ModelShape longer = small_model();
   longer.max_sequence *= 2;
   Shard shard = make_shard(longer);
-  EXPECT_TRUE(
-      store.restore_newest(longer, shard.map, shard.subgroups, *shard.tiers, ignore_parameters));
+  EXPECT_TRUE(load_newest(store, shard, longer));
   EXPECT_TRUE(shard.holds(1));
 }
 
