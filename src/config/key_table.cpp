@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "config/key_setters.hpp"
 #include "config/key_values.hpp"
+#include "config/optimizer_kinds.hpp"
 #include "device/device.hpp"
 #include "parameters/home.hpp"
 #include "plan/order.hpp"
