@@ -167,13 +167,8 @@ ExitCode inspect(Arguments const& arguments) {
   add("separator", po::value<std::string>());
   auto const given = parse_command_options(arguments, options, "data", position_name);
 
-  auto const format = choice<data::Format>(given, "format",
-                                           {{"auto", data::Format::automatic},
-                                            {"text", data::Format::text},
-                                            {"megatron", data::Format::megatron},
-                                            {"llmc", data::Format::llmc},
-                                            {"nanogpt", data::Format::nanogpt},
-                                            {"u32", data::Format::u32}});
+  auto const format =
+      choice<data::Format>(given, "format", {data::format_words.begin(), data::format_words.end()});
   auto const vocab = whole(given, "vocab", 1, largest_vocab);
   auto const sequence = whole(given, "sequence", 1, 1'000'000'000'000);
   std::optional<std::int32_t> separator;

@@ -72,18 +72,12 @@ std::int64_t count_or_default(GivenOptions const& given, char const* name, std::
 }
 
 data::DatasetOptions data_options(GivenOptions const& given) {
-  using data::Format;
   using data::WindowRule;
   data::DatasetOptions options;
   options.key = "--data";
   options.sequence = count_or_default(given, "sequence", 1'000'000'000);
-  options.format = choice<Format>(given, "format",
-                                  {{"auto", Format::automatic},
-                                   {"text", Format::text},
-                                   {"megatron", Format::megatron},
-                                   {"llmc", Format::llmc},
-                                   {"nanogpt", Format::nanogpt},
-                                   {"u32", Format::u32}});
+  options.format =
+      choice<data::Format>(given, "format", {data::format_words.begin(), data::format_words.end()});
   options.rule = choice<WindowRule>(
       given, "cross-documents",
       {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}});

@@ -152,13 +152,8 @@ constexpr std::array keys{
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
         "auto: by name and first bytes, never u32",
         [](RunConfig& c, Text t) {
-          using data::Format;
-          c.data.format = choice<Format>(t, {{"auto", Format::automatic},
-                                             {"text", Format::text},
-                                             {"megatron", Format::megatron},
-                                             {"llmc", Format::llmc},
-                                             {"nanogpt", Format::nanogpt},
-                                             {"u32", Format::u32}});
+          c.data.format =
+              choice<data::Format>(t, {data::format_words.begin(), data::format_words.end()});
         }},
     Key{"data.cross-documents", "true|false|whole", "true",
         "true: a sequence may have the end of one document and the beginning of the next; false: "

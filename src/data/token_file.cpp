@@ -264,8 +264,7 @@ Layout layout_of(InputFile const& file, Format format) {
 }  // namespace
 
 char const* name_of(Format format) {
-  constexpr std::array names{"auto", "text", "megatron", "llmc", "nanogpt", "u32"};
-  return names[static_cast<std::size_t>(format)];
+  return format_words[static_cast<std::size_t>(format)].first;
 }
 
 char const* name_of(TokenType type) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace offstage::data {
@@ -20,6 +22,15 @@ enum class Format {
   nanogpt,    ///< raw u16
   u32,        ///< raw u32; never taken for automatic
 };
+/// The formats' names for users, in the order of Format.
+constexpr std::array<std::pair<char const*, Format>, 6> format_words{{
+    {"auto", Format::automatic},
+    {"text", Format::text},
+    {"megatron", Format::megatron},
+    {"llmc", Format::llmc},
+    {"nanogpt", Format::nanogpt},
+    {"u32", Format::u32},
+}};
 [[nodiscard]] char const* name_of(Format format);
 
 /// How a file stores one token, little-endian.
