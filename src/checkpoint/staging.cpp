@@ -29,36 +29,42 @@ void begin(int threads, tiers::Tiers& tiers, Manner const& manner) {
 
 Staging::Staging(int threads, std::string step_directory, int rank, int ranks, StateLayout layout,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers, Manner manner)
-    : thread_{"save", [this, threads, directory = std::move(step_directory), rank, ranks,
-                       layout = std::move(layout), &subgroups, &tiers,
-                       manner = std::move(manner)]() mutable {
-                Stopwatch const watch;
-                bool said = false;
-                auto const say = [&] {
-                  if (!std::exchange(said, true)) {
-                    only_held_is_left_.set_value();
-                  }
-                };
-                try {
-                  begin(threads, tiers, manner);
-                  manner.drain.hurries = &hurries_;
-                  manner.drain.only_held_is_left = say;
-                  manner.given_up = &given_up_;
-                  written_ =
-                      write_rank_file(directory, rank, ranks, layout, subgroups, tiers, manner);
-                } catch (FailedElsewhere const&) {
-                } catch (...) {
-                  error_ = std::current_exception();
-                }
-                if (manner.drain.holds()) {
-                  for (state::Subgroup const& subgroup : subgroups) {
-                    tiers.release(subgroup.index);
-                  }
-                }
-                seconds_ = watch.elapsed();
-                done_ = true;
-                say();
-              }} {}
+    : directory_{std::move(step_directory)},
+      rank_{rank},
+      ranks_{ranks},
+      layout_{std::move(layout)},
+      subgroups_{subgroups},
+      tiers_{tiers},
+      manner_{std::move(manner)},
+      thread_{"save", [this, threads] { run(threads); }} {}
+
+void Staging::run(int threads) {
+  Stopwatch const watch;
+  bool said = false;
+  auto const say = [&] {
+    if (!std::exchange(said, true)) {
+      only_held_is_left_.set_value();
+    }
+  };
+  try {
+    begin(threads, tiers_, manner_);
+    manner_.drain.hurries = &hurries_;
+    manner_.drain.only_held_is_left = say;
+    manner_.given_up = &given_up_;
+    written_ = write_rank_file(directory_, rank_, ranks_, layout_, subgroups_, tiers_, manner_);
+  } catch (FailedElsewhere const&) {
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  if (manner_.drain.holds()) {
+    for (state::Subgroup const& subgroup : subgroups_) {
+      tiers_.release(subgroup.index);
+    }
+  }
+  seconds_ = watch.elapsed();
+  done_ = true;
+  say();
+}
 
 void Staging::wait_for_held() {
   Waiting const waiting{"the part of a checkpoint that is in host memory"};

@@ -44,6 +44,16 @@ class Staging {
   [[nodiscard]] Seconds seconds() const noexcept { return seconds_; }
 
  private:
+  /// The thread's work.
+  void run(int threads);
+
+  std::string directory_;
+  int rank_;
+  int ranks_;
+  StateLayout layout_;
+  std::vector<state::Subgroup> const& subgroups_;
+  tiers::Tiers& tiers_;
+  Manner manner_;
   std::atomic<bool> given_up_{false};
   std::atomic<bool> hurries_{false};
   std::atomic<bool> done_{false};
