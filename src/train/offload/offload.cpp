@@ -177,10 +177,8 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
     state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
     state.settings.spare_buffers = plan.spares;
   }
-  if (config_.overlap != config::Overlap::off) {
-    if (config_.storage.evict == plan::Evict::farthest) {
-      state.settings.evict = plan::Evict::highest;
-    }
+  if (config_.overlap != config::Overlap::off && config_.storage.evict == plan::Evict::farthest) {
+    state.settings.evict = plan::Evict::highest;
   }
   state.settings.holds = holds_versions(config_);
   if (state.settings.cached < subgroups_) {
