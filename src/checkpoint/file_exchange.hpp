@@ -36,8 +36,9 @@ struct SentFile {
 /// Memory:     host_bytes().
 /// Threads:    one calls the members, the one that calls MPI.
 /// Collective: construction and finish().
-/// Errors:     construction: IoError if a file is not there, or if a node has no room for the files
-///             that it is sent. finish(): IoError, DataError.
+/// Errors:     mpi::AgreedError. Construction: a file is not there, or a node has no room for the
+///             files that it is sent. finish(): a file could not be read or written, or a message
+///             is damaged.
 class FileExchange {
  public:
   /// Received files go to `directory`, which exists on every node, and replace files of the same

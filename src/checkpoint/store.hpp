@@ -277,9 +277,9 @@ class Store {
   std::string current_;          ///< the step directory that was restored or saved last
   std::string named_;            ///< the checkpoint that restore() took, or spare()
   std::set<std::string> sound_;  ///< checkpoints that this run wrote, loaded or looked through
-  std::vector<std::string>
-      /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed.
-      passed_over_;
+  /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed. Those that this
+  /// start passed over are here on all ranks; near_'s rank 0 alone acts on them.
+  std::vector<std::string> passed_over_;
   /// Level 1: the reason for which something could not be read when the run began; empty: all could.
   /// Checkpoints in it were passed over.
   std::string unreadable_;
@@ -329,7 +329,7 @@ enum class Warn { yes, no };
 [[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
 
 /// Returns true if a checkpoint that was listed with a master has none any more: a run removed it
-/// meanwhile, as it removes old ones. Errors: IoError.
+/// meanwhile, as it removes old ones; false also if it cannot be looked at.
 [[nodiscard]] bool was_removed(Listed const& checkpoint);
 
 /// Compares the planes of two complete checkpoints of one model bit for bit. Ranks, subgroup sizes

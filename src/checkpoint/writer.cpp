@@ -143,8 +143,8 @@ Checksums give_extents(std::string const& step_directory, Manifest& manifest,
   return checksums;
 }
 
-/// Reserves the planes of all subgroups without a file of their own. Returns false if `bookkeeping`
-/// is too small.
+/// Reserves the planes of all subgroups without a file of their own. Returns false if the file's room
+/// for HDF5's own bytes is too small.
 bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layout) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];

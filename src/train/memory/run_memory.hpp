@@ -57,10 +57,10 @@ class RunMemory {
   [[nodiscard]] Bytes gathering_bytes() const;
   /// Device memory that the run will still take, without parameters on their way.
   [[nodiscard]] Bytes device_bytes_beside() const;
-  /// The same with parameters on their way, for an emulated device, whose memory is host memory; 0
-  /// for other devices.
+  /// Host memory that an emulated device will still take, also for parameters on their way and for
+  /// gradients; 0 for other devices.
   [[nodiscard]] Bytes device_bytes_to_come() const;
-  /// The same when `taken` more bytes are in use than now.
+  /// The public room_for_gradients, when `taken` more bytes are in use than now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
   config::RunConfig const& config_;

@@ -23,7 +23,7 @@ void Saves::try_local(Work&& work) {
     if (comm_.rank() == 0) {
       log::warning("{}; this run goes on without level 1", error.what());
     }
-    local_goes_on_ = false;
+    uses_local_ = false;
     cadence_.local_level_ended();
   }
 }
@@ -50,7 +50,7 @@ bool Saves::takes_local(std::int64_t step, bool is_due, bool a_step_follows) {
     return false;
   }
   finish_copies();
-  bool const waits = a_step_follows && local_goes_on_ && local_.store->is_copying();
+  bool const waits = a_step_follows && uses_local_ && local_.store->is_copying();
   if (waits && !local_waits_ && comm_.rank() == 0) {
     log::dated("step {:>6}  level 1 waits: that of step {} is still being copied", step,
                local_.step);
@@ -60,13 +60,13 @@ bool Saves::takes_local(std::int64_t step, bool is_due, bool a_step_follows) {
 }
 
 void Saves::begin_copies() {
-  if (local_goes_on_) {
+  if (uses_local_) {
     try_copies([&] { local_.store->begin_copies(local_.step); });
   }
 }
 
 void Saves::finish_copies() {
-  if (!local_goes_on_ || !local_.store->is_copying()) {
+  if (!uses_local_ || !local_.store->is_copying()) {
     return;
   }
   try_copies([&] {
@@ -144,7 +144,7 @@ void Saves::remove_passed_over_local() {
     if (comm_.rank() == 0) {
       log::warning("{}; this run goes on without level 1", error.what());
     }
-    local_goes_on_ = false;
+    uses_local_ = false;
     cadence_.local_level_ended();
     mpi::agree(comm_, [&] {
       if (comm_.rank() == 0) {
@@ -184,7 +184,7 @@ void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds
 }
 
 bool Saves::finish_local() {
-  bool const goes_on = local_goes_on_ && local_.store->is_saving();
+  bool const goes_on = uses_local_ && local_.store->is_saving();
   if (goes_on) {
     try_local([&] { note(local_, local_.store->finish_save()); });
   }
@@ -192,7 +192,7 @@ bool Saves::finish_local() {
 }
 
 bool Saves::finish_if_written() {
-  bool const copying = local_goes_on_ && local_.store->is_copying();
+  bool const copying = uses_local_ && local_.store->is_copying();
   finish_copies();
   bool const local = finish_local();
   if (local) {

@@ -33,7 +33,7 @@ class Saves {
         mpi::Communicator const& comm, Cadence& cadence, SaveListener& listener)
       : global_{std::move(store)},
         local_{std::move(local)},
-        local_goes_on_{local_.store != nullptr},
+        uses_local_{local_.store != nullptr},
         comm_{comm},
         cadence_{cadence},
         listener_{listener} {}
@@ -69,14 +69,14 @@ class Saves {
   /// that were passed over, which a restart would take instead, nor if the run began at a
   /// checkpoint that was not chosen by its age. In these cases level 2 is saved first.
   [[nodiscard]] bool may_save_local(std::int64_t step) const noexcept {
-    return local_goes_on_ && !global_first_ && step != local_.step;
+    return uses_local_ && !global_first_ && step != local_.step;
   }
   /// Returns whether a save of level 1 that is due, or that waited, is made now. It waits if the
   /// one before is being copied and a step follows. Collective.
   [[nodiscard]] bool takes_local(std::int64_t step, bool is_due, bool a_step_follows);
   /// Moves pieces of copies that are being made. Not collective; does not wait.
   void look_in() {
-    if (local_goes_on_) {
+    if (uses_local_) {
       local_.store->look_in();
     }
   }
@@ -88,7 +88,7 @@ class Saves {
   /// Returns whether level 2 has to be saved when level 1 is due. A save of it that goes on is
   /// enough.
   [[nodiscard]] bool saves_global_instead(std::int64_t step) const noexcept {
-    return local_goes_on_ && global_first_ && !is_saved(step) && !goes_on();
+    return uses_local_ && global_first_ && !is_saved(step) && !goes_on();
   }
   /// Saves level 2. Returns when the checkpoint is complete.
   void save(checkpoint::Meta const& meta, State const& state, Seconds waited);
@@ -143,7 +143,7 @@ class Saves {
 
   Level global_;
   Level local_;
-  bool local_goes_on_;  ///< a save of level 1 goes on
+  bool uses_local_;  ///< there is a level 1, and it has not failed
   mpi::Communicator const& comm_;
   Cadence& cadence_;
   SaveListener& listener_;

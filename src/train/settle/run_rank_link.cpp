@@ -210,6 +210,7 @@ RankLinkChoice plan_rank_link(config::RunConfig const& config, int ranks, int ra
       .device_memory = device.memory,
       .needs = gpus && ranks > 1 && device.memory > 0 ? rank_link_needs(config, ranks)
                                                       : RankLinkNeeds{}};
+  // The question takes some tenths of a second, so it is asked only where the answer matters.
   bool const by_mpi =
       config.comm_backend == config::CommBackend::mpi || !can_nccl || !has_room(facts);
   facts.mpi_is_aware = ranks > 1 && gpus && by_mpi && mpi::is_built_for_device_memory();

@@ -72,8 +72,8 @@ class HeldGradients {
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// Returns the gradient of a held subgroup, the totals, in device memory.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
-  /// Lease of a held subgroup's gradient: whoever reads the gradient has it meanwhile, and this object
-  /// outlives it. Threads: any, one for a subgroup.
+  /// Begins a reading of a held subgroup's gradient, whose time is noted. The reader keeps the result
+  /// until its reading ends, and this object outlives it. Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
   /// Bytes of the gradients that stay on the device.
   [[nodiscard]] Bytes bytes() const noexcept { return staying_; }
