@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <string_view>
@@ -12,10 +13,13 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/units.hpp"
 #include "data/byte_stream.hpp"
+#include "data/input_file.hpp"
 #include "data/lookalikes.hpp"
 #include "parquet/rows.hpp"
+#include "tokens/open_tokenizer.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -173,6 +177,24 @@ void warn_of_template(pack::Template const& form, data::Tokenizer const& tokeniz
         }
       }
     }
+  }
+}
+
+void tell_of_chat_template(std::string const& name) {
+  auto const tokenizer = tokens::tokenizer_file(name);
+  if (!tokenizer) {
+    return;
+  }
+  auto const directory = std::filesystem::path{*tokenizer}.parent_path();
+  auto const config = (directory / "tokenizer_config.json").string();
+  bool const is_inside =
+      is_there(config) && data::read_whole(data::InputFile{config, "--tokenizer"}, 256 * MiB, "")
+                                  .find("\"chat_template\"") != std::string::npos;
+  if (is_inside || is_there((directory / "chat_template.jinja").string())) {
+    log::info(
+        "--tokenizer={}: has a chat template of its own, which is not used here; where the model "
+        "will be asked by that one, --template must make the same texts",
+        name);
   }
 }
 

@@ -26,6 +26,10 @@ void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer);
 void warn_of_template(pack::Template const& form, data::Tokenizer const& tokenizer,
                       std::string const& name);
 
+/// Says so if a chat template lies beside the tokenizer, which is not that of the pack. `name` is the
+/// tokenizer's. Errors: those of InputFile.
+void tell_of_chat_template(std::string const& name);
+
 /// Looks for a token of the template that ends conversations and nothing else.
 /// Errors: UsageError if there is none and the format does not store where they end.
 void check_conversation_ends(pack::Template const& form, data::Tokenizer const& tokenizer,

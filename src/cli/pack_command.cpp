@@ -332,6 +332,7 @@ ExitCode pack_command(Arguments const& arguments) {
     task.form = &*form;
     check_conversation_ends(*form, *tokenizer, output.format);
     warn_of_template(*form, *tokenizer, given["template"].as<std::string>());
+    tell_of_chat_template(given["tokenizer"].as<std::string>());
   }
 
   pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};

@@ -4,6 +4,7 @@ a training takes files with weights."""
 import gzip
 import json
 import re
+import shutil
 import struct
 import unittest
 from pathlib import Path
@@ -370,6 +371,16 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         result = self.pack_chats(template=template)
         self.assertIn("'<|im_strat|>' of 'user' is no token of the tokenizer", result.warnings[0])
         self.assertIn("what is learned of 'assistant' does not end with '<|endoftext|>'", result.warnings[1])
+
+    def test_a_chat_template_beside_the_tokenizer_is_said_not_to_be_used(self):
+        directory = self.folder / "tokenizer"
+        directory.mkdir()
+        shutil.copy(self.TOKENIZER, directory / "tokenizer.json")
+        self.TOKENIZER = directory
+        self.assertNotIn("chat template", self.pack_chats().out)
+        (directory / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+        self.assertIn(f"--tokenizer={directory}: has a chat template of its own, which is not used here",
+                      self.pack_chats(prefix="other").out)
 
     def test_longer_ones_are_left_out_and_counted(self):
         result = self.pack_chats("--longest=16")

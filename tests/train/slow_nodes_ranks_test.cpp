@@ -20,7 +20,8 @@ config::RunConfig config_of(mpi::Communicator const& comm) {
 
 TEST(SlowNodesOfRanks, AreNamedOnceAndAtTheEnd) {
   auto const comm = mpi::Communicator::world();
-  SlowNodes slow{config_of(comm), comm};
+  auto const config = config_of(comm);
+  SlowNodes slow{config, comm};
   bool const is_slow = comm.rank() == comm.size() - 1;
   std::vector<std::string> said;
   for (int step = 0; step < 100; ++step) {
@@ -44,6 +45,20 @@ TEST(SlowNodesOfRanks, AreNotThoseWithOneMicroBatchMore) {
   config::RunConfig config = config_of(comm);
   config.train.global_batch = comm.size() + 1;  // rank 0 has two, but in a job of one
   SlowNodes slow{config, comm};
+  for (int step = 0; step < 40; ++step) {
+    EXPECT_THAT(slow.step_done(Seconds{comm.rank() == 0 ? 2.0 : 1.0}), IsEmpty());
+  }
+  EXPECT_THAT(slow.conclude(), IsEmpty());
+}
+
+TEST(SlowNodesOfRanks, AreNotThoseWithOneBlockMore) {
+  auto const comm = mpi::Communicator::world();
+  config::RunConfig config = config_of(comm);
+  SlowNodes slow{config, comm};
+  // Settled after it was made.
+  config.sharding = parameters::Sharding::zero1;
+  config.numerics.sum_block = 4;
+  config.train.global_batch = 4 * comm.size() + 4;  // rank 0 has two blocks, the others have one
   for (int step = 0; step < 40; ++step) {
     EXPECT_THAT(slow.step_done(Seconds{comm.rank() == 0 ? 2.0 : 1.0}), IsEmpty());
   }

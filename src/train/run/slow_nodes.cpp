@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "train/memory/sums.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -38,18 +40,25 @@ std::vector<SlowNode> slow_nodes(std::span<NodePace const> nodes) {
   return slow;
 }
 
-// Ranks with one micro-batch more than others take longer, so only ranks with most are compared.
 SlowNodes::SlowNodes(config::RunConfig const& config, mpi::Communicator const& comm)
-    : comm_{comm}, node_{config.node} {
-  std::int64_t const left = config.train.global_batch / config.train.micro_batch % comm.size();
-  judged_ = left == 0 || comm.rank() < left;
+    : config_{config}, comm_{comm} {}
+
+// Ranks with more micro-batches than others take longer, so only ranks with most are compared.
+bool SlowNodes::is_judged() const {
+  auto const rounds = dealt(config_, comm_.size());
+  for (std::int64_t round = 0; round < rounds.count(); ++round) {
+    if (!rounds.micro_batch(round, comm_.rank())) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::vector<SlowNode> SlowNodes::look_at(Sum const& sum) const {
   constexpr double not_judged = -1.0;
-  auto const names = comm_.all_gather_texts(node_);
+  auto const names = comm_.all_gather_texts(config_.node);
   auto const steps = comm_.all_gather_value(
-      judged_ ? sum.own.count() / static_cast<double>(sum.steps) : not_judged);
+      is_judged() ? sum.own.count() / static_cast<double>(sum.steps) : not_judged);
   std::map<std::string, Seconds> slowest;
   for (std::size_t rank = 0; rank < steps.size(); ++rank) {
     if (steps[rank] >= 0.0) {

@@ -35,6 +35,7 @@ struct SlowNode {
 ///         count.
 class SlowNodes {
  public:
+  /// Both must outlive this object. `config` may be settled until the first step.
   SlowNodes(config::RunConfig const& config, mpi::Communicator const& comm);
 
   /// Call it after each step. `own` is the time that this rank took without waiting for others.
@@ -49,11 +50,12 @@ class SlowNodes {
     Seconds own{};
     std::int64_t steps = 0;
   };
+  /// Returns whether no rank has more micro-batches than this one.
+  [[nodiscard]] bool is_judged() const;
   [[nodiscard]] std::vector<SlowNode> look_at(Sum const& sum) const;
 
+  config::RunConfig const& config_;
   mpi::Communicator const& comm_;
-  std::string node_;
-  bool judged_;         ///< no rank has more micro-batches than this one
   bool begun_ = false;  ///< the first step, which touches memory for the first time, is done
   Sum all_, recent_;
   std::set<std::string> named_;
