@@ -141,6 +141,7 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
 TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   auto config = tiny_step();
   config.train.activations = {activations::Policy::Rule::recompute};
+  config.subgroup_size = 8192;
   StepScene scene{config, 2};
   auto const slots = [&](Bytes memory) {
     scene.config.device.memory = memory;
