@@ -52,13 +52,15 @@ std::string describe_unused(pack::Conversations const& all) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The beginning of the first text.
-std::string first_text(pack::Task const& task) {
+/// Returns whether the first text, or a text in its first lines of JSON, begins with `name`.
+bool begins_with(pack::Task const& task, std::string const& name) {
   constexpr std::size_t enough = 64 * KiB;
+  pack::Text const& first = task.texts.front();
   std::string text(enough, '\0');
-  text.resize(
-      pack::open_text(task, task.texts.front())->read(std::as_writable_bytes(std::span{text})));
-  return text;
+  text.resize(pack::open_text(task, first)->read(std::as_writable_bytes(std::span{text})));
+  return first.documents == data::Documents::json
+             ? text.find(fmt::format("\"{}", name)) != std::string::npos
+             : text.starts_with(name);
 }
 
 /// The tokens that the line names, in braces or by their texts.
@@ -140,7 +142,7 @@ void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer) {
     return;
   }
   auto const name = tokenizer.name_of(before.front());
-  bool const is_in_texts = !name.empty() && first_text(task).find(name) != std::string::npos;
+  bool const is_in_texts = !name.empty() && begins_with(task, name);
   bool const has_template = task.form != nullptr;
   bool const begins =
       has_template && std::ranges::any_of(task.form->begin, [&](pack::TemplatePart const& part) {
@@ -149,7 +151,8 @@ void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer) {
       });
   if (is_in_texts && (begins || !task.frame.before.empty())) {
     log::warning(
-        "--from={}: has '{}' in its texts, and the pack puts another one before each; leave out {}",
+        "--from={}: has texts that begin with '{}', and the pack puts another one before each; "
+        "leave out {}",
         task.texts.front().path, printable_name(name),
         has_template ? "the one in the template's begin" : "--add-special-tokens=yes");
   } else if (!is_in_texts && !begins && task.frame.before.empty()) {

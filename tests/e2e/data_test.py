@@ -253,6 +253,12 @@ class PackTokenizers(DataTest):
             self.assertEqual([wanted], read_megatron(self.folder / "out"))
             for ending in ".bin", ".idx":
                 (self.folder / f"out{ending}").unlink()
+        begun = self.write("begun.jsonl", json.dumps({"text": "<s>a"}) + "\n")
+        options = ["--from", begun, "--end-token=</s>"]
+        self.assertNotIn("texts begin without", self.pack(*options, tokenizer=TOKENIZERS / "llama2.json").out)
+        twice = self.pack(*options, "--add-special-tokens=yes", tokenizer=TOKENIZERS / "llama2.json", prefix="twice")
+        self.assertIn("has texts that begin with '<s>', and the pack puts another one before each", twice.warnings[0])
+        self.assertEqual([1, 1], read_megatron(self.folder / "twice")[0][:2])
 
     def test_bad_input_is_named_and_leaves_nothing(self):
         tokenizer = TOKENIZERS / "gpt2.json"
