@@ -58,9 +58,15 @@ bool begins_with(pack::Task const& task, std::string const& name) {
   pack::Text const& first = task.texts.front();
   std::string text(enough, '\0');
   text.resize(pack::open_text(task, first)->read(std::as_writable_bytes(std::span{text})));
-  return first.documents == data::Documents::json
-             ? text.find(fmt::format("\"{}", name)) != std::string::npos
-             : text.starts_with(name);
+  if (first.documents != data::Documents::json) {
+    return text.starts_with(name);
+  }
+  auto const begin = fmt::format("\"{}", name);
+  auto at = text.find(begin);
+  while (at != std::string::npos && at > 0 && text[at - 1] == '\\') {  // a quote inside of a text
+    at = text.find(begin, at + 1);
+  }
+  return at != std::string::npos;
 }
 
 /// The tokens that the line names, in braces or by their texts.
@@ -203,12 +209,23 @@ void tell_of_chat_template(std::string const& name) {
 
 void check_conversation_ends(pack::Template const& form, data::Tokenizer const& tokenizer,
                              data::Format format) {
-  std::set<std::int32_t> others = tokens_named_in(form.begin, tokenizer);
-  for (pack::Template::Role const& role : form.roles) {
-    others.merge(tokens_named_in(role.line, tokenizer));
+  // The last role's line may end with it, where rows have a field for each role.
+  auto last = form.roles.back().line;
+  while (!last.empty() && last.back().kind == pack::TemplatePart::Kind::ignore) {
+    last.pop_back();
   }
-  bool const any = std::ranges::any_of(tokens_named_in(form.end, tokenizer),
-                                       [&](std::int32_t token) { return !others.contains(token); });
+  auto ends = tokens_named_in(form.end, tokenizer);
+  if (!last.empty()) {
+    ends.merge(tokens_named_in({last.back()}, tokenizer));
+    last.pop_back();
+  }
+  auto others = tokens_named_in(form.begin, tokenizer);
+  others.merge(tokens_named_in(last, tokenizer));
+  for (std::size_t i = 0; i + 1 < form.roles.size(); ++i) {
+    others.merge(tokens_named_in(form.roles[i].line, tokenizer));
+  }
+  bool const any =
+      std::ranges::any_of(ends, [&](std::int32_t token) { return !others.contains(token); });
   if (!any && format != data::Format::megatron) {
     throw UsageError{fmt::format(
         "--format={} does not store where conversations end, and the template has no token that "

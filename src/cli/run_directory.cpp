@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/path.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/given_values.hpp"
 #include "config/effective_config.hpp"
@@ -12,8 +13,10 @@ namespace offstage::cli {
 std::string given_checkpoints(std::string const& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::path const whole{path}; whole.filename() == "best" && !fs::exists(whole, ignored)) {
-    return (fs::path{given_checkpoints(whole.parent_path().string())} / "best").string();
+  if (auto const whole = without_slash(path);
+      whole.filename() == "best" && !fs::exists(whole, ignored)) {
+    auto const run = whole.has_parent_path() ? whole.parent_path() : fs::path{"."};
+    return (fs::path{given_checkpoints(run.string())} / "best").string();
   }
   fs::path const config = fs::path{path} / config::effective_config_name;
   if (!fs::exists(config, ignored) || checkpoint::holds_any(path)) {

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/printable.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
@@ -135,11 +136,12 @@ std::string checkpoints_in(std::string const& path) {
 
 /// The run in a path RUN/best that names no file; empty: it is no such path.
 std::string run_of_best(std::string const& path) {
-  std::filesystem::path const whole{path};
+  auto const whole = without_slash(path);
   std::error_code none;
-  return whole.filename() == "best" && !std::filesystem::exists(whole, none)
-             ? whole.parent_path().string()
-             : std::string{};
+  if (whole.filename() != "best" || std::filesystem::exists(whole, none)) {
+    return {};
+  }
+  return whole.has_parent_path() ? whole.parent_path().string() : ".";
 }
 
 /// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
@@ -157,6 +159,9 @@ std::optional<checkpoint::Listed> best_in(std::string const& directory,
 
 /// The checkpoint of a run's best validation. Errors: DataError if there is none.
 std::string resolve_best(std::string const& run, std::string const& key, checkpoint::Warn warn) {
+  if (!is_directory(run)) {
+    throw DataError{fmt::format("{}={}/best: there is no directory {}", key, run, run)};
+  }
   auto const directory = checkpoints_in(run);
   auto const newest =
       directory.empty() ? std::nullopt : checkpoint::newest_complete(directory, warn);

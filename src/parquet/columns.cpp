@@ -15,6 +15,7 @@ namespace {
 enum PageType : std::uint8_t { data_page = 0, dictionary_page = 2, second_data_page = 3 };
 
 constexpr Bytes largest_page = GiB;
+constexpr Bytes largest_header = 64 * MiB;
 constexpr std::int64_t most_values = std::int64_t{1} << 28;
 constexpr int runs_encoding = 3;
 
@@ -37,10 +38,10 @@ void Column::PageHeader::take_first(Thrift& in) {
         encoding = static_cast<int>(in.integer(field));
         return true;
       case 3:
+        definitions_encoding = static_cast<int>(in.integer(field));
+        return true;
       case 4:
-        if (in.integer(field) != runs_encoding) {
-          throw Unread{"has levels in an old encoding"};
-        }
+        depths_encoding = static_cast<int>(in.integer(field));
         return true;
       default:
         return false;
@@ -126,7 +127,7 @@ Column::PageHeader Column::read_header() {
       place_ += static_cast<Bytes>(in.used());
       return header;
     } catch (Cut const&) {
-      if (size == end - place_) {
+      if (size >= std::min(end - place_, largest_header)) {
         throw Damage{"its pages have fewer values than its chunk says"};
       }
     }
@@ -156,20 +157,25 @@ void Column::read_page() {
 void Column::begin_data(PageHeader const& header, std::vector<std::byte> const& packed) {
   page_.resize(static_cast<std::size_t>(header.unpacked));
   bool const second = header.type == second_data_page;
-  Bytes const levels = second ? header.depths_bytes + header.definitions_bytes : 0;
-  if (header.depths_bytes < 0 || header.definitions_bytes < 0 || levels > header.packed ||
-      levels > header.unpacked) {
+  if (second && (header.depths_bytes < 0 || header.definitions_bytes < 0 ||
+                 header.depths_bytes > header.packed ||
+                 header.definitions_bytes > header.packed - header.depths_bytes ||
+                 header.definitions_bytes > header.unpacked - header.depths_bytes)) {
     throw Damage{"a page has more levels than bytes"};
   }
+  Bytes const levels = second ? header.depths_bytes + header.definitions_bytes : 0;
   // Levels of the second version are not packed.
   std::copy_n(packed.begin(), levels, page_.begin());
   unpack(header.is_packed ? chunk_.codec : 0,
          std::span{packed}.subspan(static_cast<std::size_t>(levels)),
          std::span{page_}.subspan(static_cast<std::size_t>(levels)));
   Thrift in{page_};
-  auto const take_levels = [&](int largest, Bytes bytes) -> RunLengths {
+  auto const take_levels = [&](int largest, int encoding, Bytes bytes) -> RunLengths {
     if (largest == 0) {
       return {};
+    }
+    if (!second && encoding != runs_encoding) {
+      throw Unread{"has levels in an old encoding"};
     }
     if (!second) {
       std::uint32_t size = 0;
@@ -178,11 +184,12 @@ void Column::begin_data(PageHeader const& header, std::vector<std::byte> const& 
     }
     return {in.take(static_cast<std::uint64_t>(bytes)), width_of(largest)};
   };
-  depths_ = take_levels(leaf_.depth, header.depths_bytes);
-  definitions_ = take_levels(leaf_.definition, header.definitions_bytes);
+  depths_ = take_levels(leaf_.depth, header.depths_encoding, header.depths_bytes);
+  definitions_ =
+      take_levels(leaf_.definition, header.definitions_encoding, header.definitions_bytes);
   if (has_readable_values()) {
-    values_ =
-        make_values(leaf_.type, header.encoding, std::span{page_}.subspan(in.used()), dictionary_);
+    values_ = make_values(leaf_.type, header.encoding, std::span{page_}.subspan(in.used()),
+                          header.values, dictionary_);
   }
   in_page_ = header.values;
 }

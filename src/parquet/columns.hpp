@@ -41,6 +41,8 @@ class Column {
     Bytes packed{};
     std::int64_t values{};
     int encoding{};
+    int depths_encoding{};  ///< pages of the first version alone, as the next member
+    int definitions_encoding{};
     Bytes depths_bytes{};  ///< pages of the second version alone, as the next member
     Bytes definitions_bytes{};
     bool is_packed = true;

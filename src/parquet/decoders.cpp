@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -122,20 +123,56 @@ class BooleanRuns final : public Values {
   RunLengths runs_;
 };
 
-class DifferenceValues final : public Values {
+/// The first bytes of all numbers, then the second ones, and so on (BYTE_STREAM_SPLIT).
+class StreamValues final : public Values {
  public:
-  explicit DifferenceValues(std::span<std::byte const> bytes) : integers_{bytes} {}
-  [[nodiscard]] Value next() override { return {.integer = integers_.next()}; }
+  StreamValues(Type type, std::span<std::byte const> bytes)
+      : type_{type},
+        bytes_{bytes},
+        width_{type == Type::int64 || type == Type::float64 ? 8U : 4U},
+        count_{bytes.size() / width_} {}
+  [[nodiscard]] Value next() override {
+    if (next_ == count_) {
+      fail();
+    }
+    std::array<std::byte, 8> number{};
+    for (std::size_t i = 0; i < width_; ++i) {
+      number[i] = bytes_[i * count_ + next_];
+    }
+    ++next_;
+    return PlainValues{type_, std::span{number}.first(width_)}.next();
+  }
 
  private:
+  Type type_;
+  std::span<std::byte const> bytes_;
+  std::size_t width_;
+  std::size_t count_;
+  std::size_t next_{};
+};
+
+class DifferenceValues final : public Values {
+ public:
+  DifferenceValues(Type type, std::span<std::byte const> bytes, std::int64_t most)
+      : is_short_{type == Type::int32}, integers_{bytes, most} {}
+  [[nodiscard]] Value next() override {
+    auto const value = integers_.next();  // of 32 bits: modulo 2^32
+    return {.integer = is_short_ ? static_cast<std::int32_t>(value) : value};
+  }
+
+ private:
+  bool is_short_;
   Differences integers_;
 };
 
 /// Bytes of the differences that stand at the front.
-std::size_t bytes_of_differences(std::span<std::byte const> bytes) {
-  Differences all{bytes};
+std::size_t bytes_of_differences(std::span<std::byte const> bytes, std::int64_t most) {
+  Differences all{bytes, most};
   while (all.left() > 0) {
     static_cast<void>(all.next());
+  }
+  if (all.end() > bytes.size()) {
+    fail();
   }
   return all.end();
 }
@@ -143,8 +180,8 @@ std::size_t bytes_of_differences(std::span<std::byte const> bytes) {
 /// Lengths of all texts, and then the texts (DELTA_LENGTH_BYTE_ARRAY).
 class LengthsAndTexts final : public Values {
  public:
-  explicit LengthsAndTexts(std::span<std::byte const> bytes)
-      : lengths_{bytes}, texts_{bytes.subspan(bytes_of_differences(bytes))} {}
+  LengthsAndTexts(std::span<std::byte const> bytes, std::int64_t most)
+      : lengths_{bytes, most}, texts_{bytes.subspan(bytes_of_differences(bytes, most))} {}
   [[nodiscard]] Value next() override {
     auto const length = lengths_.next();
     if (length < 0) {
@@ -161,8 +198,8 @@ class LengthsAndTexts final : public Values {
 /// Texts that begin as the one before does (DELTA_BYTE_ARRAY).
 class TextsWithPrefixes final : public Values {
  public:
-  explicit TextsWithPrefixes(std::span<std::byte const> bytes)
-      : prefixes_{bytes}, endings_{bytes.subspan(bytes_of_differences(bytes))} {}
+  TextsWithPrefixes(std::span<std::byte const> bytes, std::int64_t most)
+      : prefixes_{bytes, most}, endings_{bytes.subspan(bytes_of_differences(bytes, most)), most} {}
   [[nodiscard]] Value next() override {
     auto const prefix = prefixes_.next();
     if (prefix < 0 || prefix > std::ssize(text_)) {
@@ -220,7 +257,7 @@ std::uint32_t RunLengths::next() {
   return static_cast<std::uint32_t>(value);
 }
 
-Differences::Differences(std::span<std::byte const> bytes) : bytes_{bytes} {
+Differences::Differences(std::span<std::byte const> bytes, std::int64_t most) : bytes_{bytes} {
   constexpr std::uint64_t most_values = std::uint64_t{1} << 20U;
   Thrift in{bytes};
   auto const block = in.varint();
@@ -230,6 +267,9 @@ Differences::Differences(std::span<std::byte const> bytes) : bytes_{bytes} {
   if (parts_ == 0 || block > most_values || block % parts_ != 0 ||
       block / parts_ % octet_bits != 0 || block == 0) {
     throw Damage{"a page has differences in parts of no allowed size"};
+  }
+  if (left_ > static_cast<std::uint64_t>(most)) {
+    throw Damage{"a page has more values than it says"};
   }
   part_values_ = block / parts_;
   part_ = parts_;
@@ -287,7 +327,7 @@ std::int64_t Differences::next() {
 }
 
 std::unique_ptr<Values> make_values(Type type, int encoding, std::span<std::byte const> bytes,
-                                    std::vector<Value> const& dictionary) {
+                                    std::int64_t most, std::vector<Value> const& dictionary) {
   enum Encoding : std::uint8_t {
     plain = 0,
     plain_dictionary = 2,
@@ -296,6 +336,7 @@ std::unique_ptr<Values> make_values(Type type, int encoding, std::span<std::byte
     lengths = 6,
     prefixes = 7,
     dictionary_runs = 8,
+    streams = 9,
   };
   bool const is_integer = type == Type::int32 || type == Type::int64;
   switch (encoding) {
@@ -311,17 +352,22 @@ std::unique_ptr<Values> make_values(Type type, int encoding, std::span<std::byte
       break;
     case differences:
       if (is_integer) {
-        return std::make_unique<DifferenceValues>(bytes);
+        return std::make_unique<DifferenceValues>(type, bytes, most);
       }
       break;
     case lengths:
       if (type == Type::bytes) {
-        return std::make_unique<LengthsAndTexts>(bytes);
+        return std::make_unique<LengthsAndTexts>(bytes, most);
       }
       break;
     case prefixes:
       if (type == Type::bytes) {
-        return std::make_unique<TextsWithPrefixes>(bytes);
+        return std::make_unique<TextsWithPrefixes>(bytes, most);
+      }
+      break;
+    case streams:
+      if (type != Type::boolean && type != Type::bytes) {
+        return std::make_unique<StreamValues>(type, bytes);
       }
       break;
     default:
@@ -332,8 +378,10 @@ std::unique_ptr<Values> make_values(Type type, int encoding, std::span<std::byte
 
 std::vector<Value> read_dictionary(Type type, std::span<std::byte const> bytes,
                                    std::int64_t count) {
-  if (count < 0 || count > std::ssize(bytes)) {  // none takes less than a byte
-    throw Damage{"a dictionary has more values than bytes"};
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  constexpr std::int64_t least_bytes = 4;  // a text's length, or a number
+  if (count < 0 || count > most || count > std::ssize(bytes) / least_bytes) {
+    throw Damage{"a dictionary has more values than it can have"};
   }
   PlainValues values{type, bytes};
   std::vector<Value> all;

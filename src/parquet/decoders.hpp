@@ -35,8 +35,8 @@ class RunLengths {
 /// Errors: Damage.
 class Differences {
  public:
-  /// `bytes` must outlive this object.
-  explicit Differences(std::span<std::byte const> bytes);
+  /// `bytes` must outlive this object. They say themselves how many values there are, at most `most`.
+  Differences(std::span<std::byte const> bytes, std::int64_t most);
 
   [[nodiscard]] std::int64_t next();
   [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
@@ -77,10 +77,11 @@ class Values {
   [[nodiscard]] virtual Value next() = 0;
 };
 
-/// The values of a data page. `bytes` and `dictionary` must outlive them.
+/// The values of a data page, `most` at most. `bytes` and `dictionary` must outlive them.
 /// Errors: Unread for an encoding or type that is not read; Damage.
 [[nodiscard]] std::unique_ptr<Values> make_values(Type type, int encoding,
                                                   std::span<std::byte const> bytes,
+                                                  std::int64_t most,
                                                   std::vector<Value> const& dictionary);
 
 /// The values of a dictionary page, `count` of them. `bytes` must outlive them.

@@ -120,7 +120,7 @@ class Schema {
       return ((value == texts) || ...);
     };
     // UTF8, ENUM and JSON, in either of the two ways to say so.
-    node.is_text = is(element.converted, 0, 4, 19) || is(element.logical, 1, 4, 11);
+    node.is_text = is(element.converted, 0, 4, 19) || is(element.logical, 1, 4, 12);
     ++columns_;
   }
 

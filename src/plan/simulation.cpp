@@ -11,6 +11,10 @@
 namespace offstage::plan {
 namespace {
 
+/// Rounds of a row that are simulated as they are. An exchange after more rounds hardly shows, and a row
+/// as long as that would be simulated round by round.
+constexpr std::int64_t longest_row = 64;
+
 /// Difference in rounds of the two simulated steps.
 constexpr std::int64_t horizontal_difference = 2;
 constexpr std::int64_t vertical_difference = 4;
@@ -140,14 +144,15 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
 
 Prediction simulate(Machine const& machine, Workload const& workload, Schedule const& schedule,
                     Detail const& detail) {
-  auto const step = coarse(machine, workload, schedule, detail);
+  auto step = coarse(machine, workload, schedule, detail);
+  step.work.row = std::min(step.work.row, longest_row);
+  std::int64_t const row = step.work.row;
   bool const vertical = workload.vertical.has_value();
   // Whole rows, so that both steps have their share of exchanges.
   std::int64_t const difference =
-      round_up(vertical ? vertical_difference : horizontal_difference, workload.row);
+      round_up(vertical ? vertical_difference : horizontal_difference, row);
   std::int64_t const most =
-      std::max(round_up(vertical ? detail.rounds_in_layers : detail.rounds, workload.row),
-               difference + workload.row);
+      std::max(round_up(vertical ? detail.rounds_in_layers : detail.rounds, row), difference + row);
   std::int64_t const rounds = workload.rounds;
   if (rounds <= most) {
     return simulate_rounds(step, rounds);

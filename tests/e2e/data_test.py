@@ -371,6 +371,9 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
     def test_formats_that_store_no_ends_want_a_token_that_ends_conversations_alone(self):
         for form in "llmc", "nanogpt":
             self.refuse(self.pack_chats(form=form, expect=USAGE), [f"--format={form} does not store where conversations end"])
+        rows = self.write("rows.jsonl", json.dumps({"user": "What waits?", "assistant": "The ship."}) + "\n")
+        ends = self.write("ends.txt", 'eos = "<|endoftext|>"\nuser = "{content}\\n"\nassistant = "{learn}{content}{eos}"\n')
+        self.pack("--from", rows, "--template", ends, tokenizer=self.TOKENIZER, form="llmc")
 
     def test_what_a_template_seems_to_lack_is_said(self):
         template = self.TEMPLATE.replace("{eos}{/learn}", "{/learn}{eos}").replace("im_start", "im_strat")

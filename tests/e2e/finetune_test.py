@@ -283,7 +283,7 @@ class Validations(OffstageTest):
 
         first, newest = self.checkpoints("whole")[0], self.checkpoints("whole")[-1]
         self.assertNotEqual(loss_of(first)[1], loss_of(newest)[1])
-        self.assertEqual(loss_of(first)[1], loss_of(run / "best")[1])
+        self.assertEqual(loss_of(first)[1], loss_of(f"{run}/best/")[1])
         newest, loss = loss_of(run)[0], loss_of(newest)[1]
         self.assertEqual(loss, loss_of(run)[1])
         self.assertIn(f"--from={run}: takes the newest checkpoint, of step 7; the best validation was that of step {best}: "

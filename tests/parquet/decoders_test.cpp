@@ -36,7 +36,7 @@ TEST(RunLengths, GiveTheExampleOfTheFormat) {
 TEST(Differences, GiveTheExamplesOfTheFormat) {
   // Blocks of 128 in 4 parts, 5 values from 1 on, differences of 1 in no bits.
   auto const even = bytes_of({0x80, 0x01, 0x04, 0x05, 0x02, 0x02, 0, 0, 0, 0});
-  Differences numbers{even};
+  Differences numbers{even, 5};
   for (std::int64_t i = 1; i <= 5; ++i) {
     EXPECT_EQ(numbers.next(), i);
   }
@@ -45,12 +45,13 @@ TEST(Differences, GiveTheExamplesOfTheFormat) {
   // 7, 5, 3, 1, 2, 3, 4, 5: differences -2 and 1, which are 0 and 3 above the least, in two bits.
   auto const uneven =
       bytes_of({0x80, 0x01, 0x04, 0x08, 0x0E, 0x03, 2, 0, 0, 0, 0xC0, 0x3F, 0, 0, 0, 0, 0, 0});
-  Differences others{uneven};
+  Differences others{uneven, 8};
   for (std::int64_t const wanted : {7, 5, 3, 1, 2, 3, 4, 5}) {
     EXPECT_EQ(others.next(), wanted);
   }
   EXPECT_EQ(others.end(), uneven.size());
   EXPECT_THROW(static_cast<void>(others.next()), Damage);
+  EXPECT_THROW((Differences{uneven, 7}), Damage) << "more values than the page has";
 }
 
 TEST(Snappy, UnpacksLiteralsAndCopiesThatOverlap) {

@@ -86,6 +86,11 @@ def main():
               use_deprecated_int96_timestamps=True, row_group_size=3)
     write("empty", [], FLAT)
     write("lz4", [{"text": "a" * 50}], pa.schema([("text", pa.string())]), compression="lz4")
+    write("nulls", [{"text": "a", "none": None}] * 3, pa.schema([("text", pa.string()), ("none", pa.string())]),
+          compression="gzip")
+    draw = random.Random(4)  # differences beyond 32 bits
+    write("integers", [{"n": draw.randrange(-2**31, 2**31)} for _ in range(300)], pa.schema([("n", pa.int32())]),
+          use_dictionary=False, column_encoding={"n": "DELTA_BINARY_PACKED"})
     write("split", [{"score": 0.5}], pa.schema([("score", pa.float64())]), use_dictionary=False,
           column_encoding={"score": "BYTE_STREAM_SPLIT"})
 
