@@ -197,8 +197,9 @@ void tell_of_chat_template(std::string const& name) {
   auto const directory = std::filesystem::path{*tokenizer}.parent_path();
   auto const config = (directory / "tokenizer_config.json").string();
   bool const is_inside =
-      is_there(config) && data::read_whole(data::InputFile{config, "--tokenizer"}, 256 * MiB, "")
-                                  .find("\"chat_template\"") != std::string::npos;
+      is_there(config) &&
+      data::read_whole(data::InputFile{config, "--tokenizer"}, 256 * MiB, "is too large")
+              .find("\"chat_template\"") != std::string::npos;
   if (is_inside || is_there((directory / "chat_template.jinja").string())) {
     log::info(
         "--tokenizer={}: has a chat template of its own, which is not used here; where the model "

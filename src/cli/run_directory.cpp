@@ -3,20 +3,18 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/path.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/given_values.hpp"
 #include "config/effective_config.hpp"
+#include "convert/convert.hpp"
 
 namespace offstage::cli {
 
 std::string given_checkpoints(std::string const& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (auto const whole = without_slash(path);
-      whole.filename() == "best" && !fs::exists(whole, ignored)) {
-    auto const run = whole.has_parent_path() ? whole.parent_path() : fs::path{"."};
-    return (fs::path{given_checkpoints(run.string())} / "best").string();
+  if (auto const run = convert::run_of_best(path); !run.empty()) {
+    return (fs::path{given_checkpoints(run)} / "best").string();
   }
   fs::path const config = fs::path{path} / config::effective_config_name;
   if (!fs::exists(config, ignored) || checkpoint::holds_any(path)) {

@@ -134,16 +134,6 @@ std::string checkpoints_in(std::string const& path) {
   return {};
 }
 
-/// The run in a path RUN/best that names no file; empty: it is no such path.
-std::string run_of_best(std::string const& path) {
-  auto const whole = without_slash(path);
-  std::error_code none;
-  if (whole.filename() != "best" || std::filesystem::exists(whole, none)) {
-    return {};
-  }
-  return whole.has_parent_path() ? whole.parent_path().string() : ".";
-}
-
 /// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
 /// no validation. Errors: those of checkpoint::list.
 std::optional<checkpoint::Listed> best_in(std::string const& directory,
@@ -199,6 +189,15 @@ std::string resolve_newest(std::string const& directory, std::string const& path
 }
 
 }  // namespace
+
+std::string run_of_best(std::string const& path) {
+  auto const whole = without_slash(path);
+  std::error_code none;
+  if (whole.filename() != "best" || std::filesystem::exists(whole, none)) {
+    return {};
+  }
+  return whole.has_parent_path() ? whole.parent_path().string() : ".";
+}
 
 std::string resolve_parameters(std::string const& path, std::string const& key,
                                checkpoint::Warn warn) {

@@ -13,6 +13,9 @@
 
 namespace offstage::convert {
 
+/// The run in a path RUN/best that names no file; empty: it is no such path.
+[[nodiscard]] std::string run_of_best(std::string const& path);
+
 /// Which model a path means, as a path that means the same later: a Hugging Face directory or a
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
 /// the newest complete checkpoint; of RUN/best the one with the best validation. `key` ("train.init-from") is named in errors.

@@ -28,87 +28,36 @@ int width_of(int largest) {
 Column::Column(data::ByteSource const& file, Node const& leaf, Chunk const& chunk)
     : file_{file}, leaf_{leaf}, chunk_{chunk}, place_{chunk.begin}, left_{chunk.values} {}
 
-void Column::PageHeader::take_first(Thrift& in) {
-  in.structure([&](Thrift::Field const& field) {
-    switch (field.id) {
-      case 1:
-        values = in.integer(field);
-        return true;
-      case 2:
-        encoding = static_cast<int>(in.integer(field));
-        return true;
-      case 3:
-        definitions_encoding = static_cast<int>(in.integer(field));
-        return true;
-      case 4:
-        depths_encoding = static_cast<int>(in.integer(field));
-        return true;
-      default:
-        return false;
-    }
-  });
-}
-
-void Column::PageHeader::take_second(Thrift& in) {
-  in.structure([&](Thrift::Field const& field) {
-    switch (field.id) {
-      case 1:
-        values = in.integer(field);
-        return true;
-      case 4:
-        encoding = static_cast<int>(in.integer(field));
-        return true;
-      case 5:
-        definitions_bytes = in.integer(field);
-        return true;
-      case 6:
-        depths_bytes = in.integer(field);
-        return true;
-      case 7:
-        is_packed = in.truth(field);
-        return true;
-      default:
-        return false;
-    }
-  });
-}
-
-void Column::PageHeader::take_dictionary(Thrift& in) {
-  in.structure([&](Thrift::Field const& field) {
-    if (field.id != 1) {
-      return false;
-    }
-    values = in.integer(field);
-    return true;
-  });
-}
-
 void Column::PageHeader::take(Thrift& in) {
+  auto const take_first = [&](Thrift::Field const& field) {
+    return in.take(
+        field, {{1, &values}, {2, &encoding}, {3, &definitions_encoding}, {4, &depths_encoding}});
+  };
+  auto const take_dictionary = [&](Thrift::Field const& field) {
+    return in.take(field, {{1, &values}});
+  };
+  auto const take_second = [&](Thrift::Field const& field) {
+    constexpr int packed_field = 7;
+    if (field.id == packed_field) {
+      is_packed = in.truth(field);
+      return true;
+    }
+    return in.take(field,
+                   {{1, &values}, {4, &encoding}, {5, &definitions_bytes}, {6, &depths_bytes}});
+  };
   in.structure([&](Thrift::Field const& field) {
     switch (field.id) {
-      case 1:
-        type = static_cast<int>(in.integer(field));
-        return true;
-      case 2:
-        unpacked = in.integer(field);
-        return true;
-      case 3:
-        packed = in.integer(field);
-        return true;
       case 5:
-        Thrift::require(field, Kind::structure);
-        take_first(in);
+        in.structure(field, take_first);
         return true;
       case 7:
-        Thrift::require(field, Kind::structure);
-        take_dictionary(in);
+        in.structure(field, take_dictionary);
         return true;
       case 8:
-        Thrift::require(field, Kind::structure);
-        take_second(in);
+        in.structure(field, take_second);
         return true;
       default:
-        return false;
+        return in.take(field, {{1, &type}, {2, &unpacked}, {3, &packed}});
     }
   });
 }
@@ -170,7 +119,7 @@ void Column::begin_data(PageHeader const& header, std::vector<std::byte> const& 
          std::span{packed}.subspan(static_cast<std::size_t>(levels)),
          std::span{page_}.subspan(static_cast<std::size_t>(levels)));
   Thrift in{page_};
-  auto const take_levels = [&](int largest, int encoding, Bytes bytes) -> RunLengths {
+  auto const take_levels = [&](int largest, std::int64_t encoding, Bytes bytes) -> RunLengths {
     if (largest == 0) {
       return {};
     }

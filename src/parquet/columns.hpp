@@ -36,21 +36,18 @@ class Column {
 
  private:
   struct PageHeader {
-    int type{};
+    std::int64_t type{};
     Bytes unpacked{};
     Bytes packed{};
     std::int64_t values{};
-    int encoding{};
-    int depths_encoding{};  ///< pages of the first version alone, as the next member
-    int definitions_encoding{};
+    std::int64_t encoding{};
+    std::int64_t depths_encoding{};  ///< pages of the first version alone, as the next member
+    std::int64_t definitions_encoding{};
     Bytes depths_bytes{};  ///< pages of the second version alone, as the next member
     Bytes definitions_bytes{};
     bool is_packed = true;
 
     void take(Thrift& in);
-    void take_first(Thrift& in);
-    void take_second(Thrift& in);
-    void take_dictionary(Thrift& in);
   };
 
   [[nodiscard]] bool has_readable_values() const noexcept {

@@ -326,8 +326,9 @@ std::int64_t Differences::next() {
   return static_cast<std::int64_t>(value_);
 }
 
-std::unique_ptr<Values> make_values(Type type, int encoding, std::span<std::byte const> bytes,
-                                    std::int64_t most, std::vector<Value> const& dictionary) {
+std::unique_ptr<Values> make_values(Type type, std::int64_t encoding,
+                                    std::span<std::byte const> bytes, std::int64_t most,
+                                    std::vector<Value> const& dictionary) {
   enum Encoding : std::uint8_t {
     plain = 0,
     plain_dictionary = 2,

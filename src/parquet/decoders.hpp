@@ -79,7 +79,7 @@ class Values {
 
 /// The values of a data page, `most` at most. `bytes` and `dictionary` must outlive them.
 /// Errors: Unread for an encoding or type that is not read; Damage.
-[[nodiscard]] std::unique_ptr<Values> make_values(Type type, int encoding,
+[[nodiscard]] std::unique_ptr<Values> make_values(Type type, std::int64_t encoding,
                                                   std::span<std::byte const> bytes,
                                                   std::int64_t most,
                                                   std::vector<Value> const& dictionary);

@@ -36,27 +36,18 @@ Element read_element(Thrift& in) {
       case 1:
         element.type = in.integer(field);
         return true;
-      case 3:
-        element.repetition = in.integer(field);
-        return true;
       case 4:
         element.name = in.text(field);
         return true;
-      case 5:
-        element.children = in.integer(field);
-        return true;
-      case 6:
-        element.converted = in.integer(field);
-        return true;
       case 10:
-        Thrift::require(field, Kind::structure);
-        in.structure([&](Thrift::Field const& which) {
+        in.structure(field, [&](Thrift::Field const& which) {
           element.logical = which.id;
           return false;
         });
         return true;
       default:
-        return false;
+        return in.take(field,
+                       {{3, &element.repetition}, {5, &element.children}, {6, &element.converted}});
     }
   });
   return element;
@@ -143,28 +134,11 @@ Chunk read_chunk(Thrift& in, Bytes end) {
     if (field.id != 3) {
       return false;
     }
-    Thrift::require(field, Kind::structure);
     is_there = true;
-    in.structure([&](Thrift::Field const& of) {
-      switch (of.id) {
-        case 4:
-          chunk.codec = static_cast<int>(in.integer(of));
-          return true;
-        case 5:
-          chunk.values = in.integer(of);
-          return true;
-        case 7:
-          chunk.size = in.integer(of);
-          return true;
-        case 9:
-          data = in.integer(of);
-          return true;
-        case 11:
-          dictionary = in.integer(of);
-          return true;
-        default:
-          return false;
-      }
+    in.structure(field, [&](Thrift::Field const& of) {
+      return in.take(
+          of,
+          {{4, &chunk.codec}, {5, &chunk.values}, {7, &chunk.size}, {9, &data}, {11, &dictionary}});
     });
     return true;
   });
@@ -190,11 +164,7 @@ RowGroup read_group(Thrift& in, Bytes end) {
       in.list(field, Kind::structure, [&] { group.chunks.push_back(read_chunk(in, end)); });
       return true;
     }
-    if (field.id == 3) {
-      group.rows = in.integer(field);
-      return true;
-    }
-    return false;
+    return in.take(field, {{3, &group.rows}});
   });
   return group;
 }

@@ -42,7 +42,7 @@ struct Node {
 
 /// A column's part of a row group.
 struct Chunk {
-  int codec{};
+  std::int64_t codec{};
   std::int64_t values{};  ///< with those that are null
   Bytes begin{};          ///< in the file
   Bytes size{};

@@ -90,6 +90,16 @@ std::int64_t Thrift::list_size(Kind element) {
   return static_cast<std::int64_t>(size);
 }
 
+bool Thrift::take(Field const& field, std::initializer_list<Wanted> wanted) {
+  for (auto const& [id, value] : wanted) {
+    if (id == field.id) {
+      *value = integer(field);
+      return true;
+    }
+  }
+  return false;
+}
+
 std::int64_t Thrift::integer(Field const& field) {
   if (field.kind != Kind::int16 && field.kind != Kind::int32 && field.kind != Kind::int64) {
     require(field, Kind::int64);

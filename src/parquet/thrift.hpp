@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -55,6 +56,12 @@ class Thrift {
       }
     }
   }
+  /// The same for a field that is a structure.
+  template <class Use>
+  void structure(Field const& field, Use const& use) {
+    require(field, Kind::structure);
+    structure(use);
+  }
   /// Calls `use()` for each element of a list, which takes it.
   template <class Use>
   void list(Field const& field, Kind element, Use const& use) {
@@ -63,6 +70,13 @@ class Thrift {
       use();
     }
   }
+  /// The number of a field that is an integer, and where its value belongs.
+  struct Wanted {
+    int id{};
+    std::int64_t* value{};
+  };
+  /// Takes the field if it is one of these; else nothing, and returns false.
+  bool take(Field const& field, std::initializer_list<Wanted> wanted);
   [[nodiscard]] std::int64_t integer(Field const& field);
   [[nodiscard]] bool truth(Field const& field);
   [[nodiscard]] std::string text(Field const& field);

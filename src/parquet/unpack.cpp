@@ -56,7 +56,7 @@ std::size_t little_endian(std::span<std::byte const> bytes) {
   return value;
 }
 
-char const* name_of_codec(int codec) {
+char const* name_of_codec(std::int64_t codec) {
   switch (codec) {
     case 3:
       return "LZO";
@@ -117,7 +117,7 @@ void unpack_snappy(std::span<std::byte const> packed, std::span<std::byte> out) 
   }
 }
 
-void unpack(int codec, std::span<std::byte const> packed, std::span<std::byte> out) {
+void unpack(std::int64_t codec, std::span<std::byte const> packed, std::span<std::byte> out) {
   enum Codec : std::uint8_t { none = 0, snappy = 1, gzip = 2, zstd = 6 };
   switch (codec) {
     case none:

@@ -32,7 +32,7 @@ TEST(RunLengths, GiveTheExampleOfTheFormat) {
   EXPECT_THROW(static_cast<void>(numbers.next()), Damage);
 }
 
-// Of the format's description, too: 1 to 5, and then numbers that ascend unevenly.
+// Both examples of the format's description: 1 to 5, and then numbers that ascend unevenly.
 TEST(Differences, GiveTheExamplesOfTheFormat) {
   // Blocks of 128 in 4 parts, 5 values from 1 on, differences of 1 in no bits.
   auto const even = bytes_of({0x80, 0x01, 0x04, 0x05, 0x02, 0x02, 0, 0, 0, 0});
