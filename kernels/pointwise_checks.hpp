@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -151,6 +152,12 @@ inline bool all_below(std::span<std::int32_t const> tokens, std::int64_t vocab) 
   return true;
 }
 
+/// Returns the position of row r of an embedding (its position_of, or what stands for it).
+template <class Call>
+std::int64_t position_of(Call const& a, std::int64_t r) {
+  return a.position_of.empty() ? r % a.sequence : a.position_of[static_cast<std::size_t>(r)];
+}
+
 template <class T>
 void check_views(EmbeddingForward<T> const& a) {
   require(a.rows >= 0 && a.vocab > 0 && a.width > 0, "embedding_forward: no such shape");
@@ -159,12 +166,15 @@ void check_views(EmbeddingForward<T> const& a) {
           "embedding_forward: a view has the wrong length");
   require(a.positions.empty() || (a.sequence > 0 && has_length(a.positions, a.sequence * a.width)),
           "embedding_forward: positions are not those of the sequence");
+  require(a.position_of.empty() || has_length(a.position_of, a.rows),
+          "embedding_forward: not each row has a position");
 }
 
 template <class T>
 void check(EmbeddingForward<T> const& a) {
   check_views(a);
   require(all_below(a.tokens, a.vocab), "embedding_forward: a token is outside the vocabulary");
+  require(all_below(a.position_of, a.sequence), "embedding_forward: a position is outside");
 }
 
 template <class T>
@@ -176,12 +186,15 @@ void check_views(EmbeddingBackward<T> const& a) {
   require(
       a.d_positions.empty() || (a.sequence > 0 && has_length(a.d_positions, a.sequence * a.width)),
       "embedding_backward: positions are not those of the sequence");
+  require(a.position_of.empty() || has_length(a.position_of, a.rows),
+          "embedding_backward: not each row has a position");
 }
 
 template <class T>
 void check(EmbeddingBackward<T> const& a) {
   check_views(a);
   require(all_below(a.tokens, a.vocab), "embedding_backward: a token is outside the vocabulary");
+  require(all_below(a.position_of, a.sequence), "embedding_backward: a position is outside");
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // Causal attention on a GPU, forward and backward: perf_attention [BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE]... One line of
-// JSON for each shape, type and direction, by the own kernels and, where it can be loaded, by cuDNN, with the median time and
-// floating-point operations per second (the products of the lower triangle: 2 forward, 5 backward).
+// JSON for each shape, type and direction, by the own kernels, by these with 8 documents in each sequence that are held apart
+// ("own_documents") and, where it can be loaded, by cuDNN, with the median time and floating-point operations per second (the
+// products of the lower triangle, or of those of the documents: 2 forward, 5 backward).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ using kernels::AttentionShape;
 
 constexpr int warm_up = 3;
 constexpr int repetitions = 21;
+constexpr std::int64_t some_documents = 8;  ///< of a sequence
 
 /// CUDA's own stopwatch, started and stopped in the order of a stream.
 class EventTimer {
@@ -82,9 +84,9 @@ double median_seconds(EventTimer& timer, std::function<void()> const& work) {
 template <class T>
 class Tensors {
  public:
-  /// `cudnn`: computes it; null: the own kernels do.
+  /// `cudnn`: computes it; null: the own kernels do. `documents`: of each sequence.
   Tensors(device::Device& gpu, device::Stream& stream, AttentionShape const& shape,
-          cudnn::Attention* cudnn)
+          cudnn::Attention* cudnn, std::int64_t documents)
       : qkv_{random(gpu, stream, rows(shape) * (shape.heads + 2 * shape.kv_heads) * shape.head_dim,
                     1)},
         d_out_{random(gpu, stream, rows(shape) * shape.heads * shape.head_dim, 2)},
@@ -96,10 +98,24 @@ class Tensors {
         log_sum_exp_{gpu.allocate(rows(shape) * shape.heads * static_cast<Bytes>(sizeof(float)),
                                   "attention's statistics")},
         shape_{shape},
-        cudnn_{cudnn} {}
+        cudnn_{cudnn} {
+    if (documents > 1) {
+      std::int64_t const length = (shape.sequence + documents - 1) / documents;
+      std::vector<std::int32_t> begins;
+      std::vector<std::int32_t> ends;
+      for (std::int64_t row = 0; row < rows(shape); ++row) {
+        std::int64_t const begin = row % shape.sequence / length * length;
+        begins.push_back(static_cast<std::int32_t>(begin));
+        ends.push_back(static_cast<std::int32_t>(std::min(begin + length, shape.sequence)));
+      }
+      begins_ = copied(gpu, stream, begins);
+      ends_ = copied(gpu, stream, ends);
+    }
+  }
 
   kernels::AttentionForward<T> forward() const {
-    return {shape_, qkv_.as<T const>(), out_.as<T>(), log_sum_exp_.as<float>(), cudnn_};
+    return {shape_, qkv_.as<T const>(), out_.as<T>(), log_sum_exp_.as<float>(),
+            cudnn_, documents()};
   }
   kernels::AttentionBackward<T> backward() const {
     return {shape_,
@@ -109,7 +125,8 @@ class Tensors {
             log_sum_exp_.as<float const>(),
             d_qkv_.as<T>(),
             workspace_.as<std::byte>(),
-            cudnn_};
+            cudnn_,
+            documents()};
   }
 
  private:
@@ -122,14 +139,25 @@ class Tensors {
       auto const word = philox(1, key, i / 4)[i % 4];
       values[i] = store<T>(static_cast<float>(word >> 8) * 0x1p-22F - 2);
     }
-    auto const bytes = elements * static_cast<Bytes>(sizeof(T));
+    return copied(gpu, stream, values);
+  }
+
+  template <class Element>
+  static device::Buffer copied(device::Device& gpu, device::Stream& stream,
+                               std::vector<Element> const& values) {
+    auto const bytes = std::ssize(values) * static_cast<Bytes>(sizeof(Element));
     auto buffer = gpu.allocate(bytes, "attention's input");
-    stream.copy(buffer.as<T>().data(), values.data(), bytes, device::Copy::host_to_device);
+    stream.copy(buffer.template as<Element>().data(), values.data(), bytes,
+                device::Copy::host_to_device);
     stream.synchronize();
     return buffer;
   }
 
-  device::Buffer qkv_, d_out_, out_, d_qkv_, workspace_, log_sum_exp_;
+  kernels::AttentionDocuments documents() const {
+    return {begins_.as<std::int32_t const>(), ends_.as<std::int32_t const>()};
+  }
+
+  device::Buffer qkv_, d_out_, out_, d_qkv_, workspace_, log_sum_exp_, begins_, ends_;
   AttentionShape shape_;
   cudnn::Attention* cudnn_;
 };
@@ -150,27 +178,29 @@ void print(std::string const& name, std::string const& by, DType type, Attention
 
 template <class T>
 void measure(device::Device& gpu, device::Stream& stream, AttentionShape const& shape,
-             cudnn::Attention* cudnn) {
-  Tensors<T> const tensors{gpu, stream, shape, cudnn};
-  std::string const by = cudnn != nullptr ? "cudnn" : "own";
+             cudnn::Attention* cudnn, std::int64_t documents) {
+  Tensors<T> const tensors{gpu, stream, shape, cudnn, documents};
+  std::string const by = cudnn != nullptr ? "cudnn" : documents > 1 ? "own_documents" : "own";
   EventTimer timer{static_cast<CUstream_st*>(stream.native())};
   double const forward =
       median_seconds(timer, [&] { kernels::attention_forward(stream, tensors.forward()); });
   double const backward =
       median_seconds(timer, [&] { kernels::attention_backward(stream, tensors.backward()); });
-  print("attention_forward", by, dtype_of<T>(), shape, 2, forward);
-  print("attention_backward", by, dtype_of<T>(), shape, 5, backward);
+  double const share = 1.0 / static_cast<double>(documents);
+  print("attention_forward", by, dtype_of<T>(), shape, 2 * share, forward);
+  print("attention_backward", by, dtype_of<T>(), shape, 5 * share, backward);
 }
 
 template <class T>
 void measure(device::Device& gpu, AttentionShape const& shape) {
   auto const stream = gpu.make_calling_stream("attention");
-  measure<T>(gpu, *stream, shape, nullptr);
+  measure<T>(gpu, *stream, shape, nullptr, 1);
+  measure<T>(gpu, *stream, shape, nullptr, some_documents);
   CudnnAttention const cudnn{
       {dtype_of<T>(), shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim}};
   fmt::print("{{\"cudnn\": \"{}\"}}\n", cudnn.said);
   if (cudnn.plans) {
-    measure<T>(gpu, *stream, shape, cudnn.plans.get());
+    measure<T>(gpu, *stream, shape, cudnn.plans.get(), 1);
   }
 }
 

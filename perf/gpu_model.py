@@ -150,11 +150,11 @@ def measure_operations(section):
 
 
 def attention_seconds(figures):
-    """Forward and backward together at the model's shape: ours in bf16, by own kernels and by cuDNN, and PyTorch's by backend."""
+    """Forward and backward together at the model's shape: ours in bf16, by own kernels, also with eight documents a sequence, and by cuDNN, and PyTorch's by backend."""
     batch, sequence, heads, kv_heads, head_dim = OPERATIONS[0]
     wanted = {"type": "bf16", "batch": batch, "sequence": sequence, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     lines = [line for line in figures.get("operations", {}).get("attention", []) if wanted.items() <= line.items()]
-    ours = {by: [line["seconds"] for line in lines if line["by"] == by] for by in ("own", "cudnn")}
+    ours = {by: [line["seconds"] for line in lines if line["by"] == by] for by in ("own", "own_documents", "cudnn")}
     torch = {row["backend"]: row["forward_seconds"] + row["backward_seconds"] for row in figures.get("attention", {}).values()
              if "error" not in row and row["shape"] == list(OPERATIONS[0])}
     return {by: sum(seconds) for by, seconds in ours.items() if len(seconds) == 2}, torch
@@ -176,6 +176,8 @@ def results(figures):
         found["attention_vs_torch"] = min(torch.values()) / attention.get("cudnn", attention.get("own"))
     if attention and "deterministic" in torch:
         found["attention_vs_torch_deterministic"] = torch["deterministic"] / attention.get("cudnn", attention.get("own"))
-    if len(attention) == 2:
+    if {"own", "cudnn"} <= attention.keys():
         found["attention_cudnn_vs_own"] = attention["own"] / attention["cudnn"]
+    if "own_documents" in attention:
+        found["attention_documents_speedup"] = attention["own"] / attention["own_documents"]
     return found

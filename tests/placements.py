@@ -47,7 +47,7 @@ NUMBERS = {
     "optimizer.kind": ["adamw", "adamw", "adam", "adagrad", "rmsprop", "sgd", "lion"],
     "optimizer.moments": ["fp32", "fp32", "bf16", "8bit"], "optimizer.clip": [0, 0.001, 1.5, 4],
     "optimizer.schedule": ["cosine", "constant", "wsd"], "train.micro-batch": [1, 2], "train.global-batch": [4, 8],
-    "train.sequence": [16, 24], "data.cross-documents": ["true", "false", "whole"], "train.seed": [7, 8],
+    "train.sequence": [16, 24], "data.cross-documents": ["true", "false", "whole"], "data.attention": ["window", "document"], "train.seed": [7, 8],
 }
 # What does not.
 PLACEMENT = {
@@ -92,7 +92,9 @@ def draw_numbers(numbers):
     if keys["optimizer.kind"] in ("rmsprop", "sgd"):
         may_lack = keys["optimizer.kind"] == "rmsprop" or keys["optimizer.moments"] == "fp32"  # or it would have no moments
         keys["optimizer.momentum"] = numbers.choice([0, 0.9]) if may_lack else 0.9
-    if keys["data.cross-documents"] != "true":
+    if keys["data.cross-documents"] == "false":
+        del keys["data.attention"]
+    if keys["data.cross-documents"] != "true" or keys["data.attention"] == "document":
         keys["data.separator"] = 32
     return keys
 

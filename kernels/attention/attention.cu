@@ -24,7 +24,7 @@ dim3 attention_blocks(std::int64_t heads, std::int64_t tiles) {
 namespace {
 
 /// Kernels count positions, heads and a row's elements as int, also somewhat past the end.
-AttentionHeads heads_of(AttentionShape const& shape) {
+AttentionHeads heads_of(AttentionShape const& shape, AttentionDocuments const& documents) {
   constexpr std::int64_t most = std::numeric_limits<int>::max() / 2;
   require(shape.sequence <= most, "attention: the sequence is too long for a GPU");
   require(shape.heads + 2 * shape.kv_heads <= most / shape.head_dim,
@@ -39,7 +39,9 @@ AttentionHeads heads_of(AttentionShape const& shape) {
           .group = static_cast<int>(layout.group()),
           .width = static_cast<int>(shape.head_dim),
           .reach = static_cast<int>(shape.reach()),
-          .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))};
+          .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+          .begins = documents.begins.empty() ? nullptr : documents.begins.data(),
+          .ends = documents.ends.empty() ? nullptr : documents.ends.data()};
 }
 
 /// Whether tensor cores can have it, which take 16 bytes at a time.
@@ -63,7 +65,7 @@ void attention_forward(AttentionForward<T> const& in, CUstream_st* stream) {
   if (in.qkv.empty()) {
     return;
   }
-  ForwardCall<T> const call{.at = heads_of(in.shape),
+  ForwardCall<T> const call{.at = heads_of(in.shape, in.documents),
                             .units = static_cast<int>(in.shape.batch * in.shape.kv_heads),
                             .qkv = in.qkv.data(),
                             .out = in.out.data(),
@@ -98,7 +100,7 @@ void attention_backward(AttentionBackward<T> const& in, std::span<std::byte> scr
   std::int64_t const units_at_once = (units + times - 1) / times;
   auto* const sums = reinterpret_cast<float*>(scratch.data());
   BackwardCall<T> call{
-      .at = heads_of(in.shape),
+      .at = heads_of(in.shape, in.documents),
       .first_unit = 0,
       .units = 0,
       .qkv = in.qkv.data(),

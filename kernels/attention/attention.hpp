@@ -29,6 +29,14 @@ struct AttentionShape {
   }
 };
 
+/// Where documents lie that share sequences: a query sees no key of another document.
+struct AttentionDocuments {
+  /// (B, T) the position at which each row's document begins, and the one behind its end. Documents
+  /// lie one behind the other and fill the sequence. Empty: each sequence is one document.
+  std::span<std::int32_t const> begins{};
+  std::span<std::int32_t const> ends{};
+};
+
 /// Causal attention, scale 1 / sqrt(head_dim). No (T, T) matrix is stored.
 template <class T>
 struct AttentionForward {
@@ -39,6 +47,7 @@ struct AttentionForward {
   /// Plans of cuDNN compute it on cuda in the place of the own kernels: plans, of this shape and type; then the memory of
   /// all tensors is aligned to 16 bytes, and the stream a calling one.
   cudnn::Attention* cudnn{};
+  AttentionDocuments documents{};
 };
 
 template <class T>
@@ -52,9 +61,10 @@ struct AttentionBackward {
   /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best, cuDNN's workspace() needed.
   std::span<std::byte> workspace{};
   cudnn::Attention* cudnn{};  ///< as forward's
+  AttentionDocuments documents{};
 };
 
-/// Pairs of a query and a key that it sees, of one head and sequence.
+/// Pairs of a query and a key that it sees, of one head and of a sequence that is one document.
 [[nodiscard]] constexpr std::int64_t attention_pairs(AttentionShape const& shape) {
   std::int64_t const reach = shape.reach();
   return reach * (reach + 1) / 2 + (shape.sequence - reach) * reach;

@@ -160,23 +160,30 @@ void narrow(float const* source, std::int64_t padded, float factor, bfloat16* ta
 /// Which pairs of keys and queries a tile of scores hides.
 struct TileKind {
   bool diagonal;  ///< its keys' positions are its queries'
-  bool edge;      ///< some queries have left some keys behind their window
+  bool edge;      ///< some queries do not see some keys before them
 };
 
-/// The queries of 16, from query `first` on, that see a key of the tile; on the diagonal one that is
-/// before first + 16. `reach`: the first query beyond the window of the tile's key 0.
-template <TileKind kind>
-[[gnu::always_inline]] inline __mmask16 queries_of(std::int64_t key, std::int64_t first,
-                                                   std::int64_t reach) {
-  unsigned seen = 0xFFFF;
-  if (kind.diagonal && key > first) {
-    seen = 0xFFFFU << (key - first);
+/// A tile of keys, from position `first` on, as its queries see it.
+struct SeenKeys {
+  std::int32_t const* first_keys;  ///< the first that each query sees, if the kind is `edge`
+  std::int64_t first;
+
+  /// The queries of 16, from query `query` on, that see a key of the tile; on the diagonal one that
+  /// is before query + 16.
+  template <TileKind kind>
+  [[gnu::always_inline]] __mmask16 by_queries(std::int64_t key, std::int64_t query) const {
+    auto seen = static_cast<__mmask16>(0xFFFF);
+    if (kind.diagonal && key > query) {
+      seen = static_cast<__mmask16>(0xFFFFU << (key - query));
+    }
+    if constexpr (kind.edge) {
+      auto const from = _mm512_loadu_si512(first_keys + query);
+      auto const position = _mm512_set1_epi32(static_cast<std::int32_t>(first + key));
+      seen = _mm512_mask_cmple_epi32_mask(seen, from, position);
+    }
+    return seen;
   }
-  if (std::int64_t const within = key + reach - first; kind.edge && within < lanes) {
-    seen &= within > 0 ? (1U << within) - 1U : 0U;
-  }
-  return static_cast<__mmask16>(seen);
-}
+};
 
 /// A kind as a type.
 template <bool diagonal, bool edge>
@@ -223,9 +230,9 @@ struct alignas(64) Softmax {
 
 /// weights (tile / 2, tile) in pairs = 2^(factor scores - shift); totals are added to. Where a
 /// score exceeds the shift by a factor of 2^8, the shift, the totals and `sums` (padded, tile)
-/// follow; `begin`: all are undefined yet. `reach`: as queries_of's.
+/// follow; `begin`: all are undefined yet.
 template <TileKind kind>
-void softmax_tile(Softmax& state, float factor, float const* scores, std::int64_t reach,
+void softmax_tile(Softmax& state, float factor, float const* scores, SeenKeys const& seen_keys,
                   Pair* weights, float* sums, std::int64_t padded, bool begin) {
   constexpr bool masked = kind.diagonal || kind.edge;
   constexpr float most_above = 8;
@@ -235,7 +242,7 @@ void softmax_tile(Softmax& state, float factor, float const* scores, std::int64_
     std::int64_t const keys = kind.diagonal ? keys_seen(first) : tile;
     auto largest = kind.edge ? _mm512_set1_ps(none_seen) : _mm512_loadu_ps(scores + first);
     for (std::int64_t key = kind.edge ? 0 : 1; key < keys; ++key) {
-      auto const seen = queries_of<kind>(key, first, reach);
+      auto const seen = seen_keys.by_queries<kind>(key, first);
       auto const row = _mm512_loadu_ps(scores + key * tile + first);
       largest = _mm512_mask_max_ps(largest, seen, largest, row);
     }
@@ -265,8 +272,8 @@ void softmax_tile(Softmax& state, float factor, float const* scores, std::int64_
       auto upper = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(from), factors, shift));
       auto lower = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(from + tile), factors, shift));
       if constexpr (masked) {
-        upper = _mm512_maskz_mov_ps(queries_of<kind>(key, first, reach), upper);
-        lower = _mm512_maskz_mov_ps(queries_of<kind>(key + 1, first, reach), lower);
+        upper = _mm512_maskz_mov_ps(seen_keys.by_queries<kind>(key, first), upper);
+        lower = _mm512_maskz_mov_ps(seen_keys.by_queries<kind>(key + 1, first), lower);
       }
       total = _mm512_add_ps(total, upper);
       total_below = _mm512_add_ps(total_below, lower);
@@ -339,14 +346,14 @@ void forward_tile(AttentionForwardTask<bfloat16> const& task, ForwardBuffers con
        buffers.rows, padded);
   transpose_to_pairs(buffers.rows, padded, buffers.queries);
   Softmax state;
-  std::int64_t const first_keys = first_tile_of_keys(first, task.window);
-  for (std::int64_t other = first_keys; other <= first; other += tile) {
+  std::int64_t const first_tile = task.first_keys.first_tile(first);
+  for (std::int64_t other = first_tile; other <= first; other += tile) {
     bool const diagonal = other == first;
-    bool const begin = other == first_keys;
+    bool const begin = other == first_tile;
     product<false>({buffers.keys + other * padded, padded}, buffers.queries, buffers.scores,
                    {tile, tile, padded}, diagonal ? Bf16Part::scores : Bf16Part::whole);
-    with_kind(diagonal, has_hidden_keys(first, other, task.window), [&](auto kind) {
-      softmax_tile<kind>(state, factor, buffers.scores, other + task.window - first,
+    with_kind(diagonal, task.first_keys.hide(first, other), [&](auto kind) {
+      softmax_tile<kind>(state, factor, buffers.scores, {task.first_keys.of_query + first, other},
                          buffers.weights, buffers.sums, padded, begin);
     });
     auto const add = begin ? product<false> : product<true>;
@@ -431,7 +438,7 @@ float dot(bfloat16 const* a, bfloat16 const* b, std::int64_t count) {
 /// Weights from the scores, and the scores' gradients from the weights', without the scale.
 template <TileKind kind>
 void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const& queries,
-                   std::int64_t reach) {
+                   SeenKeys const& seen_keys) {
   auto const factors = _mm512_set1_ps(factor);
   for (std::int64_t first = 0; first < tile; first += lanes) {
     auto const shift = _mm512_load_ps(queries.shift + first);
@@ -450,7 +457,7 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
       for (std::int64_t i = 0; i < 2; ++i) {
         auto const score = _mm512_loadu_ps(buffers.scores + at + i * tile);
         auto const d_weight = _mm512_loadu_ps(buffers.d_weights + at + i * tile);
-        auto const seen = queries_of<kind>(key + i, first, reach);
+        auto const seen = seen_keys.by_queries<kind>(key + i, first);
         weight[i] = exp2(_mm512_fmsub_ps(score, factors, shift));
         d_score[i] = _mm512_maskz_mul_ps(seen, weight[i], _mm512_sub_ps(d_weight, mean));
         weight[i] = _mm512_maskz_mov_ps(seen, weight[i]);
@@ -489,8 +496,8 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
     auto const at = out_position + r * task.out_stride;
     queries.mean[r] = dot(task.d_out + at, task.out + at, width);
   }
-  std::int64_t const first_keys = first_tile_of_keys(first, task.window);
-  for (std::int64_t other = first_keys; other <= first; other += tile) {
+  std::int64_t const first_tile = task.first_keys.first_tile(first);
+  for (std::int64_t other = first_tile; other <= first; other += tile) {
     bool const diagonal = other == first;
     auto const at = other * padded;
     auto const of_scores = diagonal ? Bf16Part::scores : Bf16Part::whole;
@@ -499,12 +506,13 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
                    of_scores);
     product<false>({b.values + at, padded}, b.d_outs_transposed, b.d_weights, {tile, tile, padded},
                    of_scores);
-    with_kind(diagonal, has_hidden_keys(first, other, task.window), [&](auto kind) {
-      probabilities<kind>(b, task.scale * log2_e, queries, other + task.window - first);
+    with_kind(diagonal, task.first_keys.hide(first, other), [&](auto kind) {
+      probabilities<kind>(b, task.scale * log2_e, queries,
+                          {task.first_keys.of_query + first, other});
     });
     product<true>({b.weights, tile}, b.d_outs, b.d_values + at, {tile, padded, tile}, of_weights);
     product<true>({b.d_scores, tile}, b.queries, b.d_keys + at, {tile, padded, tile}, of_weights);
-    auto const add = other == first_keys ? product<false> : product<true>;
+    auto const add = other == first_tile ? product<false> : product<true>;
     add({b.keys_transposed + at, tile}, b.d_score_pairs, b.d_queries, {padded, tile, tile},
         diagonal ? Bf16Part::values : Bf16Part::whole);
   }

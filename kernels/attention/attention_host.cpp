@@ -7,6 +7,7 @@
 #include <new>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -128,6 +129,30 @@ void run(Bf16Unit unit, AttentionBackwardTask<bfloat16> const& task) {
 #endif
 }
 
+/// FirstKeys of all sequences.
+class AllFirstKeys {
+ public:
+  AllFirstKeys(AttentionLayout const& at, AttentionShape const& shape,
+               AttentionDocuments const& documents)
+      : pitch_{round_up(shape.sequence, attention_tile)} {
+    if (documents.begins.empty() && shape.reach() == shape.sequence) {
+      return;
+    }
+    all_.reserve(static_cast<std::size_t>(shape.batch * pitch_));
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      for (std::int64_t i = 0; i < pitch_; ++i) {
+        auto const query = std::min(i, shape.sequence - 1);
+        all_.push_back(static_cast<std::int32_t>(at.first_key(documents, b, query)));
+      }
+    }
+  }
+  FirstKeys of(std::int64_t b) const { return {all_.empty() ? nullptr : all_.data() + b * pitch_}; }
+
+ private:
+  std::int64_t pitch_;
+  std::vector<std::int32_t> all_;
+};
+
 /// Runs all tasks by `unit`, each thread's with room for `whole` copies of the sequence.
 template <class Unit, class T>
 void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
@@ -138,6 +163,7 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
+  AllFirstKeys const first_keys{at, in.shape, in.documents};
   ScratchPool const scratch{in.shape, whole, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
@@ -146,7 +172,7 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
     auto const head = index % kv_heads * at.group();
     auto const* const qkv = in.qkv.data();
     run(unit, AttentionForwardTask<T>{
-                  sequence, in.shape.reach(), at.group(), width, at.qkv_stride(), at.out_stride(),
+                  sequence, first_keys.of(b), at.group(), width, at.qkv_stride(), at.out_stride(),
                   scale, qkv + at.query(b, head, 0), qkv + at.key(b, head, 0),
                   qkv + at.value(b, head, 0), in.out.data() + at.out(b, head, 0),
                   in.log_sum_exp.data() + at.row(b, head, 0), scratch.of_this_thread()});
@@ -162,6 +188,7 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
   }
   auto const tasks = batch * kv_heads;
   auto const threads = team_size(tasks);
+  AllFirstKeys const first_keys{at, in.shape, in.documents};
   ScratchPool const scratch{in.shape, whole, threads};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
@@ -172,7 +199,7 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
     auto* const d_qkv = in.d_qkv.data();
     run(unit,
         AttentionBackwardTask<T>{
-            sequence, in.shape.reach(), at.group(), width, at.qkv_stride(), at.out_stride(), scale,
+            sequence, first_keys.of(b), at.group(), width, at.qkv_stride(), at.out_stride(), scale,
             qkv + at.query(b, head, 0), qkv + at.key(b, head, 0), qkv + at.value(b, head, 0),
             in.out.data() + at.out(b, head, 0), in.d_out.data() + at.out(b, head, 0),
             in.log_sum_exp.data() + at.row(b, head, 0), d_qkv + at.query(b, head, 0),
@@ -266,8 +293,9 @@ constexpr bool has_cudnn = std::is_same_v<T, bfloat16> || std::is_same_v<T, floa
 
 template <template <class> class Call, class T>
 void require_cudnn_has(Call<T> const& in) {
-  require(in.cudnn == nullptr || (has_cudnn<T> && in.shape.window == 0),
-          "attention: cuDNN's is of 16-bit types, without a window");
+  require(
+      in.cudnn == nullptr || (has_cudnn<T> && in.shape.window == 0 && in.documents.begins.empty()),
+      "attention: cuDNN's is of 16-bit types, without a window or documents");
 }
 
 }  // namespace

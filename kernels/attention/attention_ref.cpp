@@ -43,7 +43,7 @@ void attention_forward(AttentionForward<T> const& in) {
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t i = 0; i < sequence; ++i) {
-        auto const first = at.first_key(i);
+        auto const first = at.first_key(in.documents, b, i);
         for (std::int64_t j = first; j <= i; ++j) {
           score[static_cast<std::size_t>(j)] =
               scale * dot(qkv + at.query(b, h, i), qkv + at.key(b, h, j), width);
@@ -81,7 +81,7 @@ void attention_backward(AttentionBackward<T> const& in) {
         auto const log_sum_exp = in.log_sum_exp[static_cast<std::size_t>(at.row(b, h, i))];
         // sum over j of weight_j * dweight_j
         auto const mean = dot(d_out, in.out.data() + at.out(b, h, i), width);
-        for (std::int64_t j = at.first_key(i); j <= i; ++j) {
+        for (std::int64_t j = at.first_key(in.documents, b, i); j <= i; ++j) {
           auto const* const key = qkv + at.key(b, h, j);
           auto const weight = std::exp(scale * dot(query, key, width) - log_sum_exp);
           auto const d_weight = dot(d_out, qkv + at.value(b, h, j), width);

@@ -66,11 +66,11 @@ void mask(float* scores, float value) {
   }
 }
 
-/// Hides the positions that a row's window has left behind; `behind`: from the tile's first position
-/// to that of the first row.
-void mask_window(float* scores, std::int64_t behind, std::int64_t window, float value) {
+/// Hides the positions before the first that a row sees, `first_keys` of each, in the tile of keys
+/// from position `other` on.
+void mask_before(float* scores, std::int32_t const* first_keys, std::int64_t other, float value) {
   for (std::int64_t r = 0; r < tile; ++r) {
-    for (std::int64_t c = 0; c < tile && c + window <= behind + r; ++c) {
+    for (std::int64_t c = 0; c < tile && other + c < first_keys[r]; ++c) {
       scores[r * tile + c] = value;
     }
   }
@@ -200,15 +200,15 @@ void forward_tile(AttentionForwardTask<T> const& task, ForwardBuffers const& buf
   for (float& largest : state.largest) {
     largest = -__builtin_inff();
   }
-  for (std::int64_t other = first_tile_of_keys(first, task.window); other <= first; other += tile) {
+  for (std::int64_t other = task.first_keys.first_tile(first); other <= first; other += tile) {
     bool const diagonal = other == first;
     product<false>({buffers.queries, padded, 1}, buffers.keys + other * padded, scores, tile, width,
                    diagonal ? Part::scores : Part::whole);
     if (diagonal) {
       mask(scores, -__builtin_inff());
     }
-    if (has_hidden_keys(first, other, task.window)) {
-      mask_window(scores, first - other, task.window, -__builtin_inff());
+    if (task.first_keys.hide(first, other)) {
+      mask_before(scores, task.first_keys.of_query + first, other, -__builtin_inff());
     }
     softmax_tile(state, scores, sums, padded);
     product<true>({scores, tile, 1}, buffers.values + other * padded, sums, padded, tile,
@@ -296,7 +296,7 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
     mean[r] = dot(d_outs + r * padded, d_queries + r * padded, padded);
   }
   clear(d_queries, tile * padded);
-  for (std::int64_t other = first_tile_of_keys(first, task.window); other <= first; other += tile) {
+  for (std::int64_t other = task.first_keys.first_tile(first); other <= first; other += tile) {
     bool const diagonal = other == first;
     auto const of_scores = diagonal ? Part::scores : Part::whole;
     auto const of_weights = diagonal ? Part::weights : Part::whole;
@@ -308,9 +308,9 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
       mask(scores, -__builtin_inff());
       mask(d_scores, 0);
     }
-    if (has_hidden_keys(first, other, task.window)) {
-      mask_window(scores, first - other, task.window, -__builtin_inff());
-      mask_window(d_scores, first - other, task.window, 0);
+    if (task.first_keys.hide(first, other)) {
+      mask_before(scores, task.first_keys.of_query + first, other, -__builtin_inff());
+      mask_before(d_scores, task.first_keys.of_query + first, other, 0);
     }
     probabilities(scores, d_scores, log_sum_exp, mean);
     product<true>({scores, 1, tile}, d_outs, d_values + at, padded, tile, of_transposed);

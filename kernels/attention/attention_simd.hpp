@@ -9,15 +9,21 @@ namespace offstage::kernels {
 
 /// Edge of the square tiles of scores.
 constexpr std::int64_t attention_tile = 64;
-/// First position of the tile with the first key that a query from position `first` on sees.
-constexpr std::int64_t first_tile_of_keys(std::int64_t first, std::int64_t window) {
-  return first + 1 > window ? (first + 1 - window) / attention_tile * attention_tile : 0;
-}
-/// Whether a query of the tile from `first` on is beyond the window of a key of the tile from
-/// `other` on.
-constexpr bool has_hidden_keys(std::int64_t first, std::int64_t other, std::int64_t window) {
-  return other + window < first + attention_tile;
-}
+/// The first key that each query sees, of a sequence filled up to whole tiles; never less than that
+/// of the query before. Null: all queries see position 0.
+struct FirstKeys {
+  std::int32_t const* of_query;
+
+  /// First position of the tile with the first key that a query from position `first` on sees.
+  constexpr std::int64_t first_tile(std::int64_t first) const {
+    return of_query != nullptr ? of_query[first] / attention_tile * attention_tile : 0;
+  }
+  /// Whether a query of the tile from `first` on does not see a key of the tile from `other` on,
+  /// though it comes before.
+  constexpr bool hide(std::int64_t first, std::int64_t other) const {
+    return of_query != nullptr && other < of_query[first + attention_tile - 1];
+  }
+};
 /// Rows of tiles are padded with zeros to a multiple of this many floats.
 constexpr std::int64_t attention_padding = 32;
 
@@ -27,7 +33,7 @@ constexpr std::int64_t attention_padding = 32;
 template <class T>
 struct AttentionForwardTask {
   std::int64_t sequence;
-  std::int64_t window;  ///< keys that a query sees at most, its own the last; at most `sequence`
+  FirstKeys first_keys;
   std::int64_t group, width;
   std::int64_t qkv_stride, out_stride;  ///< elements from one position to the next
   float scale;
@@ -41,7 +47,9 @@ struct AttentionForwardTask {
 
 template <class T>
 struct AttentionBackwardTask {
-  std::int64_t sequence, window, group, width;
+  std::int64_t sequence;
+  FirstKeys first_keys;
+  std::int64_t group, width;
   std::int64_t qkv_stride, out_stride;
   float scale;
   T const* query;

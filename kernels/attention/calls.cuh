@@ -17,12 +17,24 @@ struct AttentionHeads {
   int sequence, heads, kv_heads, group, width;
   int reach;  ///< keys that a query sees at most, its own the last; at most `sequence`
   float scale;
+  std::int32_t const* begins;  ///< AttentionDocuments; null: each sequence is one document
+  std::int32_t const* ends;
 
-  __device__ bool sees(int query, int key) const { return key <= query && query - key < reach; }
-  /// The first key that queries from position `first` on see.
-  __device__ int first_key(int first) const { return max(0, first + 1 - reach); }
-  /// The first query beyond the window of all keys before position `end`.
-  __device__ int last_query(int end) const { return min(sequence - reach, end - 1) + reach; }
+  /// The first key that a query of sequence b sees. It is never less than that of the query before.
+  __device__ int first_key(int b, int query) const {
+    int const row = min(query, sequence - 1);
+    int const document = begins != nullptr ? begins[std::int64_t{b} * sequence + row] : 0;
+    return max(document, row + 1 - reach);
+  }
+  /// The query behind the last that sees a key of sequence b. It is never less than that of the key before.
+  __device__ int end_of_queries(int b, int key) const {
+    int const row = min(key, sequence - 1);
+    int const document = ends != nullptr ? ends[std::int64_t{b} * sequence + row] : sequence;
+    return min(document - reach, row) + reach;
+  }
+  __device__ bool sees(int b, int query, int key) const {
+    return key <= query && key >= first_key(b, query);
+  }
   /// Elements before position 0 of query head `head`, and of the unit's keys, of sequence b.
   __host__ __device__ std::int64_t query(int b, int head) const {
     return b * sequence * qkv_stride + std::int64_t{head} * width;

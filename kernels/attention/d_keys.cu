@@ -49,18 +49,20 @@ __device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
   }
 }
 
-/// Clears what belongs to queries whose window has left a row's key behind; `ahead`: of the first query before the
-/// warp's first key.
+/// Clears what belongs to queries, of 16 from `query` on, behind the last that sees a row's key; `key`: the warp's first.
 template <int D>
-__device__ void hide_window(Square<D>& x, Square<D>& y, int ahead, int reach, Lane const& at) {
+__device__ void hide_behind(Square<D>& x, Square<D>& y, AttentionHeads const& heads, int b, int key,
+                            int query, Lane const& at) {
 #pragma unroll
   for (int h = 0; h < halves<D>; ++h) {
-    int const first = reach - ahead + 16 * h - at.pair + at.group;
+    int const row = key + 16 * h + at.group;
+    int const ends[2] = {heads.end_of_queries(b, row) - query,
+                         heads.end_of_queries(b, row + 8) - query};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        bool const hidden = 8 * n + i % 2 - 8 * (i / 2) >= first;
+        bool const hidden = 8 * n + at.pair + i % 2 >= ends[i / 2];
         x[h][n][i] = hidden ? 0 : x[h][n][i];
         y[h][n][i] = hidden ? 0 : y[h][n][i];
       }
@@ -157,7 +159,11 @@ __global__ __launch_bounds__(threads<D>,
       key_tile, rows_of(call.qkv, key_head, call.at.qkv_stride, first, call.at));
   begin_tile<D, own_rows, threads<D>, T>(
       value_tile, rows_of(call.qkv, value_head, call.at.qkv_stride, first, call.at));
-  int const last_query = call.at.last_query(first + own_rows);
+  int const end = call.at.end_of_queries(task.b, first + own_rows - 1);
+  // Of the queries that see all of the warp's keys, and of those that see some.
+  int const own_key = first + at.warp * warp_rows<D>;
+  int const all_see = call.at.end_of_queries(task.b, own_key);
+  int const some_see = call.at.end_of_queries(task.b, own_key + warp_rows<D> - 1);
   int tile = first / R;
   float coming = stages.begin(0, 0, tile);
   stages.put(0, coming);
@@ -179,8 +185,9 @@ __global__ __launch_bounds__(threads<D>,
   while (member < members) {
     await_copies<0>();
     __syncthreads();
-    int const ahead = tile * R - first - at.warp * warp_rows<D>;
-    if (++tile * R >= last_query) {
+    int const begin = tile * R;
+    int const ahead = begin - own_key;
+    if (++tile * R >= end) {
       tile = first / R;
       ++member;
     }
@@ -190,7 +197,7 @@ __global__ __launch_bounds__(threads<D>,
     T const* const queries = stages.stage(stage);
     T const* const d_outs = queries + R * D;
 #pragma unroll 1
-    for (int query = max(0, -ahead); query < R; query += 16) {
+    for (int query = max(0, -ahead); query < R && begin + query < some_see; query += 16) {
       Square<D> x;
       Square<D> y;
       two_products<T, D>(x, keys, queries, y, values, d_outs, query, at.lane);
@@ -198,8 +205,8 @@ __global__ __launch_bounds__(threads<D>,
       if (ahead + query < warp_rows<D> - 1) {
         hide<D>(x, y, ahead + query, at);
       }
-      if (ahead + query + 15 >= call.at.reach) {
-        hide_window<D>(x, y, ahead + query, call.at.reach, at);
+      if (begin + query + 15 >= all_see) {
+        hide_behind<D>(x, y, call.at, task.b, own_key, begin + query, at);
       }
       add_square<T, D>(d_values, x, d_outs, query, at.lane);
       add_square<T, D>(d_keys, y, queries, query, at.lane);

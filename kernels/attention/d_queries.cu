@@ -93,17 +93,19 @@ __device__ void hide(Square<D>& x, int ahead, Lane const& at) {
   }
 }
 
-/// Clears what belongs to keys that a row's window has left behind; `behind`: from the first key to the warp's first query.
+/// Clears what belongs to keys, of 16 from `key` on, before the first that a row's query sees; `query`: the warp's first.
 template <int D>
-__device__ void hide_window(Square<D>& x, int behind, int reach, Lane const& at) {
+__device__ void hide_before(Square<D>& x, AttentionHeads const& heads, int b, int query, int key,
+                            Lane const& at) {
 #pragma unroll
   for (int h = 0; h < halves<D>; ++h) {
-    int const first = behind + 16 * h + at.group - at.pair - reach;
+    int const row = query + 16 * h + at.group;
+    int const first_keys[2] = {heads.first_key(b, row) - key, heads.first_key(b, row + 8) - key};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        x[h][n][i] = 8 * n + i % 2 - 8 * (i / 2) <= first ? 0 : x[h][n][i];
+        x[h][n][i] = 8 * n + at.pair + i % 2 < first_keys[i / 2] ? 0 : x[h][n][i];
       }
     }
   }
@@ -126,7 +128,7 @@ __global__ __launch_bounds__(threads<D>,
   // The second stage is free until the first one is in work; of small stages this takes both.
   constexpr bool beside = stage_elements<D, R> >= own_rows * D;
   static_assert(2 * stage_elements<D, R> >= own_rows * D);
-  int const first_tile = call.at.first_key(first) / R;
+  int const first_tile = call.at.first_key(task.b, first) / R;
   auto* const out_tile = beside ? stages.stage(first_tile + 1) : stages.memory;
   begin_tile<D, own_rows, threads<D>, T>(
       query_tile, rows_of(call.qkv, query_head, call.at.qkv_stride, first, call.at));
@@ -156,6 +158,10 @@ __global__ __launch_bounds__(threads<D>,
   Sums<D> sums;
   clear_sums<D>(sums);
   int const key_tiles = stages.count(first);
+  // Of the keys that some of the warp's queries see, and of those that all see.
+  int const query = first + at.warp * warp_rows<D>;
+  int const first_seen = call.at.first_key(task.b, query);
+  int const all_seen = call.at.first_key(task.b, query + warp_rows<D> - 1);
 #pragma unroll 1
   for (int tile = first_tile; tile < key_tiles; ++tile) {
     stages.await();
@@ -163,9 +169,11 @@ __global__ __launch_bounds__(threads<D>,
       stages.begin(tile + 1);
     }
     T const* const keys = stages.stage(tile);
-    int const ahead = first + at.warp * warp_rows<D> - tile * R;
+    int const begin = tile * R;
+    int const ahead = query - begin;
 #pragma unroll 1
-    for (int key = 0; key < R && key < ahead + warp_rows<D>; key += 16) {
+    for (int key = max(0, first_seen - begin) / 16 * 16; key < R && key < ahead + warp_rows<D>;
+         key += 16) {
       Square<D> x;
       Square<D> y;
       two_products<T, D>(x, queries, keys, y, d_outs, keys + R * D, key, at.lane);
@@ -173,8 +181,8 @@ __global__ __launch_bounds__(threads<D>,
       if (ahead - key < 15) {
         hide<D>(x, ahead - key, at);
       }
-      if (ahead - key + warp_rows < D >> call.at.reach) {
-        hide_window<D>(x, ahead - key, call.at.reach, at);
+      if (begin + key < all_seen) {
+        hide_before<D>(x, call.at, task.b, query, begin + key, at);
       }
       add_square<T, D>(sums, x, keys, key, at.lane);
     }

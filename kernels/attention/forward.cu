@@ -77,14 +77,13 @@ __device__ inline void mask(Scores& scores, int ahead, Lane const& at) {
   }
 }
 
-/// Hides keys that each row's window has left behind; `behind`: from the tile's first key to the first row's own.
-__device__ inline void mask_window(Scores& scores, int behind, int reach, Lane const& at) {
-  int const first = behind + at.group - at.pair - reach;
+/// Hides keys before the first that rows group and group + 8 see: `first_keys`, counted from the tile's first key.
+__device__ inline void mask_before(Scores& scores, int const (&first_keys)[2], Lane const& at) {
 #pragma unroll
   for (int n = 0; n < other_rows / 8; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (8 * n + i % 2 - i / 2 * 8 <= first) {
+      if (8 * n + at.pair + i % 2 < first_keys[i / 2]) {
         scores[n][i] = -INFINITY;
       }
     }
@@ -178,7 +177,7 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
   begin_tile<D, own_rows, threads, T>(
       query_tile,
       rows_of(call.qkv, call.at.query(task.b, task.head), call.at.qkv_stride, first, call.at));
-  int const first_tile = call.at.first_key(first) / other_rows;
+  int const first_tile = call.at.first_key(task.b, first) / other_rows;
   stages.begin(first_tile);
 
   Queries<T, D> queries;
@@ -196,6 +195,9 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
   }
   float const scale = call.at.scale * log2_of_e;
   int const key_tiles = stages.count(first);
+  // Of the keys that some of the warp's queries see, and of those that all see.
+  int const first_seen = call.at.first_key(task.b, first + row);
+  int const all_seen = call.at.first_key(task.b, first + row + warp_rows - 1);
 #pragma unroll 1
   for (int tile = first_tile; tile < key_tiles; ++tile) {
     stages.await();
@@ -203,8 +205,10 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
       stages.begin(tile + 1);
     }
     T const* const stage = stages.stage(tile);
-    int const ahead = first + row - tile * other_rows;
-    if (ahead + warp_rows > 0) {  // else all keys of the tile are later than the warp's queries
+    int const begin = tile * other_rows;
+    int const ahead = first + row - begin;
+    // Else all keys of the tile are later than the warp's queries, or before all that they see.
+    if (ahead + warp_rows > 0 && begin + other_rows > first_seen) {
       Scores scores[halves];
       score<T, D>(scores, queries, stage, at.lane);
 #pragma unroll
@@ -212,8 +216,12 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
         if (ahead + 16 * h < other_rows - 1) {
           mask(scores[h], ahead + 16 * h, at);
         }
-        if (ahead + 16 * h + 15 >= call.at.reach) {
-          mask_window(scores[h], ahead + 16 * h, call.at.reach, at);
+        if (begin < all_seen) {
+          int const query = first + row + 16 * h + at.group;
+          mask_before(scores[h],
+                      {call.at.first_key(task.b, query) - begin,
+                       call.at.first_key(task.b, query + 8) - begin},
+                      at);
         }
         soften<D>(state[h], scores[h], sums[h], scale);
       }

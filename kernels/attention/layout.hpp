@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 
@@ -48,9 +49,14 @@ class AttentionLayout {
     return (b * shape_.heads + h) * shape_.sequence + t;
   }
 
-  /// The first key that query i sees.
-  std::int64_t first_key(std::int64_t i) const {
-    return std::max<std::int64_t>(0, i + 1 - shape_.reach());
+  /// The first key that query i of sequence b sees.
+  std::int64_t first_key(AttentionDocuments const& documents, std::int64_t b,
+                         std::int64_t i) const {
+    std::int64_t const document =
+        documents.begins.empty()
+            ? 0
+            : documents.begins[static_cast<std::size_t>(b * shape_.sequence + i)];
+    return std::max(document, i + 1 - shape_.reach());
   }
 
   /// Query heads per key-value head.
@@ -63,6 +69,7 @@ class AttentionLayout {
     require(std::ssize(in.out) == layout.out_size(), "attention: out has the wrong length");
     require(std::ssize(in.log_sum_exp) == layout.rows(),
             "attention: log_sum_exp has the wrong length");
+    layout.check(in.documents);
     return layout;
   }
   template <class T>
@@ -74,10 +81,17 @@ class AttentionLayout {
     require(std::ssize(in.log_sum_exp) == layout.rows(),
             "attention: log_sum_exp has the wrong length");
     require(std::ssize(in.d_qkv) == layout.qkv_size(), "attention: d_qkv has the wrong length");
+    layout.check(in.documents);
     return layout;
   }
 
  private:
+  void check(AttentionDocuments const& documents) const {
+    auto const rows = documents.begins.empty() ? 0 : shape_.batch * shape_.sequence;
+    require(std::ssize(documents.begins) == rows && std::ssize(documents.ends) == rows,
+            "attention: begins or ends of documents have the wrong length");
+  }
+
   AttentionShape shape_;
 };
 

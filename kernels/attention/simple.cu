@@ -119,14 +119,15 @@ __global__ __launch_bounds__(threads) void simple_forward_kernel(ForwardCall<T> 
   float largest = -INFINITY;
   float total = 0;
   float sums[most_columns] = {};
-  for (int key = call.at.first_key(place.first) / side * side; key <= place.first; key += side) {
+  for (int key = call.at.first_key(task.b, place.first) / side * side; key <= place.first;
+       key += side) {
     __syncthreads();
     place.load(keys, keys_begin, stride, key);
     place.load(values, keys_begin + call.at.to_values(), stride, key);
     __syncthreads();
     float const score = call.at.scale * place.dot(queries, keys);
     own_scores[place.column] =
-        call.at.sees(place.position(), key + place.column) ? score : -INFINITY;
+        call.at.sees(task.b, place.position(), key + place.column) ? score : -INFINITY;
     __syncthreads();
     float weights[side];
     float shift = largest;
@@ -194,7 +195,8 @@ __global__ __launch_bounds__(threads) void simple_d_query_kernel(BackwardCall<T>
   float const log_sum_exp =
       place.is_there() ? call.log_sum_exp[call.at.row(task.b, task.head) + place.position()] : 0.0F;
   float sums[most_columns] = {};
-  for (int key = call.at.first_key(place.first) / side * side; key <= place.first; key += side) {
+  for (int key = call.at.first_key(task.b, place.first) / side * side; key <= place.first;
+       key += side) {
     __syncthreads();
     place.load(keys, keys_begin, stride, key);
     place.load(values, keys_begin + call.at.to_values(), stride, key);
@@ -202,7 +204,8 @@ __global__ __launch_bounds__(threads) void simple_d_query_kernel(BackwardCall<T>
     float const score = call.at.scale * place.dot(queries, keys);
     float const d_weight = place.dot(d_outs, values);
     float const change = expf(score - log_sum_exp) * (d_weight - delta);
-    own_changes[place.column] = call.at.sees(place.position(), key + place.column) ? change : 0.0F;
+    own_changes[place.column] =
+        call.at.sees(task.b, place.position(), key + place.column) ? change : 0.0F;
     __syncthreads();
     add_rows(sums, own_changes, keys, place);
   }
@@ -227,14 +230,14 @@ __global__ __launch_bounds__(threads) void simple_d_key_kernel(BackwardCall<T> c
   float* const own_changes = own_weights + square;
   place.load(keys, call.qkv + key_offset, stride, place.first);
   place.load(values, call.qkv + value_offset, stride, place.first);
-  int const last_query = call.at.last_query(place.first + side);
+  int const end = call.at.end_of_queries(task.b, place.first + side - 1);
   float d_keys[most_columns] = {};
   float d_values[most_columns] = {};
   for (int member = 0; member < call.at.group; ++member) {
     int const head = task.head + member;
     T const* const queries_begin = call.qkv + call.at.query(task.b, head);
     T const* const d_out_begin = call.d_out + call.at.out(task.b, head);
-    for (int query = place.first; query < last_query; query += side) {
+    for (int query = place.first; query < end; query += side) {
       __syncthreads();
       place.load(queries, queries_begin, stride, query);
       place.load(d_outs, d_out_begin, call.at.out_stride, query);
@@ -242,7 +245,7 @@ __global__ __launch_bounds__(threads) void simple_d_key_kernel(BackwardCall<T> c
       int const position = query + place.column;
       float weight = 0;
       float change = 0;
-      if (position < place.sequence && call.at.sees(position, place.position())) {
+      if (position < place.sequence && call.at.sees(task.b, position, place.position())) {
         float const score = call.at.scale * place.dot(keys, queries);
         float const d_weight = place.dot(values, d_outs);
         weight = expf(score - call.log_sum_exp[call.at.row(task.b, head) + position]);

@@ -1,5 +1,7 @@
 #include "kernels/tokens/embedding.hpp"
 
+#include <algorithm>
+
 #include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/pointwise_checks.hpp"
@@ -11,8 +13,8 @@ namespace {
 template <class T, int V>
 __global__ __launch_bounds__(block_size) void embedding_forward_kernel(
     std::int32_t const* __restrict__ tokens, T const* __restrict__ table,
-    T const* __restrict__ positions, T* __restrict__ out, std::int64_t width,
-    std::int64_t sequence) {
+    T const* __restrict__ positions, std::int32_t const* __restrict__ position_of,
+    T* __restrict__ out, std::int64_t width, std::int64_t sequence) {
   std::int64_t const column = pack_of_row() * V;
   if (column >= width) {
     return;
@@ -22,7 +24,8 @@ __global__ __launch_bounds__(block_size) void embedding_forward_kernel(
   if (positions != nullptr) {
     float sum[V], position[V];
     widen(sum, value);
-    load_pack(position, positions + row % sequence * width + column);
+    std::int64_t const at = position_of != nullptr ? position_of[row] : row % sequence;
+    load_pack(position, positions + at * width + column);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       sum[v] += position[v];
@@ -144,7 +147,7 @@ __device__ void add_lanes(float const (&sum)[V], T* target, bool in_row) {
   }
 }
 
-/// Of each run of equal tokens one block per strip of columns adds all rows; the others end at once.
+/// Of each run of equal tokens, or positions, one block per strip of columns adds all rows; the others end at once.
 template <class T, int V>
 __global__ __launch_bounds__(adding_threads) void add_tokens_kernel(
     std::int32_t const* __restrict__ sorted, std::int32_t const* __restrict__ order,
@@ -193,7 +196,9 @@ void embedding_forward(EmbeddingForward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(a.width, a.table.data(), a.positions.data(), a.out.data());
   with_packs<T>(aligned, [&](auto pack) {
     launch(embedding_forward_kernel<T, pack.value>, pack_grid(a.rows, a.width / pack.value), stream,
-           a.tokens.data(), a.table.data(), a.positions.data(), a.out.data(), a.width, a.sequence);
+           a.tokens.data(), a.table.data(), a.positions.data(),
+           a.position_of.empty() ? nullptr : a.position_of.data(), a.out.data(), a.width,
+           a.sequence);
   });
 }
 
@@ -230,7 +235,9 @@ void embedding_backward(EmbeddingBackward<T> const& a, std::span<std::byte> scra
   check_views(a);
   require(a.rows <= INT_MAX - tile_tokens && a.sequence <= INT_MAX,
           "embedding_backward: the rows are too many");
-  require(scratch.size() >= embedding_backward_scratch(a.rows, a.vocab),
+  // Positions that are given are added up as tokens are, after them and in the same memory.
+  std::int64_t const ids = a.position_of.empty() ? a.vocab : std::max(a.vocab, a.sequence);
+  require(scratch.size() >= embedding_backward_scratch(a.rows, ids),
           "embedding_backward: the scratch memory is too small");
   if (a.rows == 0) {
     return;
@@ -239,15 +246,20 @@ void embedding_backward(EmbeddingBackward<T> const& a, std::span<std::byte> scra
   auto* const sorted = reinterpret_cast<std::int32_t*>(scratch.data());
   auto* const order = reinterpret_cast<std::int32_t*>(scratch.data() + bytes);
   auto const count = static_cast<std::size_t>(a.rows);
-  order_tokens({a.tokens, a.vocab, {sorted, count}, {order, count}}, scratch.subspan(2 * bytes),
-               stream);
   bool const aligned = are_wide(a.width, a.d_out.data(), a.d_table.data(), a.d_positions.data());
   with_packs<T>(aligned, [&](auto pack) {
     std::int64_t const strip = strip_packs * pack.value;
     auto const strips = static_cast<unsigned>((a.width + strip - 1) / strip);
-    launch(add_tokens_kernel<T, pack.value>, {dim3{row_grid(a.rows), strips}, adding_threads},
-           stream, sorted, order, a.d_out.data(), a.d_table.data(), a.rows, a.width);
-    if (!a.d_positions.empty()) {
+    auto const add = [&](std::span<std::int32_t const> id_of, std::span<T> target) {
+      order_tokens({id_of, ids, {sorted, count}, {order, count}}, scratch.subspan(2 * bytes),
+                   stream);
+      launch(add_tokens_kernel<T, pack.value>, {dim3{row_grid(a.rows), strips}, adding_threads},
+             stream, sorted, order, a.d_out.data(), target.data(), a.rows, a.width);
+    };
+    add(a.tokens, a.d_table);
+    if (!a.d_positions.empty() && !a.position_of.empty()) {
+      add(a.position_of, a.d_positions);
+    } else if (!a.d_positions.empty()) {
       launch(add_positions_kernel<T, pack.value>,
              {dim3{static_cast<unsigned>(a.sequence), strips}, adding_threads}, stream,
              a.d_out.data(), a.d_positions.data(), a.rows, a.width, a.sequence);

@@ -11,7 +11,7 @@ struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
-/// out[r] = table[tokens[r]], or that plus positions[r mod sequence], rounded to T once.
+/// out[r] = table[tokens[r]], or that plus positions[p], rounded to T once; p is row r's position.
 template <class T>
 struct EmbeddingForward {
   std::span<std::int32_t const> tokens;  ///< (rows), each in [0, vocab)
@@ -20,6 +20,8 @@ struct EmbeddingForward {
   std::int64_t rows, vocab, width;
   std::span<T const> positions{};  ///< (sequence, width), or empty: none
   std::int64_t sequence = 0;       ///< length of a sequence; not used without positions
+  /// (rows) the position of each row, in [0, sequence); empty: r mod sequence.
+  std::span<std::int32_t const> position_of{};
 };
 
 /// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
@@ -34,10 +36,11 @@ struct EmbeddingBackward {
   std::int64_t rows, vocab, width;
   std::span<T> d_positions{};  ///< (sequence, width), in and out, or empty: none
   std::int64_t sequence = 0;   ///< length of a sequence; not used without positions
+  std::span<std::int32_t const> position_of{};  ///< as forward's
 };
 
-/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token out of range, by ref and
-/// host: cuda cannot look at its arguments' contents. It adds the rows of a token in another order than theirs, the
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token or a position out of range, by
+/// ref and host: cuda cannot look at its arguments' contents. It adds the rows of a token in another order than theirs, the
 /// same every time.
 namespace ref {
 template <class T>

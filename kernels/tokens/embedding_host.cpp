@@ -63,7 +63,7 @@ void embedding_forward(EmbeddingForward<T> const& a) {
     if (a.positions.empty()) {
       std::copy_n(row, a.width, out);
     } else {
-      loops.add(row, a.positions.data() + (r % a.sequence) * a.width, out, a.width);
+      loops.add(row, a.positions.data() + position_of(a, r) * a.width, out, a.width);
     }
   }
 }
@@ -73,7 +73,7 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
   check(a);
   add_rows(a.d_out, a.width, a.d_table, [&](std::int64_t r) { return a.tokens[r]; });
   if (!a.d_positions.empty()) {
-    add_rows(a.d_out, a.width, a.d_positions, [&](std::int64_t r) { return r % a.sequence; });
+    add_rows(a.d_out, a.width, a.d_positions, [&](std::int64_t r) { return position_of(a, r); });
   }
 }
 

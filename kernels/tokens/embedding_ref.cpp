@@ -37,7 +37,7 @@ void embedding_forward(EmbeddingForward<T> const& a) {
     std::span<T const> const row = a.table.subspan(a.tokens[r] * a.width, a.width);
     std::copy(row.begin(), row.end(), a.out.begin() + r * a.width);
     for (std::int64_t i = 0; i < a.width && !a.positions.empty(); ++i) {
-      T const position = a.positions[(r % a.sequence) * a.width + i];
+      T const position = a.positions[position_of(a, r) * a.width + i];
       a.out[r * a.width + i] = store<T>(load(row[i]) + load(position));
     }
   }
@@ -48,7 +48,7 @@ void embedding_backward(EmbeddingBackward<T> const& a) {
   check(a);
   add_rows(a.d_out, a.width, a.d_table, [&](std::int64_t r) { return a.tokens[r]; });
   if (!a.d_positions.empty()) {
-    add_rows(a.d_out, a.width, a.d_positions, [&](std::int64_t r) { return r % a.sequence; });
+    add_rows(a.d_out, a.width, a.d_positions, [&](std::int64_t r) { return position_of(a, r); });
   }
 }
 

@@ -37,6 +37,7 @@ their number.
   --windows N           number of windows, from the first one; 0: all [0]
   --format F            auto, text, megatron, llmc, nanogpt or u32 [auto]
   --cross-documents X   true, false or whole, as data.cross-documents [true]
+  --attention X         window or document, as data.attention [document for whole, else window]
   --separator N         token between documents, as data.separator
   --mask on|off         off: all tokens count [on]
   --dtype fp32|bf16|fp16  type of the model's computation [fp32]
@@ -63,6 +64,7 @@ GivenOptions parse_evaluate(Arguments const& arguments) {
     add(name, text()->default_value(value));
   }
   add("separator", text());
+  add("attention", text());
   return parse_command_options(arguments, options, "evaluate");
 }
 
@@ -81,6 +83,10 @@ data::DatasetOptions data_options(GivenOptions const& given) {
   options.rule = choice<WindowRule>(
       given, "cross-documents",
       {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}});
+  options.documents_apart =
+      given.contains("attention")
+          ? choice<bool>(given, "attention", {{"window", false}, {"document", true}})
+          : options.rule == WindowRule::whole;
   options.uses_masks = choice<bool>(given, "mask", {{"off", false}, {"on", true}});
   if (given.contains("separator")) {
     options.separator =

@@ -165,6 +165,14 @@ constexpr std::array keys{
                                                {"false", WindowRule::apart},
                                                {"whole", WindowRule::whole}});
         }},
+    Key{"data.attention", "window|document", "document for data.cross-documents=whole, else window",
+        "window: a token sees all before it in its sequence; document: those of its document alone",
+        [](RunConfig& c, Text t) {
+          c.data.attention_by_document = choice<bool>(t, {{"window", false}, {"document", true}});
+        },
+        [](RunConfig const& c) -> std::string {
+          return c.data.rule == data::WindowRule::whole ? "document" : "window";
+        }},
     Key{"data.mask", "on|off", "on",
         "a PREFIX.mask beside a file of tokens says which tokens count in the loss; off: all do",
         [](RunConfig& c, Text t) { c.data.mask = switched(t); }},

@@ -140,7 +140,8 @@ constexpr std::string_view fixed_start =
 constexpr std::string_view warmup_part = "optimizer.warmup-steps is a number of steps";
 constexpr std::string_view rate_as_it_is = "optimizer.min-lr is a rate, no part of optimizer.lr";
 constexpr std::string_view documents_apart =
-    "data.cross-documents=false or whole keeps documents apart, and data.separator ends them where "
+    "data.attention=document keeps documents of a sequence from seeing each other, "
+    "data.cross-documents=false or whole says which share one, and data.separator ends them where "
     "the data do not say";
 constexpr std::string_view fixed_vocab =
     "a model keeps the tokens that it has; resize it with transformers first";

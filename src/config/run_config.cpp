@@ -355,8 +355,12 @@ std::vector<UnusedKey> unused_keys(RunConfig const& config) {
   std::vector<UnusedKey> unused;
   add_unused(config.optimizer, unused);
   add_unused(config.numerics, unused);
-  if (config.data.rule == data::WindowRule::crossing) {
-    unused.push_back({"data.separator", "with data.cross-documents=true"});
+  if (config.data.rule == data::WindowRule::crossing && !config.data.documents_apart()) {
+    unused.push_back(
+        {"data.separator", "with data.cross-documents=true and data.attention=window"});
+  }
+  if (config.data.rule == data::WindowRule::apart) {
+    unused.push_back({"data.attention", "with data.cross-documents=false"});
   }
   if (config.data.valid.empty()) {
     unused.push_back({"train.valid-every", "without data.valid"});

@@ -53,6 +53,12 @@ struct DataConfig {
   data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator
   bool mask = true;                       ///< data.mask
+  bool attention_by_document{};           ///< data.attention=document
+
+  /// Returns whether windows have several documents that do not see each other.
+  [[nodiscard]] bool documents_apart() const {
+    return attention_by_document && rule != data::WindowRule::apart;
+  }
 };
 
 /// train.schedule: whether a micro-batch passes all layers before the next one comes, or a layer

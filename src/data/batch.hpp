@@ -14,6 +14,8 @@ struct TokenBatch {
   std::int64_t sequence{};            ///< T
   std::vector<std::int32_t> tokens;   ///< (B, T)
   std::vector<std::int32_t> targets;  ///< (B, T); ignored_target where a row holds no token
+  /// (B, T) position at which each token's document begins; empty: a row is one document.
+  std::vector<std::int32_t> begins{};
 };
 
 }  // namespace offstage::data

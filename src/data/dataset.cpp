@@ -79,10 +79,12 @@ void Dataset::open(std::string const& path) {
   }
   auto const tokens = part.file->tokens();
   bool const crossing = options_.rule == WindowRule::crossing;
+  if (!crossing || marks_documents()) {
+    find_documents(part);
+  }
   if (crossing) {
     part.windows = count_windows(tokens, options_.sequence, false);
   } else {
-    find_documents(part);
     options_.rule == WindowRule::apart ? deal_apart(part) : deal_whole(part);
   }
   if (part.windows < 1 && crossing) {
@@ -99,17 +101,25 @@ void Dataset::open(std::string const& path) {
         part.mask ? " with one that its mask counts" : "",
         options_.rule == WindowRule::apart ? "false" : "whole")};
   }
+  if (marks_documents()) {
+    part.attended = attended_by(part);
+  }
   parts_.push_back(std::move(part));
 }
 
 void Dataset::find_documents(Part& part) const {
   auto stored = part.file->documents();
   if (!stored && !options_.separator) {
+    auto const [asks, other] =
+        options_.rule == WindowRule::crossing
+            ? std::pair{"data.attention=document", "data.attention=window"}
+            : std::pair{options_.rule == WindowRule::apart ? "data.cross-documents=false"
+                                                           : "data.cross-documents=whole",
+                        "data.cross-documents=true"};
     throw DataError{fmt::format(
-        "{}={}: {} data does not say where documents end, and data.cross-documents={} must know; "
-        "set data.separator to the token that ends one, or data.cross-documents=true",
-        options_.key, part.file->path(), name_of(part.file->format()),
-        options_.rule == WindowRule::apart ? "false" : "whole")};
+        "{}={}: {} data does not say where documents end, and {} must know; set data.separator to "
+        "the token that ends one, or {}",
+        options_.key, part.file->path(), name_of(part.file->format()), asks, other)};
   }
   if (!stored && (*options_.separator < 0 || *options_.separator >= options_.vocab)) {
     throw DataError{
@@ -174,6 +184,21 @@ void Dataset::deal_whole(Part& part) const {
                 static_cast<double>(std::max<std::int64_t>(part.windows, 1) * most);
 }
 
+double Dataset::attended_by(Part const& part) const {
+  auto const pairs = [](std::int64_t length) {
+    return static_cast<double>(length) * static_cast<double>(length + 1) / 2.0;
+  };
+  // So many windows from all over the file tell it well enough.
+  std::int64_t const looked_at = std::min<std::int64_t>(part.windows, 10'000);
+  double seen = 0.0;
+  for (std::int64_t i = 0; i < looked_at; ++i) {
+    for (Range const& range : documents_of(part, part.windows / looked_at * i)) {
+      seen += pairs(range.count);
+    }
+  }
+  return seen / (pairs(options_.sequence) * static_cast<double>(looked_at));
+}
+
 std::int64_t Dataset::windows() const noexcept {
   return parts_.empty() ? 0 : parts_.back().first_window + parts_.back().windows;
 }
@@ -200,14 +225,19 @@ std::uint64_t Dataset::sampled_checksum(Part const& part) {
   return checksum.value();
 }
 
-std::vector<FileFacts> Dataset::files() const {
+double Dataset::share_of(Part const& part) const {
   double weights{};
   for (Group const& group : groups_) {
     weights += group.weight;
   }
+  Group const& group = groups_[part.group];
+  return group.weight / weights * static_cast<double>(part.windows) /
+         static_cast<double>(group.windows);
+}
+
+std::vector<FileFacts> Dataset::files() const {
   std::vector<FileFacts> facts;
   for (Part const& part : parts_) {
-    Group const& group = groups_[part.group];
     auto documents = part.file->document_count();
     if (!documents && options_.rule != WindowRule::crossing) {
       documents = static_cast<std::int64_t>(part.documents.size());
@@ -218,17 +248,25 @@ std::vector<FileFacts> Dataset::files() const {
                      .tokens = part.file->tokens(),
                      .documents = documents,
                      .windows = part.windows,
-                     .share = group.weight / weights * static_cast<double>(part.windows) /
-                              static_cast<double>(group.windows),
+                     .share = share_of(part),
                      .counted = part.mask ? std::optional{part.mask->counted()} : std::nullopt,
                      .filled = part.filled,
                      .rule = options_.rule,
                      .cut = part.cut,
                      .left_out = part.left_out,
+                     .attended = part.attended,
                      .doubt = part.file->doubt(),
                      .checksum = sampled_checksum(part)});
   }
   return facts;
+}
+
+double Dataset::attended() const {
+  double sum = 0.0;
+  for (Part const& part : parts_) {
+    sum += share_of(part) * part.attended.value_or(1.0);
+  }
+  return sum;
 }
 
 std::int64_t Dataset::shuffled(std::int64_t sample, std::uint64_t seed) const {
@@ -269,6 +307,30 @@ Dataset::Range Dataset::range_apart(Part const& part, std::int64_t window) const
           std::min(options_.sequence + 1, length_of(part, document) - past)};
 }
 
+std::vector<Dataset::Range> Dataset::documents_of(Part const& part, std::int64_t window) const {
+  std::vector<Range> documents;
+  std::int64_t end = 0;  // of those that were found
+  auto const add = [&](std::int64_t count) {
+    documents.push_back({end, std::min(count, options_.sequence - end)});
+    end += documents.back().count;
+  };
+  if (options_.rule == WindowRule::crossing) {
+    std::int64_t const begin = window * options_.sequence;
+    auto next = std::ranges::upper_bound(part.documents, begin);
+    for (; next != part.documents.end() && *next - begin < options_.sequence; ++next) {
+      add(*next - begin - end);
+    }
+  } else {
+    for (Range const& range : ranges_of(part, window)) {
+      add(range.count);
+    }
+  }
+  if (end < options_.sequence) {
+    add(options_.sequence - end);
+  }
+  return documents;
+}
+
 void Dataset::fill(Part const& part, Range const& range, std::int64_t place,
                    std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
   auto const count = static_cast<std::size_t>(range.count);
@@ -296,6 +358,7 @@ TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
   auto const row = static_cast<std::size_t>(options_.sequence);
   result.tokens.resize(windows.size() * row);
   result.targets.resize(windows.size() * row, ignored_target);
+  result.begins.resize(marks_documents() ? windows.size() * row : 0);
   for (std::size_t i = 0; i < windows.size(); ++i) {
     require(windows[i] >= 0 && windows[i] < this->windows(), "Dataset: no such window");
     auto const after = std::ranges::upper_bound(parts_, windows[i], {}, &Part::first_window);
@@ -306,6 +369,14 @@ TokenBatch Dataset::batch(std::span<std::int64_t const> windows) const {
            std::span{result.targets}.subspan(i * row, row));
       place += range.count;
     }
+    if (marks_documents()) {
+      auto const begins = std::span{result.begins}.subspan(i * row, row);
+      for (Range const& document : documents_of(part, windows[i] - part.first_window)) {
+        std::ranges::fill(begins.subspan(static_cast<std::size_t>(document.first),
+                                         static_cast<std::size_t>(document.count)),
+                          static_cast<std::int32_t>(document.first));
+      }
+    }
   }
   return result;
 }
@@ -315,6 +386,7 @@ void fill_up(TokenBatch& batch, std::int64_t rows) {
   batch.batch = rows;
   batch.tokens.resize(size);
   batch.targets.resize(size, ignored_target);
+  batch.begins.resize(batch.begins.empty() ? 0 : size);
 }
 
 std::int64_t counted_targets(TokenBatch const& batch) {

@@ -22,6 +22,9 @@ struct DatasetOptions {
   std::int64_t vocab{};
   std::int64_t sequence{};  ///< T
   WindowRule rule = WindowRule::crossing;
+  /// data.attention=document: batches say where documents begin. Where windows hold one document
+  /// alone, it changes nothing.
+  bool documents_apart = false;
   /// data.separator: the token that ends a document, and belongs to it, where the format does not say.
   std::optional<std::int32_t> separator{};
   bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
@@ -48,7 +51,10 @@ struct FileFacts {
   /// Documents that are longer than a window: it ends them (whole), or they have several (apart).
   std::int64_t cut{};
   std::int64_t left_out{};  ///< documents of which no window holds a target that counts
-  std::string doubt;        ///< TokenFile::doubt
+  /// Share of the pairs of positions of a window, the earlier one seen by the later, that documents
+  /// which are held apart leave; nullopt: they are not.
+  std::optional<double> attended{};
+  std::string doubt;  ///< TokenFile::doubt
   std::uint64_t
       checksum{};  ///< XXH3 of tokens from all over the file, and of what its mask says of them
 };
@@ -66,12 +72,14 @@ struct FileFacts {
 ///          epochs show every window of it once, each in an order of its own. Files without
 ///          weights, and those of one pattern, are dealt like one file that has all their windows.
 ///          Of several weights each has its share of the samples, see Mixture.
-/// Memory:  16 bytes per document (whole: 24), where windows cross documents nothing that grows with
-///          the files.
+/// Documents: with documents_apart each token of a batch has the begin of its document; what fills a
+///          row up is one of its own.
+/// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
+///          are not held apart.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are needed);
 ///          the file is a text by format=automatic alone and the vocabulary is not 256;
-///          windows do not cross documents and neither the format nor a separator tells documents
-///          apart; the separator is no token; a pattern matches no file; those of open_tokens and
+///          documents are held apart, or windows do not cross them, and neither the format nor a
+///          separator tells them apart; the separator is no token; a pattern matches no file; those of open_tokens and
 ///          LossMask.
 /// Threads: one.
 class Dataset {
@@ -79,12 +87,18 @@ class Dataset {
   Dataset(std::vector<Source> const& sources, DatasetOptions const& options);
 
   [[nodiscard]] std::int64_t sequence() const noexcept { return options_.sequence; }
+  /// Whether batches say where documents begin (TokenBatch::begins).
+  [[nodiscard]] bool marks_documents() const noexcept {
+    return options_.documents_apart && options_.rule != WindowRule::apart;
+  }
   /// Windows of all files: one epoch of a single file; what validation walks through, file by file.
   [[nodiscard]] std::int64_t windows() const noexcept;
   /// The window, counted over all files, that is sample s.
   [[nodiscard]] std::int64_t shuffled(std::int64_t sample, std::uint64_t seed) const;
   /// In the order of the sources. Reads a little of each file. Errors: IoError.
   [[nodiscard]] std::vector<FileFacts> files() const;
+  /// FileFacts::attended of all samples; 1 where documents are not held apart.
+  [[nodiscard]] double attended() const;
   /// The batch of these windows, in this order. Errors: those of TokenFile::read.
   [[nodiscard]] TokenBatch batch(std::span<std::int64_t const> windows) const;
 
@@ -95,11 +109,11 @@ class Dataset {
     std::size_t group{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
-    std::vector<std::int64_t> documents;        ///< begins; empty if windows cross documents
+    std::vector<std::int64_t> documents;        ///< begins; empty if nobody asks for them
     std::vector<std::int64_t> document_window;  ///< apart: of each document the first
     PackedWindows packed;                       ///< whole
     std::int64_t cut{}, left_out{};             ///< FileFacts
-    std::optional<double> filled;
+    std::optional<double> filled, attended;     ///< FileFacts
   };
   /// Files that are dealt like one: those of one weight, or all where there are no weights.
   struct Group {
@@ -108,7 +122,7 @@ class Dataset {
     std::int64_t windows{};
   };
   struct Range {
-    std::int64_t first{};  ///< token
+    std::int64_t first{};
     std::int64_t count{};  ///< at most T + 1
   };
 
@@ -117,6 +131,12 @@ class Dataset {
   void find_documents(Part& part) const;
   void deal_apart(Part& part) const;
   void deal_whole(Part& part) const;
+  /// FileFacts::share.
+  [[nodiscard]] double share_of(Part const& part) const;
+  /// FileFacts::attended.
+  [[nodiscard]] double attended_by(Part const& part) const;
+  /// Places in a window's row of T of its documents, and of what fills it up. They follow each other.
+  [[nodiscard]] std::vector<Range> documents_of(Part const& part, std::int64_t window) const;
   [[nodiscard]] std::int64_t length_of(Part const& part, std::size_t document) const;
   /// FileFacts::checksum.
   [[nodiscard]] static std::uint64_t sampled_checksum(Part const& part);

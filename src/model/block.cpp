@@ -151,7 +151,8 @@ void Block<T>::make_attention(AttentionTensors<T const> const& w, Residual<T> co
                                             .qkv = a.heads,
                                             .out = a.attn_out,
                                             .log_sum_exp = a.log_sum_exp,
-                                            .cudnn = dims_.attention});
+                                            .cudnn = dims_.attention,
+                                            .documents = a.documents});
     if (norm_.after) {
       linear_.o.forward<T>(stream_, a.attn_out, w.o, a.attn_product);
     }
@@ -274,7 +275,8 @@ void Block<T>::backward_attention(AttentionTensors<T const> const& w, BlockActiv
                                            .log_sum_exp = a.log_sum_exp,
                                            .d_qkv = scratch_.d_qkv,
                                            .workspace = scratch_.attention,
-                                           .cudnn = dims_.attention});
+                                           .cudnn = dims_.attention,
+                                           .documents = a.documents});
   rotate(scratch_.d_qkv, true);
   if (qk_norm_.there()) {
     qk_norm_.backward<T>(stream_, a.qkv, w, a.qk_norm, scratch_.d_qkv, dw);

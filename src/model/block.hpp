@@ -37,6 +37,7 @@ struct BlockActivations {
   QueryKeyStatistics<T> qk_norm;   ///< statistics of qkv
   std::span<Real<T>> log_sum_exp;  ///< (B, H, T)
   NormStatistics<T> mlp_norm;      ///< statistics of mid, or of mlp_product
+  kernels::AttentionDocuments documents;  ///< the micro-batch's
 };
 
 /// Sets the views of a part, in the slab's next part_bytes, and returns these bytes. `hidden` is

@@ -28,6 +28,7 @@ struct Dims {
   bool norms_after;       ///< llama's
   /// Keys that a query sees, the last of which is its own; 0: it sees its own and all before.
   std::int64_t window;
+  bool documents_apart;         ///< as RunShape's
   std::int64_t logit_rows;      ///< rows whose logits in FP32 exist at a time
   device::Kind kind;            ///< kind of the device that computes
   Bytes attention_workspace;    ///< as RunShape's
@@ -44,6 +45,8 @@ struct Dims {
   [[nodiscard]] std::int64_t tile_rows() const {
     return rows() > logit_rows + 2 * C ? logit_rows : rows();
   }
+  /// Whether positions have learned vectors; else attention has RoPE.
+  [[nodiscard]] bool has_positions() const { return family == state::Family::gpt2; }
   /// Outputs of the MLP's first product: gate and up beside each other, or up alone.
   [[nodiscard]] std::int64_t up() const { return family == state::Family::gpt2 ? F : 2 * F; }
 };

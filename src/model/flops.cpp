@@ -48,6 +48,7 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .qk_norm = shape.qk_norm,
           .norms_after = shape.norms_after,
           .window = shape.window < run.sequence ? shape.window : 0,
+          .documents_apart = run.documents_apart,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
           .kind = kind,
           .attention_workspace = run.attention_workspace,
@@ -96,10 +97,10 @@ double part_flops(Dims const& dims, Part part) {
   return 0.0;
 }
 
-double product_flops(state::ModelShape const& shape, RunShape const& run) {
+double product_flops(state::ModelShape const& shape, RunShape const& run, double attended) {
   Dims const dims = dims_of(shape, run);
   BlockFlops const block = block_flops(dims);
-  return static_cast<double>(shape.layers) * (block.linear + block.attention) +
+  return static_cast<double>(shape.layers) * (block.linear + attended * block.attention) +
          linear_flops(dims.rows(), dims.V * dims.C);
 }
 

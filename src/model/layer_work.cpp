@@ -26,6 +26,7 @@ LayerWork<T>::LayerWork(state::ModelShape const& shape, RunShape const& run, dev
               device},
       tokens_(memory_.tokens.size() / static_cast<std::size_t>(dims_.rows())),
       targets_(tokens_.size()),
+      documents_(tokens_.size()),
       losses_(memory_.tokens.size()),
       block_{dims_, stream_, memory_.rope, memory_.scratch} {
   memory_.fill_rope_tables(shape, stream_);
@@ -36,6 +37,37 @@ void LayerWork<T>::upload_tokens(data::TokenBatch const& batch, int g) {
   require(batch.batch == dims_.B && batch.sequence == dims_.T,
           "Transformer: the micro-batch is not of the run's shape");
   upload(batch.tokens, 0, tokens_[static_cast<std::size_t>(g)], rows_of(memory_.tokens, g));
+  require(dims_.documents_apart || batch.begins.empty(),
+          "Transformer: a micro-batch with documents, in a run that does not hold them apart");
+  if (dims_.documents_apart) {
+    upload_documents(batch, g);
+  }
+}
+
+template <class T>
+void LayerWork<T>::upload_documents(data::TokenBatch const& batch, int g) {
+  auto& [begins, ends, position_of] = documents_[static_cast<std::size_t>(g)];
+  auto const rows = static_cast<std::size_t>(dims_.rows());
+  begins = batch.begins;
+  begins.resize(batch.begins.empty() ? rows : begins.size());
+  require(begins.size() == rows, "Transformer: not every token has the begin of its document");
+  ends.resize(rows);
+  position_of.resize(rows);
+  auto const length = static_cast<std::size_t>(dims_.T);
+  for (std::size_t row = rows; row-- > 0;) {
+    auto const t = static_cast<std::int32_t>(row % length);
+    bool const is_first = begins[row] == t;
+    require(is_first || (t > 0 && begins[row] == begins[row - 1]),
+            "Transformer: documents of a micro-batch do not lie one behind the other");
+    bool const is_last = (row + 1) % length == 0 || begins[row + 1] == t + 1;
+    ends[row] = is_last ? t + 1 : ends[row + 1];
+    position_of[row] = t - begins[row];
+  }
+  upload(begins, rows_of(memory_.documents.begins, g));
+  upload(ends, rows_of(memory_.documents.ends, g));
+  if (dims_.has_positions()) {
+    upload(position_of, rows_of(memory_.documents.position_of, g));
+  }
 }
 
 template <class T>
@@ -52,6 +84,11 @@ void LayerWork<T>::upload(std::vector<std::int32_t> const& ids, std::int32_t lea
   require(std::ranges::all_of(ids, [&](std::int32_t id) { return id >= least && id < dims_.V; }),
           "Transformer: an id of the micro-batch is outside the vocabulary");
   staged = ids;
+  upload(staged, target);
+}
+
+template <class T>
+void LayerWork<T>::upload(std::vector<std::int32_t> const& staged, std::span<std::int32_t> target) {
   stream_.copy(target.data(), staged.data(), static_cast<Bytes>(target.size_bytes()),
                device::Copy::host_to_device);
 }
@@ -59,14 +96,16 @@ void LayerWork<T>::upload(std::vector<std::int32_t> const& ids, std::int32_t lea
 template <class T>
 void LayerWork<T>::embed(state::HeldLayer<T> const& held, int g, std::span<T> x) const {
   auto const w = view(embedding_layer, held).embedding();
-  kernels::embedding_forward<T>(stream_, {.tokens = rows_of(memory_.tokens, g),
-                                          .table = w.table,
-                                          .out = x,
-                                          .rows = dims_.rows(),
-                                          .vocab = dims_.V,
-                                          .width = dims_.C,
-                                          .positions = first_positions(w.positions),
-                                          .sequence = dims_.T});
+  kernels::embedding_forward<T>(stream_,
+                                {.tokens = rows_of(memory_.tokens, g),
+                                 .table = w.table,
+                                 .out = x,
+                                 .rows = dims_.rows(),
+                                 .vocab = dims_.V,
+                                 .width = dims_.C,
+                                 .positions = first_positions(w.positions),
+                                 .sequence = dims_.T,
+                                 .position_of = rows_of(memory_.documents.position_of, g)});
 }
 
 template <class T>
@@ -76,14 +115,16 @@ void LayerWork<T>::backward_embedding(int g, std::span<T> dx, std::span<T> gradi
     zero(stream_, d_table);
   }
   zero(stream_, d_positions);
-  kernels::embedding_backward<T>(stream_, {.tokens = rows_of(memory_.tokens, g),
-                                           .d_out = dx,
-                                           .d_table = d_table,
-                                           .rows = dims_.rows(),
-                                           .vocab = dims_.V,
-                                           .width = dims_.C,
-                                           .d_positions = first_positions(d_positions),
-                                           .sequence = dims_.T});
+  kernels::embedding_backward<T>(stream_,
+                                 {.tokens = rows_of(memory_.tokens, g),
+                                  .d_out = dx,
+                                  .d_table = d_table,
+                                  .rows = dims_.rows(),
+                                  .vocab = dims_.V,
+                                  .width = dims_.C,
+                                  .d_positions = first_positions(d_positions),
+                                  .sequence = dims_.T,
+                                  .position_of = rows_of(memory_.documents.position_of, g)});
 }
 
 template <class T>

@@ -106,8 +106,15 @@ class LayerWork {
             .targets = rows_of(memory_.head_rows.targets, g)};
   }
 
-  /// Copies the ids of a micro-batch to the device. The batch may be gone when they return.
-  /// Errors: PreconditionError: another shape than the run's, an id outside the vocabulary.
+  /// Documents of micro-batch g.
+  [[nodiscard]] kernels::AttentionDocuments documents(int g) const {
+    return {rows_of(memory_.documents.begins, g), rows_of(memory_.documents.ends, g)};
+  }
+
+  /// Copies the ids of a micro-batch to the device, with the places of its documents. The batch may
+  /// be gone when they return.
+  /// Errors: PreconditionError: another shape than the run's, an id outside the vocabulary, places
+  ///         that are none of documents.
   void upload_tokens(data::TokenBatch const& batch, int g);
   void upload_targets(data::TokenBatch const& batch, int g);
   /// Writes the embedding of the tokens to x (B, T, C).
@@ -122,11 +129,11 @@ class LayerWork {
   [[nodiscard]] std::vector<double> losses(int count);
 
  private:
-  /// Micro-batch g's part of an array of all micro-batches.
+  /// Micro-batch g's part of an array of all micro-batches, which may be empty.
   template <class Element>
   [[nodiscard]] std::span<Element> rows_of(std::span<Element> all, int g) const {
     auto const rows = static_cast<std::size_t>(dims_.rows());
-    return all.subspan(static_cast<std::size_t>(g) * rows, rows);
+    return all.empty() ? all : all.subspan(static_cast<std::size_t>(g) * rows, rows);
   }
   /// The positions of one sequence, if the family has any.
   template <class Element>
@@ -148,6 +155,14 @@ class LayerWork {
   void upload(std::vector<std::int32_t> const& ids, std::int32_t least,
               std::vector<std::int32_t>& staged, std::span<std::int32_t> target);
 
+  void upload(std::vector<std::int32_t> const& staged, std::span<std::int32_t> target);
+  void upload_documents(data::TokenBatch const& batch, int g);
+
+  /// DocumentRows of one micro-batch on the host.
+  struct HostDocuments {
+    std::vector<std::int32_t> begins, ends, position_of;
+  };
+
   Dims dims_;
   bool tied_;
   BlockRing ring_;
@@ -156,6 +171,7 @@ class LayerWork {
   Workspace<T> memory_;
   std::vector<std::vector<std::int32_t>> tokens_;   ///< (B, T) on the host, for each micro-batch
   std::vector<std::vector<std::int32_t>> targets_;  ///< (B, T) on the host, for each micro-batch
+  std::vector<HostDocuments> documents_;            ///< documents of each micro-batch
   std::vector<double> losses_;                      ///< (B, T) on the host, for each micro-batch
   Block<T> block_;
 };

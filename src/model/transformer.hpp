@@ -23,6 +23,9 @@ namespace offstage::model {
 struct RunShape {
   std::int64_t batch{};     ///< B, sequences of a micro-batch
   std::int64_t sequence{};  ///< T
+  /// Attention stays within documents, and learned positions count from their begins
+  /// (TokenBatch::begins).
+  bool documents_apart = false;
   /// Device memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it.
   Bytes attention_workspace{};
   /// cuDNN's plans of this shape, which take no more; null: Offstage's own kernels, or memory is
@@ -137,6 +140,8 @@ template <class T>
 
 /// Floating-point operations of the matrix products of forward and backward (two products in
 /// backward for one in forward), attention's two included as causal, for one micro-batch.
-[[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run);
+/// `attended`: the share of attention's pairs that documents leave (data::FileFacts).
+[[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run,
+                                   double attended = 1.0);
 
 }  // namespace offstage::model

@@ -57,9 +57,10 @@ void Vertical<T>::set_store(state::ActivationStore& store) {
 }
 
 template <class T>
-BlockActivations<T> Vertical<T>::with_input(std::span<T> x) const {
+BlockActivations<T> Vertical<T>::with_input(int g, std::span<T> x) const {
   auto a = work_.memory().blocks.front();
   a.x = x;
+  a.documents = work_.documents(g);
   return a;
 }
 
@@ -100,7 +101,7 @@ template <class T>
 void Vertical<T>::forward_block(int block, int i, state::HeldLayer<T> const& attention,
                                 state::HeldLayer<T> const& mlp) {
   int const g = forward_order(block + 1, i);
-  auto const a = with_input(values<T>(tensors_.use(input(block, g))));
+  auto const a = with_input(g, values<T>(tensors_.use(input(block, g))));
   if (i + 1 < count_) {
     bring(input(block, forward_order(block + 1, i + 1)));
   }
@@ -188,7 +189,7 @@ void Vertical<T>::backward_block(int block, int g, HeldBlock& held, state::Gradi
     hand_on_layer(held.attention, state::attention_layer(block), {});
     return;
   }
-  auto const a = with_input(values<T>(tensors_.use(input(block, g))));
+  auto const a = with_input(g, values<T>(tensors_.use(input(block, g))));
   auto const dx = values<T>(tensors_.change(gradient(g)));
   bring_after(block, g);
   auto to = gradients_.next(stream_);

@@ -63,8 +63,8 @@ class Vertical {
       tensors_.bring(tensor);
     }
   }
-  /// The one block's activations that there are, with this input.
-  [[nodiscard]] BlockActivations<T> with_input(std::span<T> x) const;
+  /// The one block's activations that there are, with the documents of micro-batch g and this input.
+  [[nodiscard]] BlockActivations<T> with_input(int g, std::span<T> x) const;
 
   void forward_block(int block, int i, state::HeldLayer<T> const& attention,
                      state::HeldLayer<T> const& mlp);

@@ -42,8 +42,14 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
   std::int64_t const all_rows = rows * demand.vertical.micro_batches;
   tokens = allocate("the tokens of a micro-batch",
                     [&](Slab& slab) { return slab.take<std::int32_t>(all_rows); });
+  documents = allocate("the places of a micro-batch's documents", [&](Slab& slab) {
+    std::int64_t const places = dims.documents_apart ? all_rows : 0;
+    auto const begins = slab.take<std::int32_t>(places);
+    auto const ends = slab.take<std::int32_t>(places);
+    return DocumentRows{begins, ends, slab.take<std::int32_t>(dims.has_positions() ? places : 0)};
+  });
   rope = allocate(rope_memory_, "the tables of RoPE", [&](Slab& slab) {
-    std::int64_t const angles = dims.family == state::Family::gpt2 ? 0 : dims.T * dims.D / 2;
+    std::int64_t const angles = dims.has_positions() ? 0 : dims.T * dims.D / 2;
     auto const cosine = slab.take<Real<T>>(angles);
     auto const sine = slab.take<Real<T>>(angles);
     return RopeTables<T>{cosine, sine};
@@ -124,6 +130,10 @@ void Workspace<T>::allocate_blocks(BlockRing const& ring) {
     });
     allocate(fmt::format("the input of block {}", block),
              [&](Slab& own) { return place(Part::input, own); });
+    if (dims_.documents_apart) {
+      auto const rows = static_cast<std::size_t>(dims_.rows());
+      a.documents = {documents.begins.first(rows), documents.ends.first(rows)};
+    }
   }
 }
 

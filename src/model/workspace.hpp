@@ -39,6 +39,12 @@ struct WorkspaceDemand {
                                                bool tied_head, BlockRing ring,
                                                VerticalDemand const& vertical);
 
+/// Where the documents of micro-batches lie, (micro-batches, B, T) each; empty unless they are apart.
+struct DocumentRows {
+  std::span<std::int32_t> begins, ends;  ///< kernels::AttentionDocuments
+  std::span<std::int32_t> position_of;   ///< position in its document; empty without learned ones
+};
+
 /// All device memory of a Transformer but its parameters.
 /// Errors: UsageError of the device, which names the buffer for which there was no room.
 template <class T>
@@ -54,6 +60,7 @@ class Workspace {
   [[nodiscard]] std::span<std::byte> idle_memory() const;
 
   std::span<std::int32_t> tokens;  ///< (micro-batches, B, T)
+  DocumentRows documents;
   RopeTables<T> rope;
   BlockScratch<T> scratch;
   std::vector<BlockActivations<T>> blocks;  ///< blocks of a slab share memory

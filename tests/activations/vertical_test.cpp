@@ -75,11 +75,15 @@ struct Step {
   Gradients<T> gradients;
 };
 
+/// `documents_apart`: the documents of each lie at other places.
 std::vector<data::TokenBatch> some_batches(state::ModelShape const& shape, int count,
-                                           std::uint64_t seed) {
+                                           std::uint64_t seed, bool documents_apart = false) {
   std::vector<data::TokenBatch> batches;
   for (int g = 0; g < count; ++g) {
     batches.push_back(test::random_batch(2, 5, shape.vocab, seed + static_cast<std::uint64_t>(g)));
+    if (documents_apart) {
+      batches.back() = test::with_documents(batches.back(), g);
+    }
   }
   return batches;
 }
@@ -133,10 +137,10 @@ constexpr std::int64_t block_count = 3;
 
 /// One of five combinations, others for each shape, unless all are tried.
 template <class T>
-void expect_the_same_bits(state::ModelShape shape) {
+void expect_the_same_bits(state::ModelShape shape, bool documents_apart) {
   static int turn = 0;
   shape.layers = block_count;
-  test::TestModel<T> like{shape};
+  test::TestModel<T> like{shape, {.batch = 2, .sequence = 5, .documents_apart = documents_apart}};
   auto const plain = device::make_host_device(0);
   std::uint64_t seed = 0;
   for (int const count : {1, 2, 5}) {
@@ -150,6 +154,7 @@ void expect_the_same_bits(state::ModelShape shape) {
           RunShape const run{
               .batch = 2,
               .sequence = 5,
+              .documents_apart = documents_apart,
               .fates = test::all_blocks(shape, leaves ? leaving_block : recomputed_block),
               .slabs = slabs,
               .micro_batches = is_idle ? count + 1 : count};
@@ -160,7 +165,7 @@ void expect_the_same_bits(state::ModelShape shape) {
           for (std::uint64_t step = 0; step < 2; ++step) {
             SCOPED_TRACE(testing::Message() << count << " micro-batches, leave " << leaves
                                             << ", slabs " << slabs << ", idle " << is_idle);
-            auto const batches = some_batches(shape, count, 3 + 10 * step);
+            auto const batches = some_batches(shape, count, 3 + 10 * step, documents_apart);
             auto const expected = one_by_one(like, batches, rounds);
             auto const got = together.step(batches, rounds);
             ASSERT_EQ(got.losses, expected.losses);
@@ -180,8 +185,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TogetherOf, ::testing::ValuesIn(test::all_tiny_
                          test::name_of);
 
 TEST_P(TogetherOf, ChangesNoBits) {
-  expect_the_same_bits<float>(GetParam().shape);
-  expect_the_same_bits<bfloat16>(GetParam().shape);
+  expect_the_same_bits<float>(GetParam().shape, false);
+  expect_the_same_bits<bfloat16>(GetParam().shape, false);
+}
+
+TEST_P(TogetherOf, ChangesNoBitsOfDocumentsThatAreApart) {
+  expect_the_same_bits<float>(GetParam().shape, true);
+  expect_the_same_bits<bfloat16>(GetParam().shape, true);
 }
 
 TEST_P(TogetherOf, AcquiresALayerTwiceAStepAndGivesAllGradientsOfABlockBeforeTheNextOne) {

@@ -333,7 +333,10 @@ TEST_F(Options, AKeyWithoutEffectIsAnError) {
   EXPECT_EQ(error({"--optimizer.decay-steps=5"}),
             "optimizer.decay-steps=5 has no effect with optimizer.schedule=cosine; leave it out");
   EXPECT_EQ(error({"--data.separator=10"}),
-            "data.separator=10 has no effect with data.cross-documents=true; leave it out");
+            "data.separator=10 has no effect with data.cross-documents=true and "
+            "data.attention=window; leave it out");
+  EXPECT_EQ(error({"--data.attention=document", "--data.cross-documents=false"}),
+            "data.attention=document has no effect with data.cross-documents=false; leave it out");
   for (auto const& [keys, part] : {
            std::pair{Arguments{"--optimizer.kind=sgd", "--optimizer.beta1=0.9"},
                      "beta1=0.9 has no effect with optimizer.kind=sgd"},

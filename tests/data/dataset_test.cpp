@@ -413,6 +413,70 @@ TEST(WholeDocuments, ThatAreLongerAreCutAndCounted) {
   EXPECT_EQ(dataset.files()[0].cut, 1);
 }
 
+DatasetOptions held_apart(DatasetOptions of) {
+  of.documents_apart = true;
+  return of;
+}
+
+TEST(DocumentsApart, BeginWhereTheyBeginInWindowsThatCrossThem) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"ab", "c", "defghij", "kl", "m"});
+  Dataset const dataset{{{path}}, held_apart(options(4))};
+  auto const batch = all_windows(dataset);
+  // ab c d|e, efgh|i, ijkl|m
+  EXPECT_THAT(batch.tokens,
+              ElementsAre('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l'));
+  EXPECT_THAT(batch.targets,
+              ElementsAre('b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm'));
+  EXPECT_THAT(batch.begins, ElementsAre(0, 0, 2, 3, 0, 0, 0, 0, 0, 0, 2, 2));
+  EXPECT_DOUBLE_EQ(*dataset.files()[0].attended, (5.0 + 10.0 + 6.0) / 30.0);
+}
+
+TEST(DocumentsApart, AreEndedByASeparatorWhereTheFormatDoesNotSay) {
+  TemporaryDirectory const folder;
+  auto of = held_apart(options(4));
+  of.separator = '.';
+  Dataset const dataset{{{folder.write("a.txt", "ab.cd..ef")}}, of};
+  auto const batch = all_windows(dataset);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', '.', 'c', 'd', '.', '.', 'e'));
+  EXPECT_THAT(batch.begins, ElementsAre(0, 0, 0, 3, 0, 0, 2, 3));
+}
+
+TEST(DocumentsApart, BeginOneBehindTheOtherInWindowsOfWholeOnes) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcd", "v", "mnop", "xy"});
+  Dataset const dataset{{{path}}, held_apart(whole_documents(5))};
+  auto batch = all_windows(dataset);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'd', 0, 'm', 'n', 'o', 'p', 'x'));
+  EXPECT_THAT(batch.begins, ElementsAre(0, 0, 0, 0, 4, 0, 0, 0, 0, 4));
+  EXPECT_DOUBLE_EQ(*dataset.files()[0].attended, 22.0 / 30.0);
+  EXPECT_DOUBLE_EQ(dataset.attended(), 22.0 / 30.0);
+  fill_up(batch, 3);
+  EXPECT_EQ(batch.begins.size(), 15U);
+  EXPECT_EQ(batch.begins.back(), 0);
+}
+
+TEST(DocumentsApart, AreNotMarkedWhereWindowsHaveOne) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcd", "xy"});
+  Dataset const dataset{{{path}}, held_apart(within_documents(3))};
+  EXPECT_FALSE(dataset.marks_documents());
+  EXPECT_TRUE(all_windows(dataset).begins.empty());
+  EXPECT_FALSE(dataset.files()[0].attended);
+  EXPECT_DOUBLE_EQ(dataset.attended(), 1.0);
+}
+
+TEST(DocumentsApart, MustBeToldApart) {
+  TemporaryDirectory const folder;
+  try {
+    Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, held_apart(options(3))};
+    ADD_FAILURE();
+  } catch (DataError const& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("data.attention=document must know"),
+                                    HasSubstr("or data.attention=window")));
+  }
+}
+
 /// A mask without checksums beside PREFIX.bin.
 void write_mask(TemporaryDirectory const& folder, std::string const& prefix,
                 std::string const& digits) {

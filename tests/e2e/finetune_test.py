@@ -217,10 +217,18 @@ class Evaluate(OffstageTest):
         template = self.write("template.txt", 'prompt = "{content}"\ncompletion = "{learn}{content}"\n')
         self.offstage("data", "pack", "--from", lines, "--to", self.folder / "chats", f"--tokenizer={tokenizer}",
                       "--format=megatron", f"--template={template}")
+        data = f"--data={self.folder / 'chats'}"
         for ranks, micro_batch in (1, 1), (1, 4), (2, 1), (3, 2):
-            found = self.loss("--from", REFERENCE / "llama", f"--data={self.folder / 'chats'}", "--sequence=16",
-                              "--cross-documents=whole", f"--micro-batch={micro_batch}", ranks=ranks)
-            self.assertLess(abs(found - reference["loss"][0]) / reference["loss"][0], 1e-5)
+            for model, wanted, options in (("llama", reference, ["--attention=window"]),
+                                           *((model, alone, []) for model, alone in reference["alone"].items())):
+                found = self.loss("--from", REFERENCE / model, data, "--sequence=16", "--cross-documents=whole",
+                                  f"--micro-batch={micro_batch}", *options, ranks=ranks)
+                self.assertLess(abs(found - wanted["loss"][0]) / wanted["loss"][0], 1e-5)
+        # One is longer than a window of 16, which whole cuts.
+        for model in reference["alone"]:
+            together, apart = (self.loss("--from", REFERENCE / model, data, "--sequence=20", f"--cross-documents={rule}")
+                               for rule in ("whole", "false"))
+            self.assertLess(abs(together - apart) / apart, 1e-6)
 
     def test_a_rank_takes_windows_of_4096_tokens_at_once_unless_told(self):
         text = self.write("text", "\1\0" * 20_000)

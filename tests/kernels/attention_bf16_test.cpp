@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(On, AttentionBf16, testing::Values(Bf16Unit::avx512_bf1
 /// The same numbers in FP64, solved.
 Problem<double> wanted(Problem<bfloat16> const& problem) {
   Problem<double> wide{problem.shape};
+  wide.documents = problem.documents;
   auto const widen = [](bfloat16 x) { return double{load(x)}; };
   std::ranges::transform(problem.qkv, wide.qkv.begin(), widen);
   std::ranges::transform(problem.d_out, wide.d_out.begin(), widen);
@@ -107,6 +108,15 @@ TEST_P(AttentionBf16, AgreesWithTheReferenceInFp64) {
                                       {1, 300, 1, 1, 64, 129},
                                       {1, 40, 1, 1, 1}}) {
     expect_close(solved(shape));
+  }
+}
+
+TEST_P(AttentionBf16, HoldsDocumentsApart) {
+  for (auto const& [shape, documents] : shapes_with_documents()) {
+    Problem<bfloat16> problem{shape};
+    problem.documents = documents;
+    solve(problem);
+    expect_close(problem);
   }
 }
 

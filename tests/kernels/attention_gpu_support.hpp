@@ -43,10 +43,26 @@ struct Problem {
   static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
   static std::size_t inner(auto const& array) { return array.size() - 2 * margin; }
 
+  [[nodiscard]] AttentionDocuments documents() const { return {begins, ends}; }
+
   AttentionShape shape;
   std::vector<T> qkv, d_out, out, d_qkv;
   std::vector<float> log_sum_exp;
+  std::vector<std::int32_t> begins, ends;  ///< of documents; empty: each sequence is one
 };
+
+/// Documents of these lengths, the same in every sequence.
+template <class T>
+void part(Problem<T>& p, std::vector<std::int32_t> const& lengths) {
+  for (std::int64_t b = 0; b < p.shape.batch; ++b) {
+    std::int32_t begin = 0;
+    for (std::int32_t const length : lengths) {
+      p.begins.insert(p.begins.end(), static_cast<std::size_t>(length), begin);
+      begin += length;
+      p.ends.insert(p.ends.end(), static_cast<std::size_t>(length), begin);
+    }
+  }
+}
 
 /// The reference on the same numbers, in double.
 template <class T>
@@ -61,8 +77,18 @@ struct Wanted {
     };
     auto const qkv = widened(p.qkv);
     auto const d_out = widened(p.d_out);
-    ref::attention_forward<double>({p.shape, qkv, out, log_sum_exp});
-    ref::attention_backward<double>({p.shape, qkv, out, d_out, log_sum_exp, d_qkv});
+    ref::attention_forward<double>({.shape = p.shape,
+                                    .qkv = qkv,
+                                    .out = out,
+                                    .log_sum_exp = log_sum_exp,
+                                    .documents = p.documents()});
+    ref::attention_backward<double>({.shape = p.shape,
+                                     .qkv = qkv,
+                                     .out = out,
+                                     .d_out = d_out,
+                                     .log_sum_exp = log_sum_exp,
+                                     .d_qkv = d_qkv,
+                                     .documents = p.documents()});
   }
   std::vector<double> out, d_qkv, log_sum_exp;
 };

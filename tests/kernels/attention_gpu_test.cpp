@@ -47,10 +47,22 @@ void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
   auto const qkv_view = qkv.view(margin + skew, p.qkv.size());
   auto const out_view = out.view(margin - skew, p.inner(p.out));
   auto const log_view = log_sum_exp.view(margin, p.inner(p.log_sum_exp));
-  cuda::attention_forward<T>({p.shape, qkv_view, out_view, log_view}, nullptr);
-  AttentionBackward<T> const backward{p.shape,  qkv_view,
-                                      out_view, d_out.view(margin + skew, p.d_out.size()),
-                                      log_view, d_qkv.view(margin - skew, p.inner(p.d_qkv))};
+  DeviceArray<std::int32_t> const begins{p.begins};
+  DeviceArray<std::int32_t> const ends{p.ends};
+  AttentionDocuments const documents{begins.view(0, p.begins.size()), ends.view(0, p.ends.size())};
+  cuda::attention_forward<T>({.shape = p.shape,
+                              .qkv = qkv_view,
+                              .out = out_view,
+                              .log_sum_exp = log_view,
+                              .documents = documents},
+                             nullptr);
+  AttentionBackward<T> const backward{.shape = p.shape,
+                                      .qkv = qkv_view,
+                                      .out = out_view,
+                                      .d_out = d_out.view(margin + skew, p.d_out.size()),
+                                      .log_sum_exp = log_view,
+                                      .d_qkv = d_qkv.view(margin - skew, p.inner(p.d_qkv)),
+                                      .documents = documents};
   cuda::attention_backward(backward, scratch.view(0, scratch_bytes), nullptr, choices);
   offstage::cuda::check(cudaDeviceSynchronize());
   out.copy_to(p.out);
@@ -96,6 +108,39 @@ TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
     solve_on_gpu(problem);
     expect_close(problem, Wanted<T>{problem}, tolerance<T>);
   }
+}
+
+/// Ends of documents in tiles, at their edges and beside them; of one token, and of many tiles; with a window, too.
+TYPED_TEST(AttentionOnGpu, HoldsDocumentsApart) {
+  using T = TypeParam;
+  struct Case {
+    AttentionShape shape;
+    std::vector<std::int32_t> lengths;
+  };
+  std::vector<Case> const cases{{{1, 5, 2, 1, 8}, {2, 3}},
+                                {{2, 130, 4, 2, 64}, {64, 1, 65}},
+                                {{1, 300, 2, 1, 128}, {127, 2, 65, 63, 43}},
+                                {{1, 400, 4, 1, 96}, {10, 150, 200, 40}},
+                                {{2, 300, 2, 1, 32, 40}, {30, 200, 70}},
+                                {{1, 70, 1, 1, 64}, std::vector<std::int32_t>(70, 1)},
+                                {{1, 65, 2, 1, 256, 20}, {33, 32}}};
+  for (auto const& [shape, lengths] : cases) {
+    Problem<T> problem{shape};
+    part(problem, lengths);
+    solve_on_gpu(problem);
+    expect_close(problem, Wanted<T>{problem}, tolerance<T>);
+  }
+}
+
+TYPED_TEST(AttentionOnGpu, OneDocumentHasTheBitsOfNone) {
+  using T = TypeParam;
+  Problem<T> plain{{2, 150, 2, 1, 64}};
+  auto one = plain;
+  part(one, {150});
+  solve_on_gpu(plain);
+  solve_on_gpu(one);
+  EXPECT_TRUE(plain.out == one.out && plain.d_qkv == one.d_qkv);
+  EXPECT_EQ(plain.log_sum_exp, one.log_sum_exp);
 }
 
 TYPED_TEST(AttentionOnGpu, HasTilesForTheSharedMemoryOfAnyGpu) {

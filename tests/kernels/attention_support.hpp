@@ -12,6 +12,43 @@
 
 namespace offstage::kernels {
 
+/// Documents of the sequences of a batch; none: each sequence is one.
+struct Documents {
+  std::vector<std::int32_t> begins, ends;
+
+  Documents() = default;
+  /// One sequence for each list of lengths, whose sum is the sequence.
+  explicit Documents(std::vector<std::vector<std::int32_t>> const& sequences) {
+    for (auto const& lengths : sequences) {
+      std::int32_t begin = 0;
+      for (std::int32_t const length : lengths) {
+        begins.insert(begins.end(), static_cast<std::size_t>(length), begin);
+        begin += length;
+        ends.insert(ends.end(), static_cast<std::size_t>(length), begin);
+      }
+    }
+  }
+  [[nodiscard]] AttentionDocuments view() const { return {begins, ends}; }
+};
+
+/// Shapes with documents whose ends lie in tiles of 64 and 128, at their edges and beside them; of
+/// one token, and of many tiles; with a window, too.
+struct ShapeWithDocuments {
+  AttentionShape shape;
+  Documents documents;
+};
+inline std::vector<ShapeWithDocuments> shapes_with_documents() {
+  return {{{1, 5, 2, 1, 8}, Documents{{{2, 3}}}},
+          {{1, 64, 2, 2, 32}, Documents{{{64}}}},
+          {{2, 130, 4, 2, 64}, Documents{{{64, 1, 65}, {130}}}},
+          {{1, 200, 2, 1, 48}, Documents{{{63, 65, 1, 1, 70}}}},
+          {{3, 129, 2, 2, 128}, Documents{{{128, 1}, {1, 128}, {15, 17, 31, 33, 33}}}},
+          {{1, 400, 4, 1, 96}, Documents{{{10, 150, 200, 40}}}},
+          {{2, 300, 2, 1, 64, 40}, Documents{{{30, 200, 70}, {250, 50}}}},
+          {{1, 257, 2, 1, 80, 129}, Documents{{{7, 250}}}},
+          {{1, 70, 1, 1, 16}, Documents{{std::vector<std::int32_t>(70, 1)}}}};
+}
+
 /// Inputs and outputs of both directions, on random numbers.
 template <class T>
 struct Problem {
@@ -30,10 +67,25 @@ struct Problem {
     }
   }
   static std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
-  AttentionForward<T> forward() { return {shape, qkv, out, log_sum_exp}; }
-  AttentionBackward<T> backward() { return {shape, qkv, out, d_out, log_sum_exp, d_qkv}; }
+  AttentionForward<T> forward() {
+    return {.shape = shape,
+            .qkv = qkv,
+            .out = out,
+            .log_sum_exp = log_sum_exp,
+            .documents = documents.view()};
+  }
+  AttentionBackward<T> backward() {
+    return {.shape = shape,
+            .qkv = qkv,
+            .out = out,
+            .d_out = d_out,
+            .log_sum_exp = log_sum_exp,
+            .d_qkv = d_qkv,
+            .documents = documents.view()};
+  }
 
   AttentionShape shape;
+  Documents documents;
   std::vector<T> qkv, out, d_out, d_qkv;
   std::vector<Real<T>> log_sum_exp;
 };

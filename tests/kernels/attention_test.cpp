@@ -122,6 +122,81 @@ TEST(Attention, AWindowOfTheSequenceHasTheBitsOfNone) {
   }
 }
 
+/// Rows `first` to `first` + `count` of sequence b, as a problem of their own.
+Problem<double> rows_alone(Problem<double> const& all, std::int64_t b, std::int64_t first,
+                           std::int64_t count) {
+  auto shape = all.shape;
+  shape.batch = 1;
+  shape.sequence = count;
+  Problem<double> alone{shape};
+  auto const take = [&](std::vector<double> const& from, std::vector<double>& to) {
+    auto const width = std::ssize(from) / (all.shape.batch * all.shape.sequence);
+    std::copy_n(from.begin() + (b * all.shape.sequence + first) * width, count * width, to.begin());
+  };
+  take(all.qkv, alone.qkv);
+  take(all.d_out, alone.d_out);
+  ref::attention_forward(alone.forward());
+  ref::attention_backward(alone.backward());
+  return alone;
+}
+
+TEST(Attention, DocumentsThatShareASequenceAreAsEachAlone) {
+  for (auto const& [shape, documents] : shapes_with_documents()) {
+    Problem<double> packed{shape};
+    packed.documents = documents;
+    ref::attention_forward(packed.forward());
+    ref::attention_backward(packed.backward());
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      for (std::int64_t first = 0; first < shape.sequence;) {
+        auto const end = documents.ends[static_cast<std::size_t>(b * shape.sequence + first)];
+        auto const alone = rows_alone(packed, b, first, end - first);
+        auto const begin_in = [&](auto const& array) {
+          auto const width = std::ssize(array) / (shape.batch * shape.sequence);
+          return array.begin() + (b * shape.sequence + first) * width;
+        };
+        EXPECT_TRUE(std::equal(alone.out.begin(), alone.out.end(), begin_in(packed.out)));
+        EXPECT_TRUE(std::equal(alone.d_qkv.begin(), alone.d_qkv.end(), begin_in(packed.d_qkv)));
+        first = end;
+      }
+    }
+  }
+}
+
+TEST(Attention, OneDocumentHasTheBitsOfNone) {
+  AttentionShape const shape{2, 150, 2, 1, 32};
+  auto const wanted = solved_by_host<float>(shape);
+  Problem<float> found{shape};
+  found.documents = Documents{{{150}, {150}}};
+  host::attention_forward(found.forward());
+  host::attention_backward(found.backward());
+  EXPECT_EQ(found.out, wanted.out);
+  EXPECT_EQ(found.log_sum_exp, wanted.log_sum_exp);
+  EXPECT_EQ(found.d_qkv, wanted.d_qkv);
+}
+
+TEST(Attention, TheHostHoldsDocumentsApartInEveryType) {
+  auto const expect_close = []<class T>(T, double tolerance) {
+    for (auto const& [shape, documents] : shapes_with_documents()) {
+      Problem<T> wanted{shape};
+      wanted.documents = documents;
+      ref::attention_forward(wanted.forward());
+      ref::attention_backward(wanted.backward());
+      for (auto const simd : instruction_sets()) {
+        Problem<T> host{shape};
+        host.documents = documents;
+        attention_forward_by(simd, host.forward());
+        attention_backward_by(simd, host.backward());
+        EXPECT_LT(difference(host.out, wanted.out), tolerance) << describe(shape, simd);
+        EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);
+        EXPECT_LT(difference(host.d_qkv, wanted.d_qkv), tolerance) << describe(shape, simd);
+      }
+    }
+  };
+  expect_close(float{}, 1e-5);
+  expect_close(bfloat16{}, 0x1p-8);
+  expect_close(float16{}, 0x1p-11);
+}
+
 TEST(Attention, TheReferenceIsSoftmaxByDefinition) {
   for (auto const& s : small_shapes()) {
     Problem<double> problem{s};
@@ -363,6 +438,14 @@ TEST(Attention, ViewsOfTheWrongLengthAreRefused) {
   expect_refused([](auto& p) { p.d_out.pop_back(); }, backward);
   expect_refused([](auto& p) { p.log_sum_exp.pop_back(); }, backward);
   expect_refused([](auto& p) { p.d_qkv.pop_back(); }, backward);
+  expect_refused([](auto& p) { p.documents = Documents{{{3}}}; }, forward);
+  expect_refused([](auto& p) { p.documents = Documents{{{2, 1}}}; }, backward);
+  expect_refused(
+      [](auto& p) {
+        p.documents = Documents{{{4}}};
+        p.documents.ends.clear();
+      },
+      forward);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ struct Lookup {
   std::vector<std::int32_t> tokens;
   std::vector<T> table, out, d_out, d_table, positions, d_positions;
   std::int64_t sequence = 0;
+  std::vector<std::int32_t> position_of;
 
   Lookup(std::int64_t row_count, std::int64_t vocab_size, std::int64_t row_width)
       : rows{row_count},
@@ -22,10 +23,10 @@ struct Lookup {
         d_out{random_values<T>(rows * width, 3)},
         d_table{random_values<T>(vocab * width, 4)} {}
   EmbeddingForward<T> forward() {
-    return {tokens, table, out, rows, vocab, width, positions, sequence};
+    return {tokens, table, out, rows, vocab, width, positions, sequence, position_of};
   }
   EmbeddingBackward<T> backward() {
-    return {tokens, d_out, d_table, rows, vocab, width, d_positions, sequence};
+    return {tokens, d_out, d_table, rows, vocab, width, d_positions, sequence, position_of};
   }
   /// From now on with a table of positions.
   void add_positions(std::int64_t length) {
@@ -77,6 +78,23 @@ TEST(Embedding, BackwardAddsRowsToTheirPositions) {
   EXPECT_EQ(d_table, (std::vector<float>{2, 4, 4}));
   EXPECT_EQ(by_ref, (std::vector<float>{4, 106}));
   EXPECT_EQ(by_host, by_ref);
+}
+
+// Two documents of two tokens and of one, and another sequence.
+TEST(Embedding, APositionThatIsGivenTakesThePlaceOfTheRows) {
+  std::vector<std::int32_t> const tokens{2, 0, 2, 1, 1, 0}, position_of{0, 1, 0, 0, 1, 2};
+  std::vector<float> const table{1, 2, 3}, positions{10, 20, 30}, d_out{1, 2, 3, 4, 5, 6};
+  for (bool const on_host : {false, true}) {
+    std::vector<float> out(6), d_table(3), d_positions{0, 100, 0};
+    EmbeddingForward<float> const forward{tokens, table, out, 6, 3, 1, positions, 3, position_of};
+    EmbeddingBackward<float> const backward{tokens, d_out,       d_table, 6,          3,
+                                            1,      d_positions, 3,       position_of};
+    on_host ? host::embedding_forward(forward) : ref::embedding_forward(forward);
+    on_host ? host::embedding_backward(backward) : ref::embedding_backward(backward);
+    EXPECT_EQ(out, (std::vector<float>{13, 21, 13, 12, 22, 31}));
+    EXPECT_EQ(d_table, (std::vector<float>{8, 9, 4}));
+    EXPECT_EQ(d_positions, (std::vector<float>{8, 107, 6}));
+  }
 }
 
 TEST(Embedding, BackwardSumsInFp32AndRoundsOnce) {
@@ -197,6 +215,15 @@ TEST(Embedding, RejectsTokensOutsideTheVocabularyAndWrongLengths) {
   reject([](auto& e) { e.d_table.pop_back(); }, false, true);
   reject([](auto& e) { e.positions.resize(5); }, true, false);
   reject([](auto& e) { e.d_positions.resize(5); }, false, true);
+  auto const with_positions_of = [](std::vector<std::int32_t> const& places) {
+    return [places](auto& e) {
+      e.add_positions(2);
+      e.position_of = places;
+    };
+  };
+  reject(with_positions_of({0, 1, 0}), true, true);
+  reject(with_positions_of({0, 1, 2, 0}), true, true);
+  reject(with_positions_of({0, 1, -1, 0}), true, true);
 }
 
 }  // namespace

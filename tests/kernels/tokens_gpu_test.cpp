@@ -262,6 +262,44 @@ TYPED_TEST(TokensOnGpu, EmbeddingBackwardIsCloseToTheFp64Reference) {
   }
 }
 
+/// Positions of documents that share a sequence, and more rows of one position than one search sees.
+TYPED_TEST(TokensOnGpu, PositionsThatAreGivenTakeThePlaceOfTheRows) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 1400, vocab = 30, width = 40, sequence = 700;
+  auto const tokens = random_tokens(rows, vocab, 1);
+  auto const table = random_values<T>(vocab * width, 2);
+  auto const positions = random_values<T>(sequence * width, 3);
+  auto const d_out = random_values<T>(rows * width, 4);
+  std::vector<std::int32_t> position_of;
+  for (std::int32_t r = 0; r < rows; ++r) {
+    position_of.push_back(r < 600 ? r : r < 700 ? 0 : (r - 700) % 3);
+  }
+  std::vector<T> out(static_cast<std::size_t>(rows * width));
+  ref::embedding_forward<T>(
+      {tokens, table, out, rows, vocab, width, positions, sequence, position_of});
+  auto exact_table = convert<double>(table), exact_positions = convert<double>(positions);
+  auto const wide_d_out = convert<double>(d_out);
+  ref::embedding_backward<double>({tokens, wide_d_out, exact_table, rows, vocab, width,
+                                   exact_positions, sequence, position_of});
+
+  auto const [got_out, got_table, got_positions] = same_twice([&] {
+    Guarded<std::int32_t> const there_tokens{tokens}, there_places{position_of};
+    Guarded<T> const there_table{table}, there_positions{positions}, there_d_out{d_out};
+    Guarded<T> const there_out{poison<T>(rows * width)};
+    embedding_forward<T>(*this->stream,
+                         {there_tokens.view(), there_table.view(), there_out.view(), rows, vocab,
+                          width, there_positions.view(), sequence, there_places.view()});
+    embedding_backward<T>(*this->stream,
+                          {there_tokens.view(), there_d_out.view(), there_table.view(), rows, vocab,
+                           width, there_positions.view(), sequence, there_places.view()});
+    this->stream->synchronize();
+    return std::tuple{there_out.read(), there_table.read(), there_positions.read()};
+  });
+  EXPECT_EQ(got_out, out);
+  expect_rounded(got_table, exact_table);
+  expect_rounded(got_positions, exact_positions);
+}
+
 /// The run of a token is longer than what one search and one read see.
 TYPED_TEST(TokensOnGpu, EmbeddingBackwardAddsManyRowsOfOneToken) {
   Table const shape{3000, 50, 24, 1500};

@@ -28,9 +28,10 @@ std::vector<double> of_tensor(std::vector<double> const& layer, state::TensorLay
 }
 
 /// Sampled elements of every tensor against (loss(p + h) - loss(p - h)) / 2 h.
-void compare_with_central_differences(state::ModelShape const& shape) {
-  TestModel<double> setup{shape};
-  auto const batch = random_batch(2, 5, setup.shape.vocab, 3);
+void compare_with_central_differences(state::ModelShape const& shape, bool documents_apart) {
+  TestModel<double> setup{shape, {.batch = 2, .sequence = 5, .documents_apart = documents_apart}};
+  auto const plain = random_batch(2, 5, setup.shape.vocab, 3);
+  auto const batch = documents_apart ? test::with_documents(plain) : plain;
   setup.step(batch);
 
   constexpr double h = 1e-5;
@@ -61,14 +62,19 @@ class Gradient : public ::testing::TestWithParam<test::NamedShape> {};
 INSTANTIATE_TEST_SUITE_P(Of, Gradient, ::testing::ValuesIn(test::all_tiny_shapes()), test::name_of);
 
 TEST_P(Gradient, MatchesCentralDifferencesInFp64) {
-  compare_with_central_differences(GetParam().shape);
+  compare_with_central_differences(GetParam().shape, false);
+}
+
+TEST_P(Gradient, OfDocumentsThatAreApartMatchesCentralDifferencesInFp64) {
+  compare_with_central_differences(GetParam().shape, true);
 }
 
 /// Every element of every tensor, against FP64 from the same parameters.
 template <class T>
 void compare_with_fp64(state::ModelShape const& shape, double tolerance,
                        RunShape const& run = {.batch = 2, .sequence = 5}) {
-  auto const batch = random_batch(run.batch, run.sequence, shape.vocab, 3);
+  auto const plain = random_batch(run.batch, run.sequence, shape.vocab, 3);
+  auto const batch = run.documents_apart ? test::with_documents(plain) : plain;
   TestModel<double> exact{shape, run};
   TestModel<T> fast{shape, run};
   EXPECT_NEAR(fast.step(batch), exact.step(batch), tolerance);
@@ -103,6 +109,16 @@ TEST_P(Gradient, OfFp16IsCloseToFp64) {
 // rows, say little; for the head see head_test.cpp.
 TEST_P(Gradient, OfSeveralTilesOfRowsIsCloseToFp64) {
   compare_with_fp64<float>(GetParam().shape, 1e-4, {.batch = 40, .sequence = 15});
+}
+
+TEST_P(Gradient, OfDocumentsThatAreApartIsCloseToFp64) {
+  compare_with_fp64<float>(GetParam().shape, 1e-4,
+                           {.batch = 3, .sequence = 15, .documents_apart = true});
+  // Queries and keys of few rows have gradients that are smaller beside their parts.
+  double const tolerance = 2.0 * bf16_tolerance(GetParam().shape);
+  RunShape const run{.batch = 2, .sequence = 5, .documents_apart = true};
+  compare_with_fp64<bfloat16>(GetParam().shape, tolerance, run);
+  compare_with_fp64<float16>(GetParam().shape, tolerance / 8, run);
 }
 
 /// Bits of all gradients; the loss too.

@@ -130,6 +130,18 @@ inline data::TokenBatch random_batch(std::int64_t batch, std::int64_t sequence, 
   return result;
 }
 
+/// With documents of 1 to 4 tokens, which lie differently in each sequence, and for each `turn`.
+inline data::TokenBatch with_documents(data::TokenBatch batch, std::int64_t turn = 0) {
+  for (std::int64_t b = 0; b < batch.batch; ++b) {
+    std::int32_t begin = 0;
+    for (std::int32_t t = 0; t < batch.sequence; ++t) {
+      begin = t - begin > (t + b + turn) % 4 ? t : begin;
+      batch.begins.push_back(begin);
+    }
+  }
+  return batch;
+}
+
 /// Parameters in memory. A layer is handed out as a copy whose padding is NaN and which turns NaN
 /// on release, so that a model that reads either shows it.
 template <class T>

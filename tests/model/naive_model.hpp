@@ -25,15 +25,10 @@ class NaiveModel {
   [[nodiscard]] std::vector<Vector> logits(data::TokenBatch const& batch) const {
     std::vector<Vector> result;
     for (std::int64_t b = 0; b < batch.batch; ++b) {
-      std::vector<Vector> x;
-      for (std::int64_t t = 0; t < batch.sequence; ++t) {
-        x.push_back(embed(batch.tokens[static_cast<std::size_t>(b * batch.sequence + t)], t));
-      }
-      for (std::size_t layer = 1; layer + 1 < layers_.size(); layer += 2) {
-        block(layer, layer + 1, x);
-      }
-      for (Vector const& last : x) {
-        result.push_back(head(layers_.size() - 1, last));
+      for (std::int64_t first = b * batch.sequence; first < (b + 1) * batch.sequence;) {
+        auto const of_document = logits(batch, first);
+        result.insert(result.end(), of_document.begin(), of_document.end());
+        first += std::ssize(of_document);
       }
     }
     return result;
@@ -89,6 +84,28 @@ class NaiveModel {
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] += y[i];
     }
+  }
+
+  /// Of the document that begins at this row, or of the sequence: it stands alone, and its positions count from 0.
+  [[nodiscard]] std::vector<Vector> logits(data::TokenBatch const& batch,
+                                           std::int64_t first) const {
+    auto const at = [](auto const& of_rows, std::int64_t row) {
+      return of_rows[static_cast<std::size_t>(row)];
+    };
+    std::vector<Vector> x;
+    for (std::int64_t row = first;
+         row < std::ssize(batch.tokens) && (row == first || row % batch.sequence != 0) &&
+         (batch.begins.empty() || at(batch.begins, row) == at(batch.begins, first));
+         ++row) {
+      x.push_back(embed(at(batch.tokens, row), row - first));
+    }
+    for (std::size_t layer = 1; layer + 1 < layers_.size(); layer += 2) {
+      block(layer, layer + 1, x);
+    }
+    for (Vector& last : x) {
+      last = head(layers_.size() - 1, last);
+    }
+    return x;
   }
 
   /// Position t looks at positions 0..t, or at the last ones of them that its window has.

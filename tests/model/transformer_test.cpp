@@ -40,6 +40,40 @@ TEST(Transformer, AgreesWithTheEquationsWrittenDownNaively) {
   }
 }
 
+TEST(Transformer, HoldsDocumentsApartAsIfEachWereAlone) {
+  for (auto const& [name, shape] : test::all_tiny_shapes()) {
+    TestModel<double> setup{shape, {.batch = 3, .sequence = 9, .documents_apart = true}};
+    auto const batch = test::with_documents(random_batch(3, 9, shape.vocab, 5));
+    EXPECT_NEAR(setup.model.forward(batch, setup.parameters), test::naive_of(setup)->loss(batch),
+                1e-12)
+        << name;
+  }
+}
+
+TEST(Transformer, ABatchWithoutDocumentsHasSequencesOfOne) {
+  for (auto const& [name, shape] : test::all_tiny_shapes()) {
+    TestModel<float> plain{shape, {.batch = 2, .sequence = 9}};
+    TestModel<float> apart{shape, {.batch = 2, .sequence = 9, .documents_apart = true}};
+    auto const batch = random_batch(2, 9, shape.vocab, 5);
+    EXPECT_EQ(apart.step(batch), plain.step(batch)) << name;
+    EXPECT_EQ(apart.gradients.values, plain.gradients.values) << name;
+  }
+}
+
+TEST(Transformer, RefusesPlacesThatAreNoneOfDocuments) {
+  TestModel<float> apart{tiny_shape(false), {.batch = 1, .sequence = 3, .documents_apart = true}};
+  TestModel<float> plain{tiny_shape(false), {.batch = 1, .sequence = 3}};
+  auto batch = random_batch(1, 3, apart.shape.vocab, 5);
+  for (std::vector<std::int32_t> const& begins : std::vector<std::vector<std::int32_t>>{
+           {0, 0}, {1, 1, 1}, {0, 0, 1}, {0, 2, 2}, {0, 1, 0}, {-1, 1, 2}}) {
+    batch.begins = begins;
+    EXPECT_THROW(apart.step(batch), PreconditionError);
+  }
+  batch.begins = {0, 1, 1};
+  EXPECT_NO_THROW(apart.step(batch));
+  EXPECT_THROW(plain.step(batch), PreconditionError);
+}
+
 TEST(Transformer, LossOfABlockThatAddsNothingIsAsComputedByHand) {
   TestModel<double> setup{{.layers = 1,
                            .hidden = 2,

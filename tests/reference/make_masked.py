@@ -3,7 +3,8 @@
 
 Needs torch and transformers, as make_references.py does. The documents, their masks and the windows that hold them
 are written down here, without Offstage's packing; labels are -100 where a token does not count, where a document
-begins and where a window holds none.
+begins and where a window holds none. "alone": once more, where a document sees itself alone and its positions
+count from its begin.
 """
 import json
 import random
@@ -14,6 +15,7 @@ import transformers
 
 FILES = Path(__file__).resolve().parent / "files"
 MODEL = "llama"
+ALONE = "llama", "gpt2", "mistral"
 SEQUENCE = 16
 VOCAB = 64
 STEPS = 5
@@ -48,28 +50,48 @@ def batch(all_documents):
     return torch.tensor(ids), torch.tensor(labels)
 
 
-def main():
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    made = documents()
-    ids, labels = batch(made)
-    model = transformers.AutoModelForCausalLM.from_pretrained(FILES / MODEL, dtype=torch.float32, attn_implementation="eager")
+def alone(window):
+    """Arguments with which a document sees itself alone, a token so many keys at most: the mask that is added to
+    scores, and positions."""
+    masks, positions = [], []
+    for lengths in WINDOWS:
+        place = sum(([i] * n for i, n in enumerate(lengths)), [])[:SEQUENCE + 1]
+        place += [len(lengths)] * (SEQUENCE + 1 - len(place))
+        positions.append([t - place.index(place[t]) for t in range(SEQUENCE + 1)])
+        masks.append([[0.0 if place[key] == place[query] and 0 <= query - key < window else torch.finfo(torch.float32).min
+                       for key in range(SEQUENCE + 1)] for query in range(SEQUENCE + 1)])
+    return {"attention_mask": torch.tensor(masks)[:, None], "position_ids": torch.tensor(positions)}
+
+
+def train(name, ids, labels, documents_apart):
+    model = transformers.AutoModelForCausalLM.from_pretrained(FILES / name, dtype=torch.float32, attn_implementation="eager")
+    arguments = alone(getattr(model.config, "sliding_window", None) or SEQUENCE + 1) if documents_apart else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(STEPS):
-        loss = model(input_ids=ids, labels=labels).loss
+        loss = model(input_ids=ids, labels=labels, **arguments).loss
         optimizer.zero_grad()
         loss.backward()
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         optimizer.step()
     with torch.no_grad():
-        after = model(input_ids=ids, labels=labels).loss.item()
+        after = model(input_ids=ids, labels=labels, **arguments).loss.item()
+    print(f"{name}: losses {losses}, then {after}")
+    return {"loss": losses, "grad_norm": norms, "loss_after": after}
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    made = documents()
+    ids, labels = batch(made)
     counted = int((labels[:, 1:] != -100).sum())
     (FILES / "masked.json").write_text(json.dumps({
         "model": MODEL, "sequence": SEQUENCE, "steps": STEPS, "learning_rate": LEARNING_RATE, "windows": len(WINDOWS),
-        "counted": counted, "documents": made, "loss": losses, "grad_norm": norms, "loss_after": after}) + "\n")
-    print(f"{counted} of {labels.numel()} labels count; losses {losses}, then {after}")
+        "counted": counted, "documents": made, **train(MODEL, ids, labels, False),
+        "alone": {name: train(name, ids, labels, True) for name in ALONE}}) + "\n")
+    print(f"{counted} of {labels.numel()} labels count")
 
 
 if __name__ == "__main__":

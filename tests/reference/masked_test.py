@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Training on conversations with a loss mask follows transformers with labels of -100 on the same windows
-(files/masked.json, by make_masked.py), however the global batch is dealt to ranks and micro-batches."""
+(files/masked.json, by make_masked.py), however the global batch is dealt to ranks and micro-batches; also where
+conversations of a window do not see each other."""
 import json
 import os
 import struct
@@ -29,10 +30,10 @@ class Masked(OffstageTest):
                    + struct.pack(f"<{count}i{count}q{count + 1}q", *lengths, *pointers, *range(count + 1)))
         self.mask = self.write("chats.mask", b"OFFMASK1" + struct.pack("<4Q", len(mask), sum(mask), 0, 0) + bytes(mask))
 
-    def run_on(self, name, *options, ranks=1, expect=0):
+    def run_on(self, name, *options, ranks=1, expect=0, model=REFERENCE["model"], attention="window"):
         unset = [f"model.{key}=" for key in ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden", "vocab")]
-        return self.train(name, *unset, f"train.init-from={FILES / REFERENCE['model']}", f"data.train={self.data}",
-                          "data.cross-documents=whole", f"train.sequence={REFERENCE['sequence']}",
+        return self.train(name, *unset, f"train.init-from={FILES / model}", f"data.train={self.data}",
+                          "data.cross-documents=whole", f"data.attention={attention}", f"train.sequence={REFERENCE['sequence']}",
                           f"train.steps={REFERENCE['steps']}", f"train.global-batch={REFERENCE['windows']}",
                           f"optimizer.lr={REFERENCE['learning_rate']}", "optimizer.schedule=constant", "optimizer.warmup-steps=0",
                           "optimizer.beta1=0.9", "optimizer.beta2=0.95", "optimizer.eps=1e-8", "optimizer.weight-decay=0",
@@ -53,10 +54,25 @@ class Masked(OffstageTest):
                 valid = [r["valid_loss"] for r in self.records(name) if "valid_loss" in r]
                 self.assert_close([REFERENCE["loss_after"]], valid)
 
+    def test_documents_that_see_themselves_alone_are_those_of_transformers(self):
+        for model, wanted in REFERENCE["alone"].items():
+            for ranks, micro_batch, options in DEALT[1:4]:
+                with self.subTest(model=model, ranks=ranks, micro_batch=micro_batch):
+                    name = f"run-{model}-{ranks}-{micro_batch}"
+                    self.run_on(name, f"train.micro-batch={micro_batch}", f"data.valid={self.data}", *options, ranks=ranks,
+                                model=model, attention="document")
+                    steps = self.steps(name)
+                    self.assert_close(wanted["loss"], [r["loss"] for r in steps])
+                    self.assert_close(wanted["grad_norm"], [r["grad_norm"] for r in steps])
+                    valid = [r["valid_loss"] for r in self.records(name) if "valid_loss" in r]
+                    self.assert_close([wanted["loss_after"]], valid)
+
     def test_ranks_do_not_change_the_bits(self):
-        self.run_on("one", "train.micro-batch=1", "numerics.dtype=bf16")
-        self.run_on("three", "train.micro-batch=1", "numerics.dtype=bf16", ranks=3)
-        self.assert_same_state("one", "three")
+        for attention in "window", "document":
+            one, three = f"one-{attention}", f"three-{attention}"
+            self.run_on(one, "train.micro-batch=1", "numerics.dtype=bf16", attention=attention)
+            self.run_on(three, "train.micro-batch=1", "numerics.dtype=bf16", attention=attention, ranks=3)
+            self.assert_same_state(one, three)
 
     def test_the_header_says_what_counts(self):
         header = self.run_on("run", "train.micro-batch=1").out

@@ -92,6 +92,18 @@ TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
   EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);
 }
 
+TEST(Continuation, AnOlderRunSawWholeWindows) {
+  auto const now = [](char const* attention) {
+    return settings({{"data.attention", attention}}, "default");
+  };
+  EXPECT_THAT(describe_changes("train.sequence=64\n", now("window")), IsEmpty());
+  auto const lines = describe_changes("train.sequence=64\n", now("document"));
+  ASSERT_EQ(lines.size(), 2);
+  EXPECT_THAT(lines[1], ::testing::MatchesRegex(" +data.attention +window +document"));
+  EXPECT_FALSE(validates_otherwise("train.sequence=64\n", now("window")));
+  EXPECT_TRUE(validates_otherwise("train.sequence=64\n", now("document")));
+}
+
 TEST(Continuation, TheSameNumberWrittenOtherwiseIsNoChange) {
   EXPECT_THAT(describe_changes("optimizer.lr=0.1\ntrain.steps=20000\nmodel.norm-eps=1e-5\n",
                                settings({{"optimizer.lr", "1e-1"},

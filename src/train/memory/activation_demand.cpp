@@ -16,6 +16,7 @@ model::Dims run_dims(config::RunConfig const& config) {
       config.model,
       {.batch = config.train.micro_batch,
        .sequence = config.train.sequence,
+       .documents_apart = config.data.documents_apart(),
        .attention_workspace = config.device.attention_workspace},
       config.device.kind == config::DeviceKind::cuda ? device::Kind::cuda : device::Kind::host);
 }
@@ -25,6 +26,7 @@ model::RunShape run_shape(config::RunConfig const& config) {
   bool const blocking = config.share.transfers == plan::Transfers::blocking;
   return {.batch = config.train.micro_batch,
           .sequence = config.train.sequence,
+          .documents_apart = config.data.documents_apart(),
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),

@@ -42,6 +42,14 @@ std::string describe_packing(data::FileFacts const& file) {
   return text;
 }
 
+/// The share of attention in words: "; tokens see their documents alone, 12.3 % of a sequence's pairs".
+std::string describe_attention(data::FileFacts const& file) {
+  return file.attended
+             ? fmt::format("; tokens see their documents alone, {:.1f} % of a sequence's pairs",
+                           100.0 * *file.attended)
+             : std::string{};
+}
+
 }  // namespace
 
 std::vector<std::string> describe_training_files(std::vector<data::FileFacts> const& files,
@@ -55,7 +63,7 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
         train.steps, train.global_batch, train.global_batch == 1 ? "" : "s",
         files.size() > 1 ? fmt::format(", {:.3g} % of the samples", 100.0 * file.share)
                          : std::string{},
-        describe_packing(file)));
+        describe_packing(file) + describe_attention(file)));
   }
   return lines;
 }
@@ -67,7 +75,7 @@ std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> 
     auto const taken = std::clamp<std::int64_t>(windows, 0, file.windows);
     windows -= taken;
     lines.push_back(fmt::format("{}; {} of {} windows{}", describe(file, "data.valid"), taken,
-                                file.windows, describe_packing(file)));
+                                file.windows, describe_packing(file) + describe_attention(file)));
   }
   return lines;
 }

@@ -121,7 +121,9 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
                      fmt::format("{}={}", task.options.key, task.data.front().path));
     }
   });
-  Evaluator<T> evaluator{{.batch = result.micro_batch, .sequence = result.sequence},
+  Evaluator<T> evaluator{{.batch = result.micro_batch,
+                          .sequence = result.sequence,
+                          .documents_apart = data->marks_documents()},
                          task.device,
                          *reader,
                          place,

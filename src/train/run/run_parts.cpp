@@ -30,15 +30,16 @@ namespace {
 std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config,
                                          std::vector<data::Source> const& sources, char const* key,
                                          bool verifies_masks) {
-  return std::make_unique<data::Dataset>(sources,
-                                         data::DatasetOptions{.key = key,
-                                                              .format = config.data.format,
-                                                              .vocab = config.model.vocab,
-                                                              .sequence = config.train.sequence,
-                                                              .rule = config.data.rule,
-                                                              .separator = config.data.separator,
-                                                              .uses_masks = config.data.mask,
-                                                              .verifies_masks = verifies_masks});
+  return std::make_unique<data::Dataset>(
+      sources, data::DatasetOptions{.key = key,
+                                    .format = config.data.format,
+                                    .vocab = config.model.vocab,
+                                    .sequence = config.train.sequence,
+                                    .rule = config.data.rule,
+                                    .documents_apart = config.data.documents_apart(),
+                                    .separator = config.data.separator,
+                                    .uses_masks = config.data.mask,
+                                    .verifies_masks = verifies_masks});
 }
 
 /// Warns of shortages. The first one with which no run is possible ends this one.

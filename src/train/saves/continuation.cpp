@@ -123,6 +123,16 @@ Table table_of(std::vector<config::Setting> const& settings) {
   return table;
 }
 
+/// The checkpoint's table. A key that is younger than the checkpoint has the value by which runs went before it.
+Table table_before(std::string_view configuration, Table const& now) {
+  constexpr std::string_view young = "data.attention", as_before = "window";
+  Table before = table_of(configuration);
+  if (now.contains(young)) {
+    before.try_emplace(std::string{young}, as_before);
+  }
+  return before;
+}
+
 /// The first of these keys that both tables have with different values; empty: none.
 std::string_view first_changed(std::span<std::string_view const> keys, Table const& before,
                                Table const& now) {
@@ -182,7 +192,6 @@ std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
 
 std::vector<std::string> describe_changes(std::string_view configuration,
                                           std::vector<config::Setting> const& settings) {
-  Table const before = table_of(configuration);
   Table now;
   std::set<std::string, std::less<>> given;
   for (config::Setting const& setting : settings) {
@@ -191,6 +200,7 @@ std::vector<std::string> describe_changes(std::string_view configuration,
       given.insert(setting.key);
     }
   }
+  Table const before = table_before(configuration, now);
   std::vector<std::array<std::string, 3>> rows{{"changed", "in the checkpoint", "now"}};
   std::vector<std::string> others;
   for (auto const& [key, value] : now) {
@@ -258,12 +268,12 @@ std::string warning_of_start(std::string_view configuration,
 bool validates_otherwise(std::string_view configuration,
                          std::vector<config::Setting> const& settings) {
   using namespace std::literals;
-  constexpr std::array keys{"data.valid"sv,          "data.valid contents"sv,  "data.format"sv,
-                            "data.mask"sv,           "data.cross-documents"sv, "data.separator"sv,
-                            "train.valid-batches"sv, "train.sequence"sv};
+  constexpr std::array keys{"data.valid"sv,     "data.valid contents"sv,  "data.format"sv,
+                            "data.mask"sv,      "data.cross-documents"sv, "data.separator"sv,
+                            "data.attention"sv, "train.valid-batches"sv,  "train.sequence"sv};
   constexpr std::array sizes{"train.micro-batch"sv};
-  Table const before = table_of(configuration);
   Table const now = table_of(settings);
+  Table const before = table_before(configuration, now);
   auto const batches = now.find("train.valid-batches"sv);
   bool const takes_all = batches == now.end() || same_value(batches->second, "0");
   return !first_changed(keys, before, now).empty() ||

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -17,11 +18,14 @@
 namespace offstage::train {
 namespace {
 
-constexpr char const* no_window = "it is not asked for a sliding window (model.window)";
-
-/// Returns whether some query does not see all keys before it.
-bool is_windowed(config::RunConfig const& config) {
-  return config.model.window > 0 && config.model.window < config.train.sequence;
+/// Returns why cuDNN is not asked where some query does not see all keys before it, else nothing.
+char const* hidden_keys(config::RunConfig const& config) {
+  if (config.data.documents_apart()) {
+    return "it is not asked to keep documents apart (data.attention)";
+  }
+  return config.model.window > 0 && config.model.window < config.train.sequence
+             ? "it is not asked for a sliding window (model.window)"
+             : "";
 }
 
 /// Makes plans on all ranks. Keeps rank 0's text if all have the same plans, or the first reason of
@@ -29,8 +33,8 @@ bool is_windowed(config::RunConfig const& config) {
 void plan_everywhere(mpi::Communicator const& comm, config::RunConfig const& config,
                      RunAttention& attention, AttentionFacts& facts) {
   try {
-    if (is_windowed(config)) {
-      throw cudnn::CudnnError{no_window};
+    if (std::string const reason = hidden_keys(config); !reason.empty()) {
+      throw cudnn::CudnnError{reason};
     }
     attention.library = cudnn::load_library();
     attention.plans = attention.library->plan(attention_shape(config));
@@ -106,9 +110,11 @@ cudnn::AttentionShape attention_shape(config::RunConfig const& config) {
 AttentionFacts planned_attention(config::RunConfig const& config) {
   constexpr int h100 = 90;
   auto const shape = attention_shape(config);
-  std::string const reason = is_windowed(config)    ? no_window
-                             : cudnn::is_built_in() ? cudnn::reason_against(shape, h100)
-                                                    : "offstage was built without it";
+  std::string reason = hidden_keys(config);
+  if (reason.empty()) {
+    reason =
+        cudnn::is_built_in() ? cudnn::reason_against(shape, h100) : "offstage was built without it";
+  }
   AttentionFacts facts{.gpus = config.device.kind == config::DeviceKind::cuda,
                        .planned = reason.empty()};
   if (facts.planned) {
