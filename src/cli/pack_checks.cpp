@@ -221,6 +221,7 @@ void check_conversation_ends(pack::Template const& form, data::Tokenizer const& 
     last.pop_back();
   }
   auto others = tokens_named_in(form.begin, tokenizer);
+  others.merge(tokens_named_in(form.no_system, tokenizer));
   others.merge(tokens_named_in(last, tokenizer));
   for (std::size_t i = 0; i + 1 < form.roles.size(); ++i) {
     others.merge(tokens_named_in(form.roles[i].line, tokenizer));

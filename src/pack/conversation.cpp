@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/trimmed.hpp"
 #include "pack/json_field.hpp"
 
 namespace offstage::pack {
@@ -260,6 +261,9 @@ bool ConversationEncoder::add(TemplateLine const& line, std::string_view content
       case TemplatePart::Kind::content:
         text_.text += content;
         break;
+      case TemplatePart::Kind::trimmed:
+        text_.text += trimmed(content);
+        break;
       case TemplatePart::Kind::token:
         add_token(part.token);
         break;
@@ -278,8 +282,15 @@ bool ConversationEncoder::add(TemplateLine const& line, std::string_view content
   return true;
 }
 
-ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const> messages) {
+void ConversationEncoder::begin(std::span<Message const> messages) {
   add(form_.begin, {});
+  if (messages.empty() || messages.front().role->name != Template::system_role) {
+    add(form_.no_system, {});
+  }
+}
+
+ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const> messages) {
+  begin(messages);
   for (Message const& message : messages) {
     add(message.role->line, message.content, message.learns ? AtLearn::counts : AtLearn::passes);
   }
@@ -289,7 +300,7 @@ ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const
 }
 
 std::vector<std::int32_t> ConversationEncoder::prompt(std::span<Message const> messages) {
-  add(form_.begin, {});
+  begin(messages);
   for (Message const& message : messages) {
     add(message.role->line, message.content);
   }

@@ -77,6 +77,8 @@ class ConversationEncoder {
   /// The effect of {learn}: the text after it counts, or does not, or the line ends there.
   enum class AtLearn { counts, passes, stops };
 
+  /// Adds what stands in front of these messages.
+  void begin(std::span<Message const> messages);
   /// Adds a line of the template. Returns false if it ended at {learn}.
   bool add(TemplateLine const& line, std::string_view content, AtLearn at_learn = AtLearn::counts);
   void add_token(std::int32_t token);

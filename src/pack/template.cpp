@@ -46,14 +46,14 @@ TemplatePart part_of(std::string_view name, Tokens const& tokens, Fail const& fa
     std::string_view name;
     Kind kind;
   };
-  static constexpr std::array known{Known{"content", Kind::content}, Known{"learn", Kind::learn},
-                                    Known{"/learn", Kind::ignore}, Known{"bos", Kind::token},
-                                    Known{"eos", Kind::token}};
+  static constexpr std::array known{
+      Known{"content", Kind::content}, Known{"trimmed", Kind::trimmed}, Known{"learn", Kind::learn},
+      Known{"/learn", Kind::ignore},   Known{"bos", Kind::token},       Known{"eos", Kind::token}};
   auto const* const found = std::ranges::find(known, name, &Known::name);
   if (found == known.end()) {
     fail(
-        fmt::format("has {{{}}}, but {{content}}, {{bos}}, {{eos}}, {{learn}} and {{/learn}} are "
-                    "known; {{{{ stands for a brace",
+        fmt::format("has {{{}}}, but {{content}}, {{trimmed}}, {{bos}}, {{eos}}, {{learn}} and "
+                    "{{/learn}} are known; {{{{ stands for a brace",
                     printable_name(name)));
   }
   auto const& token = name == "bos" ? tokens.bos : tokens.eos;
@@ -154,14 +154,18 @@ std::int64_t count(TemplateLine const& line, TemplatePart::Kind kind) {
 
 void add_line(Given const& given, Tokens const& tokens, Template& result, Fail const& fail) {
   auto line = parse_line(given.text, tokens, fail);
-  bool const is_around = given.name == "begin" || given.name == "end";
-  auto const contents = count(line, TemplatePart::Kind::content);
-  if (contents != (is_around ? 0 : 1)) {
-    fail(fmt::format("has {{content}} {} times, but {} is right", contents,
-                     is_around ? "never" : "once"));
+  TemplateLine* const constant = given.name == "begin"       ? &result.begin
+                                 : given.name == "end"       ? &result.end
+                                 : given.name == "no-system" ? &result.no_system
+                                                             : nullptr;
+  auto const contents =
+      count(line, TemplatePart::Kind::content) + count(line, TemplatePart::Kind::trimmed);
+  if (contents != (constant != nullptr ? 0 : 1)) {
+    fail(fmt::format("has {{content}} or {{trimmed}} {} times, but {} is right", contents,
+                     constant != nullptr ? "never" : "once"));
   }
-  if (is_around) {
-    (given.name == "begin" ? result.begin : result.end) = std::move(line);
+  if (constant != nullptr) {
+    *constant = std::move(line);
     return;
   }
   bool const is_learned = count(line, TemplatePart::Kind::learn) > 0;
@@ -222,6 +226,9 @@ Template read_template(std::string const& path, std::string const& key,
   }
   if (std::ranges::none_of(result.roles, &Template::Role::is_learned)) {
     file.fail("has no role with {learn}, so that nothing would count in the loss");
+  }
+  if (!result.no_system.empty() && result.role(Template::system_role) == nullptr) {
+    file.fail(fmt::format("has no-system, but no role {}", Template::system_role));
   }
   if (!result.asks_name.empty() && result.role(result.asks_name) == nullptr) {
     file.fail(fmt::format("has asks = \"{}\", but the roles are {}",

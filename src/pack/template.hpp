@@ -15,6 +15,7 @@ struct TemplatePart {
   enum class Kind {
     text,     ///< text as it is written
     content,  ///< {content}: the message's text
+    trimmed,  ///< {trimmed}: the same without the blanks and line ends around it
     token,    ///< {bos} or {eos}, where the tokenizer does not make it of a text
     learn,    ///< {learn}: the text after it counts in the loss
     ignore,   ///< {/learn}: the text after it does not count
@@ -34,9 +35,14 @@ struct Template {
     bool is_learned{};  ///< its text has {learn}
   };
   TemplateLine begin, end;  ///< lines around every conversation
+  /// In front of a conversation whose first message is not of the role `system`.
+  TemplateLine no_system;
   std::vector<Role> roles;  ///< roles in the file's order
   std::optional<std::int32_t> eos;
   std::string asks_name;  ///< name of the role that asks; empty: the usual one
+
+  /// Name of the role whose message no_system stands for.
+  static constexpr std::string_view system_role = "system";
 
   /// The role of this name; null if there is none.
   [[nodiscard]] Role const* role(std::string_view name) const;
@@ -54,9 +60,10 @@ struct Template {
 /// Format: lines `NAME = "TEXT"`, with TEXT as in JSON (\n, \t, \", \\, \u00e9). Empty lines and
 ///         those that begin with # are passed over. `bos` and `eos` name tokens of the tokenizer;
 ///         by default they are the token that it puts in front of a text and its own end token.
-///         `begin` and `end` are around every conversation, and `asks` names the role of a prompt
-///         where it is not the one in front of the first learned one. Every other NAME is a role, whose TEXT
-///         has {content} once. {bos} and {eos} stand for the tokens. The text between {learn} and
+///         `begin` and `end` are around every conversation, `no-system` stands behind `begin` where the
+///         first message is not of the role `system`, and `asks` names the role of a prompt where it is
+///         not the one in front of the first learned one. Every other NAME is a role, whose TEXT has
+///         {content} or {trimmed} once. {bos} and {eos} stand for the tokens. The text between {learn} and
 ///         {/learn}, or the line's end, counts in the loss; one role at least has such a text. {{
 ///         stands for {.
 /// Errors: DataError naming `key`, path, line and what would be right.

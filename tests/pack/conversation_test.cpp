@@ -70,6 +70,33 @@ TEST_F(Conversations, LearnAnswersAndTheirEndsAlone) {
   EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "([hi]<");
 }
 
+TEST_F(Conversations, HaveASystemMessageOfTheTemplateWhereTheyBeginWithNone) {
+  auto const made =
+      form(std::string{chat} + "\nno-system = \"%be kind%\"\nsystem = \"%{content}%\"", bytes);
+  auto const all = [&](std::string const& messages) {
+    return read_conversation("{\"messages\": [" + messages + "]}", "messages", made, "").messages;
+  };
+  std::string const user = R"({"role": "user", "content": "hi"})";
+  std::string const system = R"({"role": "system", "content": "be brief"})";
+  ConversationEncoder encoder{made, bytes};
+  EXPECT_EQ(shown(encoder.encode(all(user))), "(%be kind%[hi]");
+  EXPECT_EQ(shown(encoder.encode(all(system + "," + user))), "(%be brief%[hi]");
+  EXPECT_EQ(shown(encoder.encode(all(user + "," + system))), "(%be kind%[hi]%be brief%");
+  auto const prompt = encoder.prompt(all(user));
+  EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "(%be kind%[hi]<");
+}
+
+TEST_F(Conversations, AreTrimmedWhereTheTemplateSaysSo) {
+  auto const made = form("user = \"[{trimmed}]\"\nassistant = \"<{learn}{trimmed}>\"", bytes);
+  auto const messages =
+      read_conversation(
+          R"({"messages": [{"role": "user", "content": "\n a b\t "}, {"role": "assistant", "content": " yes "},
+      {"role": "assistant", "content": " \r\n"}]})",
+          "messages", made, "")
+          .messages;
+  EXPECT_EQ(shown(ConversationEncoder{made, bytes}.encode(messages)), "[a b]<YES><>");
+}
+
 TEST_F(Conversations, AreFieldsWithTheNamesOfRolesToo) {
   auto const made =
       form("prompt = \"{content}\"\nhint = \"#{content}\"\ncompletion = \"={learn}{content}{eos}\"",

@@ -78,7 +78,12 @@ TEST_F(Templates, MistakesAreNamedWithTheirLine) {
               HasSubstr("line 2 gives 'a' a second time"));
   EXPECT_THAT(refusal("a = \"{contents}\""), HasSubstr("line 1: 'a' has {contents}"));
   EXPECT_THAT(refusal("a = \"{content\""), HasSubstr("{ without }"));
-  EXPECT_THAT(refusal("a = \"x\""), HasSubstr("has {content} 0 times, but once is right"));
+  EXPECT_THAT(refusal("a = \"x\""),
+              HasSubstr("has {content} or {trimmed} 0 times, but once is right"));
+  EXPECT_THAT(refusal("a = \"{content}{trimmed}\""), HasSubstr("2 times, but once is right"));
+  EXPECT_THAT(refusal("no-system = \"{content}\""), HasSubstr("but never is right"));
+  EXPECT_THAT(refusal("no-system = \"x\"\na = \"{learn}{content}\""),
+              HasSubstr("has no-system, but no role system"));
   EXPECT_THAT(refusal("begin = \"{content}\""), HasSubstr("but never is right"));
   EXPECT_THAT(refusal("a = \"{content}\""), HasSubstr("no role with {learn}"));
   EXPECT_THAT(refusal("eos = \"<end>\"\na = \"{learn}{content}\""),
@@ -114,7 +119,7 @@ TEST(ShippedTemplates, AreRead) {
     names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
-  EXPECT_THAT(names, testing::ElementsAre("alpaca", "chatml", "completion", "llama3"));
+  EXPECT_THAT(names, testing::ElementsAre("alpaca", "chatml", "completion", "llama3", "qwen2.5"));
   NamedBytes const tokenizer;
   for (char const* const name : {"alpaca", "completion"}) {
     auto const path = std::string{OFFSTAGE_TEMPLATES} + "/" + name + ".txt";
