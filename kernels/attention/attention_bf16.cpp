@@ -353,7 +353,7 @@ void forward_tile(AttentionForwardTask<bfloat16> const& task, ForwardBuffers con
     product<false>({buffers.keys + other * padded, padded}, buffers.queries, buffers.scores,
                    {tile, tile, padded}, diagonal ? Bf16Part::scores : Bf16Part::whole);
     with_kind(diagonal, task.first_keys.hide(first, other), [&](auto kind) {
-      softmax_tile<kind>(state, factor, buffers.scores, {task.first_keys.of_query + first, other},
+      softmax_tile<kind>(state, factor, buffers.scores, {task.first_keys.from(first), other},
                          buffers.weights, buffers.sums, padded, begin);
     });
     auto const add = begin ? product<false> : product<true>;
@@ -507,8 +507,7 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
     product<false>({b.values + at, padded}, b.d_outs_transposed, b.d_weights, {tile, tile, padded},
                    of_scores);
     with_kind(diagonal, task.first_keys.hide(first, other), [&](auto kind) {
-      probabilities<kind>(b, task.scale * log2_e, queries,
-                          {task.first_keys.of_query + first, other});
+      probabilities<kind>(b, task.scale * log2_e, queries, {task.first_keys.from(first), other});
     });
     product<true>({b.weights, tile}, b.d_outs, b.d_values + at, {tile, padded, tile}, of_weights);
     product<true>({b.d_scores, tile}, b.queries, b.d_keys + at, {tile, padded, tile}, of_weights);

@@ -208,7 +208,7 @@ void forward_tile(AttentionForwardTask<T> const& task, ForwardBuffers const& buf
       mask(scores, -__builtin_inff());
     }
     if (task.first_keys.hide(first, other)) {
-      mask_before(scores, task.first_keys.of_query + first, other, -__builtin_inff());
+      mask_before(scores, task.first_keys.from(first), other, -__builtin_inff());
     }
     softmax_tile(state, scores, sums, padded);
     product<true>({scores, tile, 1}, buffers.values + other * padded, sums, padded, tile,
@@ -309,8 +309,8 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
       mask(d_scores, 0);
     }
     if (task.first_keys.hide(first, other)) {
-      mask_before(scores, task.first_keys.of_query + first, other, -__builtin_inff());
-      mask_before(d_scores, task.first_keys.of_query + first, other, 0);
+      mask_before(scores, task.first_keys.from(first), other, -__builtin_inff());
+      mask_before(d_scores, task.first_keys.from(first), other, 0);
     }
     probabilities(scores, d_scores, log_sum_exp, mean);
     product<true>({scores, 1, tile}, d_outs, d_values + at, padded, tile, of_transposed);

@@ -14,6 +14,10 @@ constexpr std::int64_t attention_tile = 64;
 struct FirstKeys {
   std::int32_t const* of_query;
 
+  /// First keys of queries from position `first` on.
+  constexpr std::int32_t const* from(std::int64_t first) const {
+    return of_query != nullptr ? of_query + first : nullptr;
+  }
   /// First position of the tile with the first key that a query from position `first` on sees.
   constexpr std::int64_t first_tile(std::int64_t first) const {
     return of_query != nullptr ? of_query[first] / attention_tile * attention_tile : 0;

@@ -20,6 +20,7 @@
 #include "data/mixture.hpp"
 #include "data/summary.hpp"
 #include "data/token_file.hpp"
+#include "data/tokenizer_note.hpp"
 #include "data/window_packing.hpp"
 
 namespace offstage::cli {
@@ -94,6 +95,9 @@ void print(data::TokenFile const& file, data::Summary const& summary, std::int64
   log::info("{}", file.path());
   log::info("  format           {}", name_of(file.format()));
   log::info("  token type       {}", name_of(file.type()));
+  if (auto const note = data::note_beside(file.path())) {
+    log::info("  tokenizer        {}", note->name);
+  }
   log::info("  tokens           {}", summary.tokens);
   log::info("  documents        {}", describe(summary.document_tokens));
   log::info("  smallest token   {}", summary.smallest);

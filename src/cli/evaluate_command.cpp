@@ -13,6 +13,7 @@
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_directory.hpp"
+#include "cli/tokenizer_check.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/run/evaluation.hpp"
 
@@ -143,7 +144,12 @@ ExitCode evaluate_command(Arguments const& arguments) {
   return on_all_ranks([&](mpi::Communicator const& comm) {
     Stopwatch const watch;
     train::EvaluationTask task;
-    mpi::agree(comm, [&] { task = task_of(parse_evaluate(arguments)); });
+    mpi::agree(comm, [&] {
+      task = task_of(parse_evaluate(arguments));
+      if (comm.rank() == 0) {
+        warn_of_other_tokenizers({{"--data", task.data}}, "--from", task.from);
+      }
+    });
     auto const done = train::evaluate(task, comm);
     if (comm.rank() == 0) {
       print(done, watch.elapsed());

@@ -23,6 +23,7 @@
 #include "data/input_file.hpp"
 #include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
+#include "data/tokenizer_note.hpp"
 #include "pack/packer.hpp"
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
@@ -37,9 +38,10 @@ constexpr char const* pack_usage =
     R"(Usage: offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
 
 Turns text into tokens: PREFIX.bin and, for megatron, PREFIX.idx. With --template it packs
-conversations, and PREFIX.mask says which of their tokens count in the loss. No file is
-overwritten, and files get their names when they are whole. If a pack was killed or failed, the
-same command continues it from PREFIX.pack.part. To begin anew, remove the .part files.
+conversations, and PREFIX.mask says which of their tokens count in the loss. PREFIX.tokenizer says
+which tokenizer made them. No tokens are overwritten, and files get their names when they are
+whole. If a pack was killed or failed, the same command continues it from PREFIX.pack.part. To
+begin anew, remove the .part files.
   --from TEXT...        text, or JSON lines if the name ends in .jsonl or .ndjson, each also as
                         .gz or .zst, or a Parquet table if it ends in .parquet, whose rows are
                         taken as JSON lines; '*', '?' and [abc] stand for several files
@@ -335,6 +337,7 @@ ExitCode pack_command(Arguments const& arguments) {
     tell_of_chat_template(given["tokenizer"].as<std::string>());
   }
 
+  data::refuse_other_than_note(output.prefix);
   pack::ProgressFile file{output.prefix, request_of(given, task.end), task.texts};
   if (framed && task.frame.before.empty() && task.frame.behind.empty()) {
     throw UsageError{fmt::format(
@@ -350,6 +353,8 @@ ExitCode pack_command(Arguments const& arguments) {
       write_tokens(task, *tokenizer, output, every, file);
     }
     data::name_token_files(output.prefix, output.format, has_template);
+    data::write_note(output.prefix, given["tokenizer"].as<std::string>(),
+                     data::sample_of(*tokenizer));
   } catch (...) {
     if (file.saved()) {
       log::info("{}: the same command goes on behind {} tokens", file.path(),

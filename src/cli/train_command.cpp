@@ -13,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
 #include "cli/same_options.hpp"
+#include "cli/tokenizer_check.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
@@ -134,6 +135,13 @@ ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
   config::RunConfig& config = read.config;
   require_same_options(config.settings, comm);
   look_for_launcher(comm);
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      warn_of_other_tokenizers(
+          {{"data.train", config.data.train}, {"data.valid", config.data.valid}}, "train.init-from",
+          config.train.init_from);
+    }
+  });
   look_for_job(config, comm);
   train::Watchdog const watchdog{config.watchdog, comm.rank(), end_stuck_job};
   return train::run_training(config, comm, signals);

@@ -143,6 +143,9 @@ constexpr std::string_view documents_apart =
     "data.attention=document keeps documents of a sequence from seeing each other, "
     "data.cross-documents=false or whole says which share one, and data.separator ends them where "
     "the data do not say";
+constexpr std::string_view no_target_between =
+    "with data.cross-documents=false or whole no document's first token is a target; a PREFIX.mask "
+    "beside the data leaves out any";
 constexpr std::string_view fixed_vocab =
     "a model keeps the tokens that it has; resize it with transformers first";
 constexpr std::string_view launchers = "mpirun or srun starts the ranks";
@@ -201,7 +204,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"initializer-range", fixed_start},
     {"warmup-ratio", warmup_part},
     {"min-lr-ratio", rate_as_it_is},
-    {"eod-mask-loss", documents_apart},
+    {"eod-mask-loss", no_target_between},
     {"reset-attention-mask", documents_apart},
     {"reset-position-ids", documents_apart},
     {"resize-token-embeddings", fixed_vocab},

@@ -185,14 +185,16 @@ void Dataset::deal_whole(Part& part) const {
 }
 
 double Dataset::attended_by(Part const& part) const {
-  auto const pairs = [](std::int64_t length) {
-    return static_cast<double>(length) * static_cast<double>(length + 1) / 2.0;
+  auto const pairs = [&](std::int64_t length) {
+    std::int64_t const most =
+        options_.keys_seen > 0 ? std::min(options_.keys_seen, length) : length;
+    return static_cast<double>(most) * static_cast<double>(2 * length - most + 1) / 2.0;
   };
   // So many windows from all over the file tell it well enough.
   std::int64_t const looked_at = std::min<std::int64_t>(part.windows, 10'000);
   double seen = 0.0;
   for (std::int64_t i = 0; i < looked_at; ++i) {
-    for (Range const& range : documents_of(part, part.windows / looked_at * i)) {
+    for (Range const& range : documents_of(part, i * part.windows / looked_at)) {
       seen += pairs(range.count);
     }
   }
@@ -239,7 +241,7 @@ std::vector<FileFacts> Dataset::files() const {
   std::vector<FileFacts> facts;
   for (Part const& part : parts_) {
     auto documents = part.file->document_count();
-    if (!documents && options_.rule != WindowRule::crossing) {
+    if (!documents && !part.documents.empty()) {
       documents = static_cast<std::int64_t>(part.documents.size());
     }
     facts.push_back({.path = part.file->path(),

@@ -25,6 +25,8 @@ struct DatasetOptions {
   /// data.attention=document: batches say where documents begin. Where windows hold one document
   /// alone, it changes nothing.
   bool documents_apart = false;
+  std::int64_t keys_seen =
+      0;  ///< model.window: most keys that a token sees, for FileFacts::attended
   /// data.separator: the token that ends a document, and belongs to it, where the format does not say.
   std::optional<std::int32_t> separator{};
   bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
@@ -51,8 +53,8 @@ struct FileFacts {
   /// Documents that are longer than a window: it ends them (whole), or they have several (apart).
   std::int64_t cut{};
   std::int64_t left_out{};  ///< documents of which no window holds a target that counts
-  /// Share of the pairs of positions of a window, the earlier one seen by the later, that documents
-  /// which are held apart leave; nullopt: they are not.
+  /// Share of a window's pairs of a token and one that it sees that documents which are held apart
+  /// leave; nullopt: they are not.
   std::optional<double> attended{};
   std::string doubt;  ///< TokenFile::doubt
   std::uint64_t

@@ -45,7 +45,7 @@ std::vector<std::string> expand_tokens(std::string const& name, std::string cons
   std::erase_if(paths, [&](std::string const& path) {
     auto const dot = std::min(path.rfind('.'), path.size());
     auto const suffix = std::string_view{path}.substr(dot);
-    return (suffix == ".idx" || suffix == ".mask") &&
+    return (suffix == ".idx" || suffix == ".mask" || suffix == ".tokenizer") &&
            std::ranges::binary_search(sorted, path.substr(0, dot) + ".bin");
   });
   return paths;

@@ -29,6 +29,7 @@ struct Dims {
   /// Keys that a query sees, the last of which is its own; 0: it sees its own and all before.
   std::int64_t window;
   bool documents_apart;         ///< as RunShape's
+  double attended;              ///< as RunShape's
   std::int64_t logit_rows;      ///< rows whose logits in FP32 exist at a time
   device::Kind kind;            ///< kind of the device that computes
   Bytes attention_workspace;    ///< as RunShape's

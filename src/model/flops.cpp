@@ -14,8 +14,11 @@ constexpr std::int64_t cuda_logit_rows = 2048;
 constexpr double forward_and_backward = 3;  // two products in backward for one in forward
 
 /// Operations of a product, which multiplies and adds once per (row, in, out).
+double linear_flops(double rows, std::int64_t weights) {
+  return forward_and_backward * 2 * rows * static_cast<double>(weights);
+}
 double linear_flops(std::int64_t rows, std::int64_t weights) {
-  return forward_and_backward * 2 * static_cast<double>(rows) * static_cast<double>(weights);
+  return linear_flops(static_cast<double>(rows), weights);
 }
 
 /// Weights of the product behind attention.
@@ -24,8 +27,9 @@ std::int64_t o_weights(Dims const& dims) {
 }
 
 /// Pairs of a query and a key that it sees, over all sequences.
-std::int64_t pairs(Dims const& dims) {
-  return dims.B * kernels::attention_pairs(dims.attention_shape());
+double pairs(Dims const& dims) {
+  return dims.attended *
+         static_cast<double>(dims.B * kernels::attention_pairs(dims.attention_shape()));
 }
 
 }  // namespace
@@ -49,6 +53,7 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .norms_after = shape.norms_after,
           .window = shape.window < run.sequence ? shape.window : 0,
           .documents_apart = run.documents_apart,
+          .attended = run.attended,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
           .kind = kind,
           .attention_workspace = run.attention_workspace,
@@ -76,7 +81,7 @@ BlockPasses block_passes(Dims const& dims) {
 }
 
 double part_flops(Dims const& dims, Part part) {
-  auto const forward = [](std::int64_t rows, std::int64_t weights) {
+  auto const forward = [](auto rows, std::int64_t weights) {
     return linear_flops(rows, weights) / forward_and_backward;
   };
   switch (part) {
@@ -97,10 +102,10 @@ double part_flops(Dims const& dims, Part part) {
   return 0.0;
 }
 
-double product_flops(state::ModelShape const& shape, RunShape const& run, double attended) {
+double product_flops(state::ModelShape const& shape, RunShape const& run) {
   Dims const dims = dims_of(shape, run);
   BlockFlops const block = block_flops(dims);
-  return static_cast<double>(shape.layers) * (block.linear + attended * block.attention) +
+  return static_cast<double>(shape.layers) * (block.linear + block.attention) +
          linear_flops(dims.rows(), dims.V * dims.C);
 }
 

@@ -26,6 +26,8 @@ struct RunShape {
   /// Attention stays within documents, and learned positions count from their begins
   /// (TokenBatch::begins).
   bool documents_apart = false;
+  double attended =
+      1.0;  ///< share of attention's pairs that documents leave, for counting operations
   /// Device memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it.
   Bytes attention_workspace{};
   /// cuDNN's plans of this shape, which take no more; null: Offstage's own kernels, or memory is
@@ -140,8 +142,6 @@ template <class T>
 
 /// Floating-point operations of the matrix products of forward and backward (two products in
 /// backward for one in forward), attention's two included as causal, for one micro-batch.
-/// `attended`: the share of attention's pairs that documents leave (data::FileFacts).
-[[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run,
-                                   double attended = 1.0);
+[[nodiscard]] double product_flops(state::ModelShape const& shape, RunShape const& run);
 
 }  // namespace offstage::model

@@ -432,6 +432,26 @@ TEST(DocumentsApart, BeginWhereTheyBeginInWindowsThatCrossThem) {
   EXPECT_DOUBLE_EQ(*dataset.files()[0].attended, (5.0 + 10.0 + 6.0) / 30.0);
 }
 
+TEST(DocumentsApart, LeaveAShareOfWhatAWindowOfTheModelShows) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abcd", "efgh", "i"});
+  auto of = held_apart(options(8));
+  EXPECT_DOUBLE_EQ(Dataset({{path}}, of).attended(), 20.0 / 36.0);
+  of.keys_seen = 3;  // pairs of a document of 4: 1 + 2 + 3 + 3, of the sequence: 1 + 2 + 6 times 3
+  EXPECT_DOUBLE_EQ(Dataset({{path}}, of).attended(), 18.0 / 21.0);
+  of.keys_seen = 8;
+  EXPECT_DOUBLE_EQ(Dataset({{path}}, of).attended(), 20.0 / 36.0);
+}
+
+// More windows than are looked at; those of the second half are one document each.
+TEST(DocumentsApart, LeaveAShareThatIsThatOfTheWholeFile) {
+  TemporaryDirectory const folder;
+  std::vector<std::string> documents(16'000, "ab");
+  documents.resize(24'000, "abcd");
+  Dataset const dataset{{{write_documents(folder, "a", documents)}}, held_apart(options(4))};
+  EXPECT_NEAR(dataset.attended(), (0.6 + 1.0) / 2, 0.01);
+}
+
 TEST(DocumentsApart, AreEndedByASeparatorWhereTheFormatDoesNotSay) {
   TemporaryDirectory const folder;
   auto of = held_apart(options(4));
@@ -440,6 +460,7 @@ TEST(DocumentsApart, AreEndedByASeparatorWhereTheFormatDoesNotSay) {
   auto const batch = all_windows(dataset);
   EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', '.', 'c', 'd', '.', '.', 'e'));
   EXPECT_THAT(batch.begins, ElementsAre(0, 0, 0, 3, 0, 0, 2, 3));
+  EXPECT_EQ(dataset.files()[0].documents, 4);
 }
 
 TEST(DocumentsApart, BeginOneBehindTheOtherInWindowsOfWholeOnes) {

@@ -42,6 +42,7 @@ TEST_F(Patterns, CountFilesBesideTokensAsTheTokensOwn) {
   auto const tokens = file("a.bin");
   file("a.idx");
   file("a.mask");
+  file("a.tokenizer");
   auto const lonely = file("b.idx");
   EXPECT_THAT(expand_tokens(name("*"), "k"), ElementsAre(tokens, lonely));
   EXPECT_THAT(expand_tokens(name("a.i*"), "k"), ElementsAre(name("a.idx")));

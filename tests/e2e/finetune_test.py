@@ -266,6 +266,75 @@ class Evaluate(OffstageTest):
         self.assertIn("Usage: offstage evaluate", self.offstage("evaluate", "--help").out)
 
 
+def letters_tokenizer(first):
+    """A tokenizer.json whose tokens are letters, numbered from `first` on."""
+    letters = "abcdefghijklmnopqrstuvwxyz "
+    tokenizer = words_tokenizer(0)
+    tokenizer["model"]["vocab"] = {letter: (first + i) % len(letters) for i, letter in enumerate(letters)}
+    return tokenizer
+
+
+class Tokenizers(OffstageTest):
+    def setUp(self):
+        super().setUp()
+        lines = self.write("lines.txt", "the sea is blue\nthe sun is yellow\n" * 40)
+        self.models = {}
+        for name, first in ("one", 0), ("other", 5):
+            self.models[name] = self.folder / name
+            shutil.copytree(REFERENCE / "llama", self.models[name])
+            (self.models[name] / "tokenizer.json").write_text(json.dumps(letters_tokenizer(first)))
+            self.offstage("data", "pack", "--from", lines, "--to", self.folder / f"by-{name}", f"--tokenizer={self.models[name]}",
+                          "--documents=line", "--end-token=none")
+
+    def warnings(self, model, *options):
+        unset = [f"model.{key}=" for key in ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden", "vocab")]
+        start = ["checkpoint.resume=none", *unset, f"train.init-from={model}"]
+        err = self.train("run", *start, "train.steps=3", "train.sequence=16", "train.micro-batch=1", "train.global-batch=1",
+                         *options, ranks=2).err
+        return [line for line in err.splitlines() if "tokenizer" in line]
+
+    def test_a_run_says_that_its_tokens_are_of_another_tokenizer_than_the_models(self):
+        one, other = self.folder / "by-one", self.folder / "by-other"
+        self.assertEqual([], self.warnings(self.models["one"], f"data.train={one}"))
+        said = self.warnings(self.models["one"], f"data.train={one}", f"data.valid={other}")
+        self.assertEqual(1, len(said), said)
+        self.assertIn(f"data.valid={other}: its tokens are those of the tokenizer {self.models['other']}, and "
+                      f"train.init-from={self.models['one']} has one that makes others", said[0])
+        self.assertEqual(1, len(self.warnings(self.models["one"], f"data.train={self.folder}/by-o*:1")))
+
+    def test_files_of_two_tokenizers_are_said_where_the_model_has_none(self):
+        said = self.warnings(REFERENCE / "llama", f"data.train={self.folder}/by-one,{self.folder}/by-other")
+        self.assertEqual(1, len(said), said)
+        self.assertIn(f"by-other: its tokens are those of the tokenizer {self.models['other']}, and data.train=", said[0])
+
+    def test_a_note_says_it_and_is_no_file_of_tokens(self):
+        name = (self.folder / "by-one.tokenizer").read_text().splitlines()[1]
+        self.assertEqual(f"name={self.models['one']}", name)
+        self.assertIn(f"tokenizer        {self.models['one']}\n", self.offstage("data", "inspect", self.folder / "by-one").out)
+        (self.folder / "by-one.tokenizer").write_text("something else\n")
+        self.assertEqual([], self.warnings(self.models["other"], f"data.train={self.folder / 'by-one'}"))
+
+    def test_a_pack_takes_the_place_of_an_older_note_but_of_nothing_else(self):
+        again = ["--from", self.folder / "lines.txt", "--to", self.folder / "by-one", "--tokenizer=bytes"]
+        for ending in ".bin", ".idx":
+            (self.folder / f"by-one{ending}").unlink()
+        self.offstage("data", "pack", *again)
+        note = self.folder / "by-one.tokenizer"
+        self.assertIn("name=bytes\n", note.read_text())
+        for ending in ".bin", ".idx":
+            (self.folder / f"by-one{ending}").unlink()
+        note.write_text("a tokenizer of that name\n")
+        self.assertIn("by-one.tokenizer is there already; it is no note of a tokenizer",
+                      self.offstage("data", "pack", *again, expect=USAGE).err)
+        self.assertEqual("a tokenizer of that name\n", note.read_text())
+
+    def test_an_evaluation_says_it_too(self):
+        options = [f"--data={self.folder / 'by-one'}", "--sequence=16", "--device=host"]
+        self.assertNotIn("warning", self.offstage("evaluate", "--from", self.models["one"], *options).err)
+        self.assertIn(f"--data={self.folder / 'by-one'}: its tokens are those of the tokenizer",
+                      self.offstage("evaluate", "--from", self.models["other"], *options).err)
+
+
 class Validations(OffstageTest):
     """A rate so high that validations become worse after the first step."""
 

@@ -96,12 +96,13 @@ TEST(Continuation, AnOlderRunSawWholeWindows) {
   auto const now = [](char const* attention) {
     return settings({{"data.attention", attention}}, "default");
   };
-  EXPECT_THAT(describe_changes("train.sequence=64\n", now("window")), IsEmpty());
-  auto const lines = describe_changes("train.sequence=64\n", now("document"));
+  EXPECT_THAT(describe_changes("data.cross-documents=whole\n", now("window")), IsEmpty());
+  auto const lines = describe_changes("data.cross-documents=whole\n", now("document"));
   ASSERT_EQ(lines.size(), 2);
   EXPECT_THAT(lines[1], ::testing::MatchesRegex(" +data.attention +window +document"));
-  EXPECT_FALSE(validates_otherwise("train.sequence=64\n", now("window")));
-  EXPECT_TRUE(validates_otherwise("train.sequence=64\n", now("document")));
+  EXPECT_THAT(describe_changes("", now("document")), IsEmpty()) << "of an import";
+  EXPECT_FALSE(validates_otherwise("data.cross-documents=whole\n", now("window")));
+  EXPECT_TRUE(validates_otherwise("data.cross-documents=whole\n", now("document")));
 }
 
 TEST(Continuation, TheSameNumberWrittenOtherwiseIsNoChange) {

@@ -68,8 +68,10 @@ TEST(StepNumbers, ModelFlopsAreThoseOfAllProducts) {
       3 * (2.0 * 4 * (192 + 64 + 256 + 128) + 2 * 2.0 * 10 * 8) + 2.0 * 4 * 32 * 8;
   EXPECT_EQ(model_flops(config), 2 * 3 * forward);
   double const attention = 3 * 2 * 2.0 * 10 * 8;
-  EXPECT_DOUBLE_EQ(model_flops(config, 0.25), 2 * 3 * (forward - 0.75 * attention))
+  config.data.attended = 0.25;
+  EXPECT_DOUBLE_EQ(model_flops(config), 2 * 3 * (forward - 0.75 * attention))
       << "of pairs that documents leave";
+  config.data.attended = 1.0;
   config.train.activations = {activations::Policy::Rule::recompute};
   EXPECT_EQ(model_flops(config), 2 * 3 * forward) << "what is computed again does not count";
 }

@@ -17,6 +17,7 @@ model::Dims run_dims(config::RunConfig const& config) {
       {.batch = config.train.micro_batch,
        .sequence = config.train.sequence,
        .documents_apart = config.data.documents_apart(),
+       .attended = config.data.attended,
        .attention_workspace = config.device.attention_workspace},
       config.device.kind == config::DeviceKind::cuda ? device::Kind::cuda : device::Kind::host);
 }
@@ -27,6 +28,7 @@ model::RunShape run_shape(config::RunConfig const& config) {
   return {.batch = config.train.micro_batch,
           .sequence = config.train.sequence,
           .documents_apart = config.data.documents_apart(),
+          .attended = config.data.attended,
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),

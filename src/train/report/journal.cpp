@@ -60,7 +60,7 @@ void Journal::begin(StartRecord const& start, bool works, Seconds now) {
   started_ = logged_ = now;
   works_ = works;
   if (speaks_) {
-    flops_ = model_flops(config_, start.attended);
+    flops_ = model_flops(config_);
     products_ = known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
     if (works) {

@@ -59,7 +59,6 @@ struct StartRecord {
   std::int64_t parameters{};        ///< the model's; 0: left out, as is memory
   MemoryRecord memory{};            ///< without peaks
   std::vector<PathRecord> paths{};  ///< in the order of the configuration
-  double attended = 1.0;            ///< data::Dataset::attended() of the training data; not written
   bool validations_begin_anew{};    ///< they are of other data than those before
 };
 

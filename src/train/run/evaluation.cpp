@@ -98,6 +98,7 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     auto const& shape = reader->shape();
     auto options = task.options;
     options.vocab = shape.vocab;
+    options.keys_seen = shape.window;
     options.verifies_masks = comm.rank() == 0;
     if (options.sequence == 0) {
       options.sequence = std::min(shape.max_sequence, usual_sequence);

@@ -37,6 +37,7 @@ std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config,
                                     .sequence = config.train.sequence,
                                     .rule = config.data.rule,
                                     .documents_apart = config.data.documents_apart(),
+                                    .keys_seen = config.model.window,
                                     .separator = config.data.separator,
                                     .uses_masks = config.data.mask,
                                     .verifies_masks = verifies_masks});
@@ -160,6 +161,7 @@ void RunParts<T>::open_files() {
       valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
     }
   });
+  config_.data.attended = train_data_->attended();
   settings_ = config_.settings;
   compare_data(*train_data_, "data.train");
   if (valid_data_) {

@@ -371,7 +371,6 @@ void Training<T>::begin_records() {
                           .parameters = state::count_parameters(runner().map().layers()),
                           .memory = memory_limits(),
                           .paths = path_records(config_, runner().path_facts()),
-                          .attended = parts_->train_data().attended(),
                           .validations_begin_anew = validations_begin_anew_};
   if (has_work() && at_.step() < config_.train.steps) {
     mpi::agree(comm_, [&] {

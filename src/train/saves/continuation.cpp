@@ -127,7 +127,7 @@ Table table_of(std::vector<config::Setting> const& settings) {
 Table table_before(std::string_view configuration, Table const& now) {
   constexpr std::string_view young = "data.attention", as_before = "window";
   Table before = table_of(configuration);
-  if (now.contains(young)) {
+  if (now.contains(young) && before.contains("data.cross-documents")) {
     before.try_emplace(std::string{young}, as_before);
   }
   return before;

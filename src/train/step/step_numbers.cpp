@@ -37,12 +37,12 @@ double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine
   return sum / static_cast<double>(dealt.micro_batches);
 }
 
-double model_flops(config::RunConfig const& config, double attended) {
+double model_flops(config::RunConfig const& config) {
   auto const micro_batches = config.train.global_batch / config.train.micro_batch;
   return static_cast<double>(micro_batches) *
-         model::product_flops(
-             config.model, {.batch = config.train.micro_batch, .sequence = config.train.sequence},
-             attended);
+         model::product_flops(config.model, {.batch = config.train.micro_batch,
+                                             .sequence = config.train.sequence,
+                                             .attended = config.data.attended});
 }
 
 double clip_factor(config::OptimizerConfig const& optimizer, double grad_norm) {

@@ -21,8 +21,8 @@ namespace offstage::train {
                                    update::BlockRounds const& dealt);
 
 /// Floating-point operations of the model's products in a step, forward and backward, of all ranks.
-/// Recomputation does not count. `attended`: the share of attention's pairs that documents leave.
-[[nodiscard]] double model_flops(config::RunConfig const& config, double attended = 1.0);
+/// Recomputation does not count.
+[[nodiscard]] double model_flops(config::RunConfig const& config);
 
 /// The factor by which a mean gradient of this norm is multiplied, as in PyTorch's clip_grad_norm_;
 /// 1: not clipped.

@@ -1,0 +1,141 @@
+#include "data/tokenizer_note.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "base/regular_file.hpp"
+#include "data/loss_mask.hpp"
+#include "data/part_file.hpp"
+
+namespace offstage::data {
+namespace {
+
+constexpr std::string_view first_line = "offstage tokenizer 1";
+constexpr std::string_view name_key = "name=", sample_key = "sample=", bytes_key = "bytes=";
+
+// Never changed: notes hold what tokenizers make of it.
+constexpr std::string_view sample_text =
+    "The quick brown fox doesn't jump over 13 lazy dogs; it's 3.14159 or 2,718,281 (1e-9).\n"
+    "Unbelievably, international collaborations re-established the neighbourhood's water supply.\n"
+    "\tfor (int i = 0; i < 1024; ++i) { total += weights[i] * value->at(i); }  // sum\n"
+    "def fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)\n\n\n"
+    "{\"url\": \"https://example.org/a_b?c=d&e=%20f\", \"ok\": true}\r\n"
+    "Größere Straßen führen über Zürich. L'été dernier, où êtes-vous allé ? ¿Qué mañana?\n"
+    "Съешь же ещё этих мягких французских булок. Το γρήγορο άλογο. שלום עולם. مرحبا بالعالم.\n"
+    "नमस्ते दुनिया। 你好，世界！今天天气很好。こんにちは、世界。カタカナ 안녕하세요 세계. สวัสดี\n"
+    "     five blanks, e\u0301 and \u00e9, \u20ac 5, \u2211 x\u00b2 \u2264 \u221e, \u2014 "
+    "\u201cquoted\u201d\u2026 "
+    "\U0001F600\U0001F44D\U0001F3FD ZZZqqq xkcd 0xDEADBEEF aaaaaaaaaaaaaaaa";
+
+/// The next line's value; nullopt if it is not of this key.
+std::optional<std::string> value_of(std::istream& file, std::string_view key) {
+  std::string line;
+  return std::getline(file, line) && line.starts_with(key) ? std::optional{line.substr(key.size())}
+                                                           : std::nullopt;
+}
+
+template <class Number>
+std::optional<Number> number_of(std::optional<std::string> const& text, int base) {
+  Number number{};
+  if (!text) {
+    return std::nullopt;
+  }
+  char const* const end = text->data() + text->size();
+  auto const [rest, code] = std::from_chars(text->data(), end, number, base);
+  return code == std::errc{} && rest == end ? std::optional{number} : std::nullopt;
+}
+
+constexpr int decimal = 10, hexadecimal = 16;
+
+std::string prefix_of(std::string const& tokens_path) {
+  constexpr std::size_t suffix = 4;
+  bool const has_suffix = tokens_path.ends_with(".bin") || tokens_path.ends_with(".idx");
+  return tokens_path.substr(0, tokens_path.size() - (has_suffix ? suffix : 0));
+}
+
+std::string note_of(std::string const& prefix) {
+  return prefix + ".tokenizer";
+}
+
+/// What a file says, of whatever tokens; nullopt if it is no note.
+std::optional<TokenizerNote> read_note(std::string const& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) {
+    return std::nullopt;  // reading a pipe would wait
+  }
+  std::ifstream file{path};
+  std::string first;
+  if (!std::getline(file, first) || first != first_line) {
+    return std::nullopt;
+  }
+  auto const name = value_of(file, name_key);
+  auto const sample = number_of<std::uint64_t>(value_of(file, sample_key), hexadecimal);
+  auto const bytes = number_of<Bytes>(value_of(file, bytes_key), decimal);
+  return name && sample && bytes ? std::optional{TokenizerNote{*name, *sample, *bytes}}
+                                 : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> sample_of(Tokenizer const& tokenizer) {
+  try {
+    auto const tokens = tokenizer.encode(sample_text);
+    if (tokens.empty()) {
+      return std::nullopt;
+    }
+    RunningChecksum checksum;
+    checksum.add(std::as_bytes(std::span{tokens}));
+    return checksum.value();
+  } catch (DataError const&) {
+    return std::nullopt;
+  }
+}
+
+void refuse_other_than_note(std::string const& prefix) {
+  auto const path = note_of(prefix);
+  if (!read_note(path)) {
+    refuse_existing(path, "it is no note of a tokenizer; move it away or use another prefix");
+  }
+}
+
+void write_note(std::string const& prefix, std::string const& name,
+                std::optional<std::uint64_t> sample) {
+  refuse_other_than_note(prefix);
+  auto const path = note_of(prefix);
+  if (!sample) {
+    std::filesystem::remove(path);
+    return;
+  }
+  std::string const context = "--to";
+  OutputFile file{context, part_of(path), O_TRUNC};
+  file.write(fmt::format("{}\n{}{}\n{}{:016x}\n{}{}\n", first_line, name_key, printable_name(name),
+                         sample_key, *sample, bytes_key,
+                         std::filesystem::file_size(prefix + ".bin")));
+  file.sync();
+  file.close();
+  rename_file(context + ": cannot replace", file.path(), path);
+  sync_directory(path);
+}
+
+std::optional<TokenizerNote> note_beside(std::string const& tokens_path) {
+  auto const prefix = prefix_of(tokens_path);
+  auto note = read_note(note_of(prefix));
+  std::error_code none;
+  if (note && std::filesystem::file_size(prefix + ".bin", none) !=
+                  static_cast<std::uintmax_t>(note->bytes)) {
+    return std::nullopt;
+  }
+  return note;
+}
+
+}  // namespace offstage::data
