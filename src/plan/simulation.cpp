@@ -151,9 +151,9 @@ Prediction simulate(Machine const& machine, Workload const& workload, Schedule c
   // Whole rows, so that both steps have their share of exchanges.
   std::int64_t const difference =
       round_up(vertical ? vertical_difference : horizontal_difference, row);
-  std::int64_t const most =
-      std::max(round_up(vertical ? detail.rounds_in_layers : detail.rounds, row), difference + row);
   std::int64_t const rounds = workload.rounds;
+  std::int64_t const wanted = vertical ? detail.rounds_in_layers : detail.rounds;
+  std::int64_t const most = std::max(round_up(std::min(wanted, rounds), row), difference + row);
   if (rounds <= most) {
     return simulate_rounds(step, rounds);
   }
