@@ -160,7 +160,7 @@ __global__ __launch_bounds__(threads<D>,
   begin_tile<D, own_rows, threads<D>, T>(
       value_tile, rows_of(call.qkv, value_head, call.at.qkv_stride, first, call.at));
   int const end = call.at.end_of_queries(task.b, first + own_rows - 1);
-  // Of the queries that see all of the warp's keys, and of those that see some.
+  // Ends of the queries that see all of the warp's keys, and of those that see some.
   int const own_key = first + at.warp * warp_rows<D>;
   int const all_see = call.at.end_of_queries(task.b, own_key);
   int const some_see = call.at.end_of_queries(task.b, own_key + warp_rows<D> - 1);

@@ -158,7 +158,7 @@ __global__ __launch_bounds__(threads<D>,
   Sums<D> sums;
   clear_sums<D>(sums);
   int const key_tiles = stages.count(first);
-  // Of the keys that some of the warp's queries see, and of those that all see.
+  // First keys that some of the warp's queries see, and that all see.
   int const query = first + at.warp * warp_rows<D>;
   int const first_seen = call.at.first_key(task.b, query);
   int const all_seen = call.at.first_key(task.b, query + warp_rows<D> - 1);

@@ -195,7 +195,7 @@ __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> cons
   }
   float const scale = call.at.scale * log2_of_e;
   int const key_tiles = stages.count(first);
-  // Of the keys that some of the warp's queries see, and of those that all see.
+  // First keys that some of the warp's queries see, and that all see.
   int const first_seen = call.at.first_key(task.b, first + row);
   int const all_seen = call.at.first_key(task.b, first + row + warp_rows - 1);
 #pragma unroll 1

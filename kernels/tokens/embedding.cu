@@ -147,7 +147,7 @@ __device__ void add_lanes(float const (&sum)[V], T* target, bool in_row) {
   }
 }
 
-/// Of each run of equal tokens, or positions, one block per strip of columns adds all rows; the others end at once.
+/// One block per strip of columns adds all rows of a run of equal tokens, or positions; the others end at once.
 template <class T, int V>
 __global__ __launch_bounds__(adding_threads) void add_tokens_kernel(
     std::int32_t const* __restrict__ sorted, std::int32_t const* __restrict__ order,

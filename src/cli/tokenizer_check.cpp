@@ -39,7 +39,7 @@ std::vector<NotedFile> noted_files(std::vector<TokenSources> const& all) {
   return files;
 }
 
-/// What a Hugging Face directory's tokenizer makes of the sample; nullopt if it has none that is known.
+/// The sample of a Hugging Face directory's tokenizer; nullopt if it has none that is known.
 std::optional<std::uint64_t> sample_of_model(std::string const& model) {
   std::error_code none;
   if (model.empty() || !std::filesystem::is_directory(model, none)) {

@@ -67,7 +67,7 @@ std::string note_of(std::string const& prefix) {
   return prefix + ".tokenizer";
 }
 
-/// What a file says, of whatever tokens; nullopt if it is no note.
+/// The note in a file, of whatever tokens; nullopt if it is none.
 std::optional<TokenizerNote> read_note(std::string const& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) {
@@ -112,15 +112,23 @@ void write_note(std::string const& prefix, std::string const& name,
                 std::optional<std::uint64_t> sample) {
   refuse_other_than_note(prefix);
   auto const path = note_of(prefix);
+  std::error_code error;
   if (!sample) {
-    std::filesystem::remove(path);
+    std::filesystem::remove(path, error);
+    if (error) {
+      throw IoError{"cannot remove", path, error.value()};
+    }
     return;
+  }
+  auto const tokens = prefix + ".bin";
+  auto const bytes = std::filesystem::file_size(tokens, error);
+  if (error) {
+    throw IoError{"cannot look at", tokens, error.value()};
   }
   std::string const context = "--to";
   OutputFile file{context, part_of(path), O_TRUNC};
   file.write(fmt::format("{}\n{}{}\n{}{:016x}\n{}{}\n", first_line, name_key, printable_name(name),
-                         sample_key, *sample, bytes_key,
-                         std::filesystem::file_size(prefix + ".bin")));
+                         sample_key, *sample, bytes_key, bytes));
   file.sync();
   file.close();
   rename_file(context + ": cannot replace", file.path(), path);

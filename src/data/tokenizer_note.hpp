@@ -25,7 +25,7 @@ struct TokenizerNote {
 void refuse_other_than_note(std::string const& prefix);
 
 /// Writes the note of PREFIX.bin, which is there, in the place of an older one, and makes it last; where there is no
-/// sample, removes the older one. Errors: IoError.
+/// sample, removes the older one. Errors: IoError; those of refuse_other_than_note.
 void write_note(std::string const& prefix, std::string const& name,
                 std::optional<std::uint64_t> sample);
 

@@ -26,8 +26,8 @@ struct RunShape {
   /// Attention stays within documents, and learned positions count from their begins
   /// (TokenBatch::begins).
   bool documents_apart = false;
-  double attended =
-      1.0;  ///< share of attention's pairs that documents leave, for counting operations
+  /// Share of attention's pairs that documents leave, for counting operations.
+  double attended = 1.0;
   /// Device memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it.
   Bytes attention_workspace{};
   /// cuDNN's plans of this shape, which take no more; null: Offstage's own kernels, or memory is
