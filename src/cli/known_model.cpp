@@ -51,7 +51,7 @@ std::optional<KnownModel> find_known_model(config::RunConfig const& config) {
     return std::nullopt;
   }
   return KnownModel{convert::open_parameters(from, "train.init-from", unsaid)->shape(),
-                    fmt::format("train.init-from={}", from)};
+                    fmt::format("train.init-from={}", from), /*begins=*/true};
 }
 
 }  // namespace offstage::cli

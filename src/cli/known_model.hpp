@@ -13,6 +13,7 @@ struct KnownModel {
   state::ModelShape shape;
   std::string
       origin;  ///< "train.init-from=models/gpt2", "checkpoint runs/a/checkpoints/step-000000100"
+  bool begins = false;  ///< the run begins from it and may add tokens to its vocabulary
 };
 
 /// The source from which the `model.*` keys can be taken: the checkpoint that checkpoint.resume

@@ -70,7 +70,7 @@ void set(config::Key const& key, std::vector<Given> const& all, config::RunConfi
 }
 
 /// Adds the model.* keys that a checkpoint or train.init-from knows. Keys that were given must
-/// agree, unless no parameter depends on them.
+/// agree, unless no parameter depends on them; a vocabulary may grow when a run begins.
 void add_known_model(config::RunConfig const& config, Values& values) {
   auto const missing = missing_in(values);
   bool const incomplete = std::ranges::any_of(
@@ -92,12 +92,18 @@ void add_known_model(config::RunConfig const& config, Values& values) {
     }
     Given const& given = found->second.front();
     set(*config::find_key(key), given, as_given);
+    if (known->begins && as_given.model.vocab > known->shape.vocab) {
+      as_given.model.vocab = known->shape.vocab;  // it grows
+    }
     if (!same_parameters(as_given.model, known->shape)) {
-      bool const is_rope = key.starts_with("model.rope") && !config.train.init_from.empty();
+      bool const begins = !config.train.init_from.empty();
       throw UsageError{fmt::format(
           "{}={}{} is not the {} of {}; leave it out{}", key, given.value, given.where(), value,
           known->origin,
-          is_rope ? ", or name a copy of that directory whose config.json has it" : "")};
+          begins && key.starts_with("model.rope")
+              ? ", or name a copy of that directory whose config.json has it"
+          : known->begins && key == "model.vocab" ? ", or name more: tokens can be added"
+                                                  : "")};
     }
   }
 }

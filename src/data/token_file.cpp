@@ -119,8 +119,9 @@ class RawTokens : public TokenFile {
     }
     file_->fail(fmt::format(
         "token {} at position {} is no token of {}={}; is this {} data of type {} from this "
-        "model's tokenizer?",
-        token, position, vocab_key_, vocab_, name_of(layout_.format), name_of(layout_.type)));
+        "model's tokenizer, or has {} to be larger?",
+        token, position, vocab_key_, vocab_, name_of(layout_.format), name_of(layout_.type),
+        vocab_key_));
   }
 
   std::unique_ptr<InputFile> file_;

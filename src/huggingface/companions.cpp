@@ -244,11 +244,14 @@ TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
 /// The ids in a model's config.json. The tokenizer's own takes the place of one that is beyond.
 TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   auto const config = directory.json(config_name);
-  if (auto const size = config.value("vocab_size", Json{});
-      size.is_number_integer() && size.get<std::int64_t>() != vocab) {
+  if (auto const size = config.value("vocab_size", Json{}); is_beyond(size, vocab + 1)) {
     directory.fail(config_name, fmt::format("has vocab_size {}, but the model has {} tokens; name "
                                             "the model that it was tuned from",
                                             size.get<std::int64_t>(), vocab));
+  } else if (size.is_number_integer() && size.get<std::int64_t>() != vocab) {
+    log::warning(
+        "{}: has vocab_size {}, and the model {} tokens, as one to which tokens were added",
+        config_name, size.get<std::int64_t>(), vocab);
   }
   TokenIds ids;
   for (auto const& [name, text] :

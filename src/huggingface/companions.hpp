@@ -23,7 +23,7 @@ struct Companions {
 /// tokenizer_config.json, which also take the place of a number behind the last token, with a warning.
 /// `eos`, a token's text, takes the place of its end token in all files. Tokens are those of
 /// tokenizer.json, or of a SentencePiece model tokenizer.model without it.
-/// Errors: DataError naming `key` and the path: no companion at all, another vocab_size, a tokenizer
+/// Errors: DataError naming `key` and the path: no companion at all, a larger vocab_size, a tokenizer
 ///         with more tokens than the model (but for a pad token), an id that is no token, no such
 ///         token, no JSON.
 [[nodiscard]] Companions read_companions(std::string const& directory, std::string const& key,

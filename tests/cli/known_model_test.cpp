@@ -66,12 +66,19 @@ TEST_F(KnownModels, MayBeSaidAgainAndMadeForAnotherLength) {
 }
 
 TEST_F(KnownModels, RefuseKeysThatDoNotAgreeWithTheirPlace) {
-  auto const place = file("a.cfg", "[model]\nlayers = 3\nvocab = 101\n");
+  auto const place = file("a.cfg", "[model]\nlayers = 3\nvocab = 99\n");
   EXPECT_EQ(error_of(run({from(), "--config=" + place})),
-            "model.vocab=101 (" + place + ":3) is not the 100 of train.init-from=" + path_ +
-                "; leave it out");
+            "model.vocab=99 (" + place + ":3) is not the 100 of train.init-from=" + path_ +
+                "; leave it out, or name more: tokens can be added");
   EXPECT_THAT(error_of(run({from(), "--model.tied-head=false"})),
               StartsWith("model.tied-head=false is not the true of train.init-from="));
+}
+
+TEST_F(KnownModels, MayHaveTokensAdded) {
+  auto const config = parse_train_options(run({from(), "--model.vocab=101"}));
+  auto grown = shape_;
+  grown.vocab = 101;
+  EXPECT_EQ(config.model, grown);
 }
 
 TEST_F(KnownModels, AreNotLookedForInAnEmptyDirectoryOfCheckpoints) {

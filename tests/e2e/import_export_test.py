@@ -218,6 +218,38 @@ class ImportExport(OffstageTest):
         said = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "out", "--like", source).out
         self.assertNotIn("--like", said)
 
+    def test_a_vocabulary_grows_by_rows_of_the_mean(self):
+        unset = [f"model.{key}=" for key in ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden")]
+        for config in {**LLAMA, "tie_word_embeddings": False}, GPT2:
+            family = config["model_type"]
+            source, tensors = self.make_model(family, config)
+            start = ["train.steps=1", "optimizer.warmup-steps=0", "optimizer.lr=1e-30", f"train.init-from={source}", "data.format=text", *unset]
+            outs = []
+            for ranks in 1, 3:
+                run, out = f"{family}{ranks}", self.folder / f"{family}{ranks}-out"
+                said = self.train(run, *start, "model.vocab=391", ranks=ranks).out
+                self.assertIn("135 tokens are added to the vocabulary of 256: they begin as the mean of all others\n", said)
+                # The checkpoint has the model now.
+                self.assertNotIn("are added", self.train(run, *start, "model.vocab=391", "train.steps=2", ranks=4 - ranks).out)
+                self.offstage("export", "--from", self.folder / run, "--to", out)
+                outs.append(bytes_in(out))
+            self.assertEqual(*outs)
+            self.assertEqual(391, json.loads(outs[0]["config.json"])["vocab_size"])
+            grown = read_model(out)
+            self.assertEqual(set(tensors), set(grown))
+            for name, (_, (rows, *columns), data) in tensors.items():
+                if rows != 256:
+                    self.assertEqual(data, grown[name][2], name)
+                    continue
+                values = struct.unpack(f"<{len(data) // 4}f", data)
+                means = [math.fsum(values[c::columns[0]]) / rows for c in range(columns[0])]
+                self.assertEqual((391, data), (grown[name][1][0], grown[name][2][:len(data)]), name)
+                added = struct.unpack(f"<{135 * columns[0]}f", grown[name][2][len(data):])
+                for i, value in enumerate(added):
+                    self.assertAlmostEqual(means[i % columns[0]], value, delta=1e-8)
+        said = self.train("smaller", *start, "model.vocab=255", expect=64).errors[0]
+        self.assertIn(f"model.vocab=255 is not the 256 of train.init-from={source}; leave it out, or name more: tokens can be added", said)
+
     def test_dropout_is_told(self):
         source, _ = self.make_model("in", {**GPT2, "resid_pdrop": 0.1, "embd_pdrop": 0.0})
         words = "config.json has resid_pdrop=0.1: training here is without dropout"

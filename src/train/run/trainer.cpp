@@ -20,6 +20,7 @@
 #include "config/split_parameters.hpp"
 #include "convert/convert.hpp"
 #include "launch/launcher.hpp"
+#include "state/grown_vocabulary.hpp"
 #include "train/memory/crowding.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/report/header.hpp"
@@ -96,6 +97,21 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
       log::warning("{}", warning);
     }
   }
+}
+
+/// The parameters that train.init-from names, and a line about the tokens that `vocab` adds to theirs.
+std::unique_ptr<state::ParameterReader> open_first_weights(std::string const& path,
+                                                           std::int64_t vocab, bool leads) {
+  auto reader = convert::open_parameters(path, "train.init-from");
+  auto const added = vocab - reader->shape().vocab;
+  if (added <= 0) {
+    return reader;
+  }
+  if (leads) {
+    log::dated("{} tokens are added to the vocabulary of {}: they begin as the mean of all others",
+               added, reader->shape().vocab);
+  }
+  return std::make_unique<state::GrownVocabulary>(std::move(reader), vocab);
 }
 
 /// The run from its first step to its last: everything that is not a step itself.
@@ -231,7 +247,7 @@ void Training<T>::start() {
   }
   if (!from.empty()) {
     mpi::agree(comm_, [&] {
-      first_weights = convert::open_parameters(resolved, "train.init-from");
+      first_weights = open_first_weights(resolved, config_.model.vocab, leads());
       if (!same_parameters(first_weights->shape(), config_.model)) {
         throw UsageError{fmt::format(
             "train.init-from={}: its model is not that of the model.* keys; leave them out", from)};
