@@ -88,6 +88,11 @@ data::DatasetOptions data_options(GivenOptions const& given) {
       given.contains("attention")
           ? choice<bool>(given, "attention", {{"window", false}, {"document", true}})
           : options.rule == WindowRule::whole;
+  if (given.contains("attention") && options.rule == WindowRule::apart) {
+    throw UsageError{
+        fmt::format("--attention={} has no effect with --cross-documents=false; leave it out",
+                    text_of(given, "attention"))};
+  }
   options.uses_masks = choice<bool>(given, "mask", {{"off", false}, {"on", true}});
   if (given.contains("separator")) {
     options.separator =

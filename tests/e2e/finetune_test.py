@@ -257,6 +257,8 @@ class Evaluate(OffstageTest):
             return self.offstage("evaluate", *options, "--device=host", expect=expect).errors[0]
         self.assertIn("--sequence=4096", error("--from", model, "--data", text, "--sequence=4096", expect=USAGE))
         self.assertIn("--micro-batch: '0'", error("--from", model, "--data", text, "--micro-batch=0", expect=USAGE))
+        self.assertIn("--attention=document has no effect with --cross-documents=false",
+                      error("--from", model, "--data", text, "--cross-documents=false", "--attention=document", expect=USAGE))
         self.assertIn("the weight 0.5 of", error("--from", model, "--data", f"{text}:0.5", expect=USAGE))
         self.assertIn("no such directory", error("--from=nowhere", "--data", text, expect=DATA))
         self.assertIn("--data=nowhere", error("--from", model, "--data=nowhere", expect=DATA))
