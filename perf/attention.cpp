@@ -135,9 +135,12 @@ class Tensors {
   static device::Buffer random(device::Device& gpu, device::Stream& stream, std::int64_t elements,
                                std::uint64_t key) {
     std::vector<T> values(static_cast<std::size_t>(elements));
+    std::array<std::uint32_t, 4> words{};
     for (std::size_t i = 0; i < values.size(); ++i) {
-      auto const word = philox(1, key, i / 4)[i % 4];
-      values[i] = store<T>(static_cast<float>(word >> 8) * 0x1p-22F - 2);
+      if (i % words.size() == 0) {
+        words = philox(1, key, i / words.size());
+      }
+      values[i] = store<T>(static_cast<float>(words[i % words.size()] >> 8) * 0x1p-22F - 2);
     }
     return copied(gpu, stream, values);
   }

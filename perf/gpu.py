@@ -18,9 +18,9 @@ from gpu_run import Section
 # The seconds of each part of a whole section; parts that run alone share all of its time. What one does not need, later ones
 # may use; none can use what later ones are to have. The first says on what machine the others ran.
 SECTIONS = {
-    "T": [("machine", 40, machine.measure_machine), ("tests", 420, checks.check_all), ("alone", 60, checks.check_alone)],
-    "A": [("machine", 20, machine.measure_facts), ("operations", 60, model.measure_operations), ("passes", 80, model.measure_passes),
-          ("torch", 260, model.measure_torch), ("profile", 100, model.measure_kernels)],
+    "T": [("machine", 40, machine.measure_machine), ("alone", 60, checks.check_alone), ("tests", 420, checks.check_all)],
+    "A": [("machine", 20, machine.measure_facts), ("operations", 80, model.measure_operations), ("passes", 80, model.measure_passes),
+          ("torch", 240, model.measure_torch), ("profile", 100, model.measure_kernels)],
     "B": [("machine", 20, machine.measure_facts), ("zero3", 90, training.policy("zero3")),
           ("twinflow", 90, training.policy("twinflow")), ("dos", 90, training.policy("dos")),
           ("storage", 230, training.measure_storage)],

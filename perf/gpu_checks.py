@@ -16,7 +16,7 @@ OWN_CASES = {"GTEST_FILTER": "-*ByCudnn*"}
 SANITIZERS = {"memcheck": (TESTS, {}), "racecheck": (OWN_KERNELS, OWN_CASES), "initcheck": (OWN_KERNELS, OWN_CASES)}
 # Whole runs: 50 steps beside the CPU's losses, the same bits by every schedule, a restart. Without a GPU a short one, on two ranks.
 E2E, E2E_ON_HOST = "tests/e2e/gpu_test.py", ("tests/e2e/same_bits_test.py", ["SameBits.test_recomputation"])
-# These count warnings, and a GPU that others use is one.
+# These count warnings, and a GPU that others use is one. They come first, as memory of programs that were ended takes time to go.
 ALONE = ["Gpu.test_auto_takes_the_gpus_where_there_is_one_for_each_rank",
          "Gpu.test_more_ranks_than_gpus_compute_on_the_cores_with_auto_and_are_an_error_with_cuda"]
 CASE = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)(?:, .*)?(?: \(\d+ ms\))$", re.MULTILINE)

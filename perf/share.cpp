@@ -174,27 +174,31 @@ StepTime Phase::step() {
   return {update.elapsed().count(), watch.elapsed().count(), shared.share, shared.expected.count()};
 }
 
-/// A GPU and its host take more to be measured in earnest: more than their caches hold.
-probe::Effort effort_for(config::RunConfig const& config) {
-  return on_gpu(config) ? probe::Effort{.bytes = GiB, .rounds = 5}
+/// A real device or its host takes more to be measured in earnest: more than its caches hold.
+probe::Effort effort_for(config::RunConfig const& config, Bytes more_than_caches) {
+  return on_gpu(config) ? probe::Effort{.bytes = more_than_caches, .rounds = 5}
                         : probe::Effort{.bytes = 16 * MiB, .rounds = 3};
 }
 
+probe::Effort device_effort(config::RunConfig const& config) {
+  return effort_for(config, 256 * MiB);
+}
+
 int measure_rates(config::RunConfig const& config) {
-  auto const effort = effort_for(config);
+  auto const host_effort = effort_for(config, GiB);
   auto const device = make_device(config);
-  auto const link = probe::measure_link(*device, effort);
+  auto const link = probe::measure_link(*device, device_effort(config));
   auto const dtype = config.numerics.dtype;
   fmt::print(
       "{{\"cpu-update\": {:.0f}, \"device-update\": {:.0f}, \"host-to-device\": {:.0f}, "
       "\"device-to-host\": {:.0f}, \"host-to-device-both\": {:.0f}, \"device-to-host-both\": "
       "{:.0f}",
-      probe::measure_cpu_update(dtype, config.device.emulation, effort),
-      probe::measure_device_update(*device, dtype, effort), link.to_device, link.to_host,
-      link.to_device_both, link.to_host_both);
+      probe::measure_cpu_update(dtype, config.device.emulation, host_effort),
+      probe::measure_device_update(*device, dtype, device_effort(config)), link.to_device,
+      link.to_host, link.to_device_both, link.to_host_both);
   if (on_gpu(config)) {
     // An emulated device is slower than the memory that it lies in.
-    fmt::print(", \"host-memory\": {:.0f}", probe::measure_host_memory(effort));
+    fmt::print(", \"host-memory\": {:.0f}", probe::measure_host_memory(host_effort));
   }
   fmt::print("}}\n");
   return 0;
@@ -202,7 +206,7 @@ int measure_rates(config::RunConfig const& config) {
 
 int measure_link(config::RunConfig const& config) {
   auto const device = make_device(config);
-  auto const link = probe::measure_link(*device, effort_for(config));
+  auto const link = probe::measure_link(*device, device_effort(config));
   fmt::print(
       "{{\"device\": \"{}\", \"device_bytes\": {}, \"to_device\": {:.0f}, \"to_host\": {:.0f}, "
       "\"to_device_both\": {:.0f}, \"to_host_both\": {:.0f}, \"to_device_pageable\": {:.0f}, "

@@ -511,7 +511,8 @@ constexpr std::array keys{
         "bytes per second that a rank's cores read and write together",
         [](RunConfig& c, Text t) { c.platform.host_memory = bytes_rate(t); }},
     Key{"platform.conversion", "N", "0",
-        "parameters per second that a rank's cores convert from FP32 to 16 bit",
+        "parameters per second that a rank's cores convert from FP32 to 16 bit; no plan needs it, "
+        "platform.cpu-update includes it",
         [](RunConfig& c, Text t) { c.platform.conversion = count_rate(t); }},
     Key{"platform.measured", "TEXT", "",
         "time and place of the measurement, as offstage probe writes it",

@@ -32,6 +32,7 @@ class Origin {
  private:
   int index_;
   cudaEvent_t event_{};
+  cudaEvent_t other_{};  ///< event of an attempt that was not kept
   Clock::time_point time_;
 };
 
