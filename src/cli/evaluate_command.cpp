@@ -7,6 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "cli/all_ranks.hpp"
@@ -31,8 +32,8 @@ their number.
   --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
                         complete one is taken, RUN/best for the one with the best validation,
                         or a Hugging Face directory
-  --data FILE,FILE      files of tokens, as for data.valid; a mask beside one says which tokens
-                        count
+  --data FILE,FILE      files of tokens, or patterns of files, as for data.valid, each with a loss
+                        of its own, too; a mask beside one says which tokens count
   --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
   --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]
   --windows N           number of windows, from the first one; 0: all [0]
@@ -131,12 +132,18 @@ void print(train::Evaluation const& done, Seconds elapsed) {
   for (std::string const& line : train::describe_validation_files(done.files, done.windows)) {
     log::info("{}", line.substr(line.find(' ') + 1));  // without the name of a key
   }
+  if (auto const& sources = done.mean.sources; sources.size() > 1) {
+    for (train::SourceLoss const& source : sources) {
+      log::info("{}: loss {:.7f} over {} targets", printable(source.path), source.mean.loss,
+                source.mean.targets);
+    }
+  }
   log::info(
       "loss {:.7f} nats per token, perplexity {:.7g}, over {} targets in {} windows of {}, {} at a "
       "time, "
       "{}",
-      done.mean.loss, std::exp(done.mean.loss), done.mean.targets, done.windows, done.sequence,
-      done.micro_batch, format_duration(elapsed));
+      done.mean.all.loss, std::exp(done.mean.all.loss), done.mean.all.targets, done.windows,
+      done.sequence, done.micro_batch, format_duration(elapsed));
 }
 
 }  // namespace

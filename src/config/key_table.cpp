@@ -146,8 +146,9 @@ constexpr std::array keys{
         "weight by their sizes",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
     Key{"data.valid", "PATH,...", "",
-        "files of tokens to validate on, or patterns of files, one after the other; empty: no "
-        "validation",
+        "files of tokens to validate on, or patterns of files, one after the other, each with a "
+        "loss of its own, too; "
+        "empty: no validation",
         set_validation_files},
     Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "

@@ -61,6 +61,7 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
       open(path);
     }
     groups_.back().windows = windows() - groups_.back().first_window;
+    sources_.push_back({source.path, windows()});
   }
 }
 

@@ -61,6 +61,13 @@ struct FileFacts {
       checksum{};  ///< XXH3 of tokens from all over the file, and of what its mask says of them
 };
 
+/// The windows of one source of a Dataset, a file or a pattern of files.
+struct SourceWindows {
+  std::string path;  ///< path as it was given
+  std::int64_t
+      end{};  ///< end of its windows, counted over all files; they begin where the source before ends
+};
+
 /// Deals windows of T tokens with the T that follow them as targets.
 ///
 /// Windows: crossing: window w of a file starts at token w T, so there are (tokens - 1) / T of them
@@ -95,6 +102,8 @@ class Dataset {
   }
   /// Windows of all files: one epoch of a single file; what validation walks through, file by file.
   [[nodiscard]] std::int64_t windows() const noexcept;
+  /// In the order of the sources.
+  [[nodiscard]] std::vector<SourceWindows> const& sources() const noexcept { return sources_; }
   /// The window, counted over all files, that is sample s.
   [[nodiscard]] std::int64_t shuffled(std::int64_t sample, std::uint64_t seed) const;
   /// In the order of the sources. Reads a little of each file. Errors: IoError.
@@ -153,6 +162,7 @@ class Dataset {
 
   DatasetOptions options_;
   std::vector<Part> parts_;
+  std::vector<SourceWindows> sources_;
   std::vector<Group> groups_;
   Mixture mixture_;
 };

@@ -69,8 +69,8 @@ Plot loss_plot(std::vector<Run> const& runs) {
     plot.line(thinned(smoothed, most_points), "bold " + run_look(i));
     for (Validation const& each : runs[i].validations) {
       plot.mark({static_cast<double>(each.step), each.loss}, Mark::circle, "hollow " + run_look(i),
-                fmt::format("{}: validation loss {:.4f} after step {}", runs[i].name, each.loss,
-                            each.step));
+                fmt::format("{}: validation loss {:.4f} after step {}{}{}", runs[i].name, each.loss,
+                            each.step, each.sources.empty() ? "" : ": ", each.sources));
     }
   }
   return plot;

@@ -61,6 +61,16 @@ std::vector<Json> objects(Json const& record, char const* key) {
   return all;
 }
 
+/// Validation::sources.
+std::string losses_of_sources(Json const& record) {
+  std::string all;
+  for (Json const& source : objects(record, "valid_losses")) {
+    all += fmt::format("{}{} {:.4f}", all.empty() ? "" : ", ", words(source, "path"),
+                       number(source, "loss"));
+  }
+  return all;
+}
+
 double known_or(double value, double other) {
   return std::isnan(value) ? other : value;
 }
@@ -87,7 +97,8 @@ class Reader {
     if (record.contains("loss")) {
       step(record);
     } else if (record.contains("valid_loss")) {
-      run_.validations.push_back({whole(record, "step"), number(record, "valid_loss")});
+      run_.validations.push_back(
+          {whole(record, "step"), number(record, "valid_loss"), losses_of_sources(record)});
     } else if (record.contains("saved")) {
       save(record);
     } else if (auto const found = record.find("forecast");

@@ -240,6 +240,26 @@ class Evaluate(OffstageTest):
                                  f"--windows={windows}", *options, "--device=host").out
             self.assertIn(f"in {windows} windows of 16, {expected} at a time, ", said)
 
+    def test_each_source_has_a_loss_of_its_own(self):
+        texts = [self.write(name, bytes(32 + (i * i * step) % 90 for i in range(length)))
+                 for name, step, length in (("wiki", 3, 700), ("code1", 5, 333), ("code2", 7, 1010))]
+        sources = f"{texts[0]},{self.folder}/code*"
+        self.train("run", f"data.valid={sources}", "numerics.dtype=bf16", ranks=2)
+        options = ["--sequence=24", "--micro-batch=2", "--dtype=bf16", "--from", self.folder / "run"]
+        wiki, code = (self.loss(f"--data={data}", *options) for data in (texts[0], f"{texts[1]},{texts[2]}"))
+        record = [r for r in self.records("run") if "valid_loss" in r][-1]
+        self.assertEqual([str(texts[0]), f"{self.folder}/code*"], [each["path"] for each in record["valid_losses"]])
+        for wanted, each in zip((wiki, code), record["valid_losses"]):
+            self.assertAlmostEqual(wanted, each["loss"], places=6)
+        both = sum(each["loss"] * each["targets"] for each in record["valid_losses"])
+        self.assertAlmostEqual(record["valid_loss"], both / sum(each["targets"] for each in record["valid_losses"]), places=12)
+        for ranks in 1, 3:
+            out = self.offstage("evaluate", f"--data={sources}", *options, "--device=host", ranks=ranks).out
+            self.assertIn(f"{self.folder}/code*: loss {record['valid_losses'][1]['loss']:.7f} over ", out)
+            self.assertIn(f"\nloss {record['valid_loss']:.7f} nats per token", out)
+        self.train("run", f"data.valid={texts[0]}", "numerics.dtype=bf16", "train.steps=7")
+        self.assertNotIn("valid_losses", self.records("run")[-1])
+
     def test_a_checkpoint_has_the_loss_of_its_validation(self):
         self.train("run", f"data.valid={self.valid}", "numerics.dtype=bf16", ranks=2)
         valid = [r["valid_loss"] for r in self.records("run") if "valid_loss" in r][-1]

@@ -70,9 +70,9 @@ TEST_F(EvaluationOfRanks, HasTheBitsOfOneRank) {
   task.micro_batch = 4;
   auto const all = evaluate(task, comm);
   EXPECT_EQ(all.windows, 62);  // and 31 bytes more
-  EXPECT_EQ(all.mean.targets, 62 * 64);
-  EXPECT_NEAR(all.mean.loss, std::log(256.0), 1.0);
-  EXPECT_EQ(all.mean.loss, evaluate(task, self).mean.loss);
+  EXPECT_EQ(all.mean.all.targets, 62 * 64);
+  EXPECT_NEAR(all.mean.all.loss, std::log(256.0), 1.0);
+  EXPECT_EQ(all.mean.all.loss, evaluate(task, self).mean.all.loss);
 }
 
 TEST_F(EvaluationOfRanks, TakesUsualSizesWhereNoneAreGivenAndNoMoreRowsThanThereAreWindows) {
@@ -100,7 +100,7 @@ TEST_F(EvaluationOfRanks, LooksAtTheFirstWindowsAlone) {
   task.most_windows = 5;
   auto const first = evaluate(task, comm);
   EXPECT_EQ(first.windows, 5);
-  EXPECT_EQ(first.mean.targets, 5 * 64);
+  EXPECT_EQ(first.mean.all.targets, 5 * 64);
 }
 
 TEST_F(EvaluationOfRanks, RefusesALongerSequenceThanTheModels) {

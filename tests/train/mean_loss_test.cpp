@@ -23,7 +23,7 @@ class MeanLossOfRanks : public ::testing::Test {
         data::DatasetOptions{
             .key = "data.valid", .format = data::Format::text, .vocab = 256, .sequence = 2});
   }
-  [[nodiscard]] MeanLoss of(std::int64_t windows) {
+  [[nodiscard]] MeanLosses of(std::int64_t windows) {
     return mean_loss(comm, *data, windows, 2,
                      {.evaluate =
                           [&](data::TokenBatch const& batch) {
@@ -43,15 +43,42 @@ class MeanLossOfRanks : public ::testing::Test {
 };
 
 TEST_F(MeanLossOfRanks, IsTheSameForAnyNumberOfThem) {
-  auto const mean = of(7);  // four micro-batches, the last with one row that does not count
+  auto const mean = of(7).all;  // four micro-batches, the last with one row that does not count
   EXPECT_EQ(mean.targets, 14);
   EXPECT_EQ(mean.loss, (0.0 * 4 + 4.0 * 4 + 8.0 * 4 + 12.0 * 2) / 14.0);
 }
 
 TEST_F(MeanLossOfRanks, TakesTheFirstWindowsAlone) {
-  auto const mean = of(4);
+  auto const mean = of(4).all;
   EXPECT_EQ(mean.targets, 8);
   EXPECT_EQ(mean.loss, 2.0);
+}
+
+TEST_F(MeanLossOfRanks, HasThatOfEachSourceBesides) {
+  auto const one = of(7);
+  ASSERT_EQ(one.sources.size(), 1U);
+  EXPECT_EQ(one.sources[0].mean.loss, one.all.loss);
+  auto const first = directory.path() / "tokens";  // micro-batches of windows 0 1, 2 3, 4 5, 6
+  auto const second = directory.write("five", std::string("\1\2\3\4\5", 5));  // and 7 8
+  auto const third = directory.write("seven", std::string(7, '\7'));          // and 9 10, 11
+  data = std::make_unique<data::Dataset>(
+      std::vector<data::Source>{{first}, {second}, {third}},
+      data::DatasetOptions{
+          .key = "data.valid", .format = data::Format::text, .vocab = 256, .sequence = 2});
+  auto const three = of(12);
+  ASSERT_EQ(three.sources.size(), 3U);
+  EXPECT_EQ(three.sources[0].path, first);
+  EXPECT_EQ(three.sources[0].mean.loss, one.all.loss);
+  EXPECT_EQ(three.sources[0].mean.targets, 14);
+  EXPECT_EQ(three.sources[1].mean.loss, 1.0);
+  EXPECT_EQ(three.sources[1].mean.targets, 4);
+  EXPECT_EQ(three.sources[2].mean.loss, 7.0);
+  EXPECT_EQ(three.sources[2].mean.targets, 6);
+  EXPECT_EQ(three.all.targets, 24);
+  EXPECT_DOUBLE_EQ(three.all.loss, (14 * one.all.loss + 4 * 1.0 + 6 * 7.0) / 24);
+  auto const some = of(8);
+  ASSERT_EQ(some.sources.size(), 2U) << "the windows reach no further";
+  EXPECT_EQ(some.sources[1].mean.targets, 2);
 }
 
 TEST_F(MeanLossOfRanks, HasARankIdleThatIsLeftWithoutAMicroBatch) {

@@ -174,8 +174,19 @@ TEST_F(Metrics, WhatIsNotFiniteBecomesNull) {
 
 TEST_F(Metrics, ValidationRecordsCarryStepAndLoss) {
   MetricsFile file{path_, 0};
-  file.write_validation(5, 2.5, Seconds{1.5});
+  file.write_validation(5, {.all = {2.5, 1}, .sources = {}}, Seconds{1.5});
   EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5,"elapsed_seconds":1.5})");
+}
+
+TEST_F(Metrics, ValidationRecordsOfSeveralSourcesHaveEachOfThem) {
+  MetricsFile file{path_, 0};
+  double const none = std::numeric_limits<double>::quiet_NaN();
+  file.write_validation(5, {.all = {2.5, 6}, .sources = {{"x/a", {2.5, 6}}, {"b", {none, 0}}}},
+                        Seconds{1.5});
+  auto const parsed = nlohmann::json::parse(lines().at(0));
+  EXPECT_EQ(parsed["valid_loss"], 2.5);
+  EXPECT_EQ(parsed["valid_losses"].dump(),
+            R"([{"loss":2.5,"path":"x/a","targets":6},{"loss":null,"path":"b","targets":0}])");
 }
 
 TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
@@ -226,7 +237,7 @@ TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {
                           .seconds = Seconds{3.0},
                           .paths = {{.directory = "/nvme", .read = 6, .read_rate = 1e9}}});
   EXPECT_TRUE(lines().empty());
-  file.write_validation(4, 1.0, Seconds{});
+  file.write_validation(4, {.all = {1.0, 1}, .sources = {}}, Seconds{});
   ASSERT_EQ(lines().size(), 3U);
   EXPECT_EQ(lines()[0], R"({"step":4,"saved":1,"seconds":2.0,"stood_still_seconds":0.5,"bytes":7,)"
                         R"("elapsed_seconds":9.0})");
@@ -269,7 +280,7 @@ TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
     MetricsFile file{path_, 0};
     for (std::int64_t step = 1; step <= 4; ++step) {
       file.write(record(step));
-      file.write_validation(step, 1.0, Seconds{});
+      file.write_validation(step, {.all = {1.0, 1}, .sources = {}}, Seconds{});
     }
   }
   auto const before = lines();
@@ -295,7 +306,7 @@ TEST_F(Metrics, ATornLastLineIsDropped) {
 TEST_F(Metrics, ALastLineThatLacksItsNewlineAloneIsMended) {
   put("{\"step\":1}\n{\"step\":2}");
   MetricsFile file{path_, 9};
-  file.write_validation(3, 1.0, Seconds{2.0});
+  file.write_validation(3, {.all = {1.0, 1}, .sources = {}}, Seconds{2.0});
   EXPECT_THAT(lines(),
               ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}",
                                      R"({"step":3,"valid_loss":1.0,"elapsed_seconds":2.0})"));
@@ -344,7 +355,7 @@ TEST_F(Metrics, LinesWaitWhereADeviceIsFull) {
   {
     FileSize const full{static_cast<Bytes>(lines()[0].size()) + 100};
     file.write(record(2));
-    file.write_validation(2, 3.0, {});
+    file.write_validation(2, {.all = {3.0, 1}, .sources = {}}, {});
     file.sync();
     EXPECT_TRUE(file.lacks_lines());
     EXPECT_THROW(file.write_end({.step = 2, .why = "done"}), IoError);

@@ -70,9 +70,22 @@ TEST(Curves, HaveEachStoragePathByItsName) {
 }
 
 TEST(Curves, HaveOneOfValidations) {
-  auto const curves = validation_curve(1.25);
+  auto const curves = validation_curves({.all = {1.25, 4}, .sources = {{"a", {1.25, 4}}}});
   EXPECT_THAT(tags(curves), ElementsAre("loss/validation"));
   EXPECT_EQ(value_of(curves, "loss/validation"), 1.25);
+}
+
+TEST(Curves, HaveOneOfEachSourceOfValidationsThatHasATarget) {
+  auto const curves = validation_curves(
+      {.all = {2.0, 8}, .sources = {{"x/a", {1.0, 4}}, {"x/none", {NAN, 0}}, {"y/b*", {3.0, 4}}}});
+  EXPECT_THAT(tags(curves),
+              ElementsAre("loss/validation", "loss/validation/a", "loss/validation/b*"));
+  EXPECT_EQ(value_of(curves, "loss/validation/b*"), 3.0);
+}
+
+TEST(SourceNames, AreWholePathsWhereTheLastPartsAreAlike) {
+  EXPECT_THAT(short_names({{"x/a", {}}, {"y/b", {}}}), ElementsAre("a", "b"));
+  EXPECT_THAT(short_names({{"x/a", {}}, {"y/a", {}}}), ElementsAre("x/a", "y/a"));
 }
 
 }  // namespace

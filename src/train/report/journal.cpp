@@ -1,6 +1,7 @@
 #include "train/report/journal.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "config/run_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "train/forecast/step_forecast.hpp"
@@ -34,6 +36,24 @@ std::string no_better(RunEnd const& end) {
                                       end.best.best().loss, end.best.best().step)
                         : fmt::format("{} validation{} gave no finite loss (train.patience)", since,
                                       since == 1 ? "" : "s");
+}
+
+/// "  (wiki.bin 2.0134, code.bin 2.3345)"; empty for one source.
+std::string of_sources(MeanLosses const& losses) {
+  constexpr std::size_t most = 8;
+  auto const& sources = losses.sources;
+  if (sources.size() < 2) {
+    return {};
+  }
+  auto const names = short_names(sources);
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) {
+    shown.push_back(fmt::format("{} {:.4f}", printable(names[i]), sources[i].mean.loss));
+  }
+  return fmt::format("  ({}{})", fmt::join(shown, ", "),
+                     sources.size() > most
+                         ? fmt::format(", and {} more in metrics.jsonl", sources.size() - most)
+                         : "");
 }
 
 }  // namespace
@@ -209,14 +229,14 @@ void Journal::show_progress(StepEntry const& entry, Seconds now) {
   log::write_status(parts, config_.colours);
 }
 
-void Journal::validated(std::int64_t step, double loss, Seconds seconds, Seconds now) {
+void Journal::validated(std::int64_t step, MeanLosses const& losses, Seconds seconds, Seconds now) {
   times_.validation += seconds;
   if (speaks_) {
-    metrics_->write_validation(step, loss, now - started_);
+    metrics_->write_validation(step, losses, now - started_);
     if (events_) {
-      events_->write(step, validation_curve(loss));
+      events_->write(step, validation_curves(losses));
     }
-    log::dated("step {:>6}  validation loss {:.4f}", step, loss);
+    log::dated("step {:>6}  validation loss {:.4f}{}", step, losses.all.loss, of_sources(losses));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "train/saves/best_loss.hpp"
 #include "train/saves/save_listener.hpp"
 #include "train/saves/stop.hpp"
+#include "train/step/source_losses.hpp"
 #include "train/step/step_result.hpp"
 
 namespace offstage::config {
@@ -65,7 +66,7 @@ class Journal final : public SaveListener {
   /// Mean time of the steps with a forecast; 0: there are none.
   [[nodiscard]] Seconds reached() const { return against_.reached(); }
   void step_done(StepEntry const& entry, Seconds now);
-  void validated(std::int64_t step, double loss, Seconds seconds, Seconds now);
+  void validated(std::int64_t step, MeanLosses const& losses, Seconds seconds, Seconds now);
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;

@@ -295,9 +295,16 @@ void MetricsFile::write_start(StartRecord const& record) {
   append(line_of(line));
 }
 
-void MetricsFile::write_validation(std::int64_t step, double valid_loss, Seconds elapsed) {
-  append_or_keep(
-      line_of({{"step", step}, {"valid_loss", valid_loss}, {"elapsed_seconds", elapsed.count()}}));
+void MetricsFile::write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed) {
+  nlohmann::ordered_json line{
+      {"step", step}, {"valid_loss", losses.all.loss}, {"elapsed_seconds", elapsed.count()}};
+  if (losses.sources.size() > 1) {
+    for (SourceLoss const& source : losses.sources) {
+      line["valid_losses"].push_back(
+          {{"path", source.path}, {"loss", source.mean.loss}, {"targets", source.mean.targets}});
+    }
+  }
+  append_or_keep(line_of(line));
 }
 
 void MetricsFile::write_failure(std::int64_t step, std::string const& why, Seconds elapsed) {

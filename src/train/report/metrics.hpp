@@ -8,6 +8,7 @@
 #include "base/smoothed.hpp"
 #include "base/units.hpp"
 #include "train/report/metrics_records.hpp"
+#include "train/step/source_losses.hpp"
 
 namespace offstage::train {
 
@@ -35,7 +36,8 @@ namespace offstage::train {
 ///              or was measured: their part of it, in [0, 1]. predicted_step_seconds, where a
 ///              forecast was made before the step (run_forecast.hpp). Where the update began under
 ///              backward overlap: "kept", or "redone" (also if it was undone).
-/// Validations: step, valid_loss and elapsed_seconds.
+/// Validations: step, valid_loss and elapsed_seconds; where data.valid has several sources also valid_losses, an
+///              array of objects with path, loss (null: no target counts) and targets.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job,
 ///              job_name, restart_count, and array_job and array_task where it is one of an array;
 ///              no step. Also parameters, the memory keys below without peaks, and paths, an array
@@ -72,7 +74,7 @@ class MetricsFile {
   MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut = false);
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
-  void write_validation(std::int64_t step, double valid_loss, Seconds elapsed);
+  void write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed);
   void write_end(EndRecord const& record);
   void write_failure(std::int64_t step, std::string const& why, Seconds elapsed);
   /// Adds a line that is written with the next one; throws no IoError.

@@ -49,8 +49,18 @@ std::vector<tensorboard::Scalar> curves_of(StepRecord const& record, double smoo
   return curves;
 }
 
-std::vector<tensorboard::Scalar> validation_curve(double loss) {
-  return {{"loss/validation", loss}};
+std::vector<tensorboard::Scalar> validation_curves(MeanLosses const& losses) {
+  std::vector<tensorboard::Scalar> curves{{"loss/validation", losses.all.loss}};
+  if (losses.sources.size() > 1) {
+    auto const names = short_names(losses.sources);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (losses.sources[i].mean.targets > 0) {
+        curves.push_back(
+            {fmt::format("loss/validation/{}", printable(names[i])), losses.sources[i].mean.loss});
+      }
+    }
+  }
+  return curves;
 }
 
 }  // namespace offstage::train

@@ -6,6 +6,7 @@
 
 #include "tensorboard/event_file.hpp"
 #include "train/report/metrics_records.hpp"
+#include "train/step/source_losses.hpp"
 
 namespace offstage::train {
 
@@ -14,6 +15,8 @@ namespace offstage::train {
 [[nodiscard]] std::vector<tensorboard::Scalar> curves_of(StepRecord const& record,
                                                          double smoothed_loss,
                                                          double tokens_per_second);
-[[nodiscard]] std::vector<tensorboard::Scalar> validation_curve(double loss);
+/// The curve loss/validation, and where the data has several sources loss/validation/NAME of each in which a target
+/// counts. Pure.
+[[nodiscard]] std::vector<tensorboard::Scalar> validation_curves(MeanLosses const& losses);
 
 }  // namespace offstage::train

@@ -132,11 +132,11 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
   result.mean =
       mean_loss(comm, *data, result.windows, result.micro_batch, evaluator.calls()).value();
   mpi::agree(comm, [&] {
-    if (!std::isfinite(result.mean.loss)) {
+    if (!std::isfinite(result.mean.all.loss)) {
       throw DataError{fmt::format(
           "--from={}: the loss is {}, no finite number: parameters are not finite, or what they "
           "compute is beyond the range of {}",
-          task.from, result.mean.loss, name_of(task.dtype))};
+          task.from, result.mean.all.loss, name_of(task.dtype))};
     }
   });
   return result;

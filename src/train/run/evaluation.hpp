@@ -27,7 +27,7 @@ struct EvaluationTask {
 };
 
 struct Evaluation {
-  MeanLoss mean;
+  MeanLosses mean;
   std::int64_t windows{}, sequence{}, micro_batch{};
   std::vector<data::FileFacts> files;
 };

@@ -549,7 +549,7 @@ bool Training<T>::validate() {
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
   mpi::agree(comm_, [&] { journal_.validated(at_.step(), *loss, seconds, cadence_.now()); });
-  at_.validated(*loss);
+  at_.validated(loss->all.loss);
   return true;
 }
 

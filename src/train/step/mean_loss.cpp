@@ -8,10 +8,34 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/units.hpp"
 #include "train/step/step_numbers.hpp"
+#include "update/gradients/block_rounds.hpp"
 
 namespace offstage::train {
+namespace {
+
+/// Windows of one source that are computed together.
+struct MicroBatch {
+  std::size_t source{};
+  std::int64_t first{};
+  std::int64_t windows{};
+};
+
+std::vector<MicroBatch> micro_batches_of(data::Dataset const& data, std::int64_t windows,
+                                         std::int64_t batch) {
+  require(windows >= 1, "mean_loss: some windows");
+  std::vector<MicroBatch> dealt;
+  std::int64_t first = 0;
+  for (std::size_t source = 0; source < data.sources().size(); ++source) {
+    std::int64_t const end = std::min(windows, data.sources()[source].end);
+    for (; first < end; first += dealt.back().windows) {
+      dealt.push_back({source, first, std::min(batch, end - first)});
+    }
+  }
+  return dealt;
+}
+
+}  // namespace
 
 void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name) {
   for (std::int64_t window = 0; window < windows; ++window) {
@@ -22,12 +46,13 @@ void require_target(data::Dataset const& data, std::int64_t windows, std::string
   throw DataError{fmt::format("{}: no target of the first {} windows counts", name, windows)};
 }
 
-std::optional<MeanLoss> mean_loss(mpi::Communicator const& comm, data::Dataset const& data,
-                                  std::int64_t windows, std::int64_t batch,
-                                  LossCalls const& calls) {
-  std::int64_t const micro_batches = ceil_div(windows, batch);
+std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm, data::Dataset const& data,
+                                    std::int64_t windows, std::int64_t batch,
+                                    LossCalls const& calls) {
+  auto const dealt = micro_batches_of(data, windows, batch);
+  auto const micro_batches = std::ssize(dealt);
   std::vector<double> losses;
-  std::int64_t counted = 0;
+  std::vector<double> counted;
   std::vector<std::int64_t> chosen;
   calls.expect();
   bool is_wanted = true;
@@ -43,21 +68,39 @@ std::optional<MeanLoss> mean_loss(mpi::Communicator const& comm, data::Dataset c
       calls.idle();
       continue;
     }
-    chosen.resize(static_cast<std::size_t>(std::min(batch, windows - mine * batch)));
-    std::iota(chosen.begin(), chosen.end(), mine * batch);
+    MicroBatch const& micro_batch = dealt[static_cast<std::size_t>(mine)];
+    chosen.resize(static_cast<std::size_t>(micro_batch.windows));
+    std::iota(chosen.begin(), chosen.end(), micro_batch.first);
     auto tokens = data.batch(chosen);
     data::fill_up(tokens, batch);
-    counted += data::counted_targets(tokens);
+    counted.push_back(static_cast<double>(data::counted_targets(tokens)));
     losses.push_back(calls.evaluate(tokens));
   }
   if (!is_wanted) {
     return std::nullopt;
   }
-  counted = comm.sum(counted);
-  auto const targets = static_cast<double>(micro_batches * batch * data.sequence());
-  return MeanLoss{mean_in_order(comm, losses, {micro_batches, comm.size()}) * targets /
-                      static_cast<double>(counted),
-                  counted};
+  update::BlockRounds const rounds{micro_batches, comm.size()};
+  auto const all_losses = all_in_order(comm, losses, rounds);
+  auto const all_counted = all_in_order(comm, counted, rounds);
+  auto const targets = static_cast<double>(batch * data.sequence());
+  auto const mean_of = [&](auto const& belongs) {
+    double loss = 0.0;
+    double count = 0.0;
+    for (std::size_t g = 0; g < dealt.size(); ++g) {
+      if (belongs(dealt[g])) {
+        loss += all_losses[g];
+        count += all_counted[g];
+      }
+    }
+    return MeanLoss{loss * targets / count, static_cast<std::int64_t>(count)};
+  };
+  MeanLosses result{.all = mean_of([](MicroBatch const&) { return true; }), .sources = {}};
+  for (std::size_t i = 0; i < data.sources().size() && i <= dealt.back().source; ++i) {
+    result.sources.push_back({data.sources()[i].path, mean_of([&](MicroBatch const& micro_batch) {
+                                return micro_batch.source == i;
+                              })});
+  }
+  return result;
 }
 
 }  // namespace offstage::train

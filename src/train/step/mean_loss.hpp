@@ -7,14 +7,9 @@
 
 #include "data/dataset.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "train/step/source_losses.hpp"
 
 namespace offstage::train {
-
-/// A mean over targets that count.
-struct MeanLoss {
-  double loss{};           ///< nats per target; not a number if no target counts
-  std::int64_t targets{};  ///< targets that count, of all ranks
-};
 
 /// The functions by which a rank computes the loss of micro-batches.
 struct LossCalls {
@@ -33,11 +28,11 @@ struct LossCalls {
 void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name);
 
 /// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
-/// `batch`, of which the last one may have rows that do not count. Micro-batch g is computed by
+/// `batch`. The last one of each source may have rows that do not count. Micro-batch g is computed by
 /// rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
 /// Returns nothing if it was ended by LossCalls::goes_on.
-[[nodiscard]] std::optional<MeanLoss> mean_loss(mpi::Communicator const& comm,
-                                                data::Dataset const& data, std::int64_t windows,
-                                                std::int64_t batch, LossCalls const& calls);
+[[nodiscard]] std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm,
+                                                  data::Dataset const& data, std::int64_t windows,
+                                                  std::int64_t batch, LossCalls const& calls);
 
 }  // namespace offstage::train

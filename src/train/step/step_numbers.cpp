@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "model/transformer.hpp"
@@ -21,20 +22,26 @@ double targets_per_counted(config::TrainConfig const& train, std::int64_t micro_
   return static_cast<double>(targets) / static_cast<double>(counted);
 }
 
-double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
-                     update::BlockRounds const& dealt) {
+std::vector<double> all_in_order(mpi::Communicator const& comm, std::span<double const> mine,
+                                 update::BlockRounds const& dealt) {
   auto const ranks = static_cast<std::size_t>(comm.size());
   auto const rounds = static_cast<std::size_t>(dealt.count());
   std::vector<double> all(ranks * rounds);
   auto const first = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(comm.rank()) * rounds);
   std::ranges::copy(mine, all.begin() + first);
   comm.all_gather(std::as_writable_bytes(std::span{all}));
-  double sum = 0.0;
+  std::vector<double> ordered;
   for (std::int64_t g = 0; g < dealt.micro_batches; ++g) {
-    sum += all[static_cast<std::size_t>(dealt.rank_of(g)) * rounds +
-               static_cast<std::size_t>(dealt.place_of(g))];
+    ordered.push_back(all[static_cast<std::size_t>(dealt.rank_of(g)) * rounds +
+                          static_cast<std::size_t>(dealt.place_of(g))]);
   }
-  return sum / static_cast<double>(dealt.micro_batches);
+  return ordered;
+}
+
+double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
+                     update::BlockRounds const& dealt) {
+  auto const all = all_in_order(comm, mine, dealt);
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(dealt.micro_batches);
 }
 
 double model_flops(config::RunConfig const& config) {

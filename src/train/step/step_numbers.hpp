@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "config/run_config.hpp"
 #include "kernels/optimizer/optimizer.hpp"
@@ -15,8 +16,12 @@ namespace offstage::train {
 [[nodiscard]] double targets_per_counted(config::TrainConfig const& train,
                                          std::int64_t micro_batches, std::int64_t counted);
 
-/// The mean over all micro-batches, summed in order of g. `mine` are the values of the
+/// The values of all micro-batches in order of g, on every rank. `mine` are those of the
 /// micro-batches `dealt` to this rank, ascending. Collective.
+[[nodiscard]] std::vector<double> all_in_order(mpi::Communicator const& comm,
+                                               std::span<double const> mine,
+                                               update::BlockRounds const& dealt);
+/// Their mean, summed in order of g. Collective.
 [[nodiscard]] double mean_in_order(mpi::Communicator const& comm, std::span<double const> mine,
                                    update::BlockRounds const& dealt);
 

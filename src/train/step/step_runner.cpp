@@ -318,8 +318,8 @@ UpdateNumbers StepRunner<T>::update_numbers(Now const& now, StepResult const& re
 }
 
 template <class T>
-std::optional<double> StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows,
-                                              std::function<bool()> goes_on) {
+std::optional<MeanLosses> StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows,
+                                                  std::function<bool()> goes_on) {
   parts_.update->disturbed();  // the last step's update goes on under this
   parts_.copy->begin();
   LossCalls const calls{.evaluate =
@@ -332,8 +332,7 @@ std::optional<double> StepRunner<T>::validate(data::Dataset const& data, std::in
                         .idle = [this] { parts_.model->idle_forward(source_); },
                         .expect = [this] { parts_.copy->expect(forward_layers_); },
                         .goes_on = std::move(goes_on)};
-  auto const mean = mean_loss(comm_, data, windows, config_.train.micro_batch, calls);
-  return mean ? std::optional{mean->loss} : std::nullopt;
+  return mean_loss(comm_, data, windows, config_.train.micro_batch, calls);
 }
 
 OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, StepRunner)

@@ -24,6 +24,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/offload.hpp"
 #include "train/step/calling_source.hpp"
+#include "train/step/source_losses.hpp"
 #include "train/step/step_parts.hpp"
 #include "train/step/step_result.hpp"
 #include "train/step/step_update.hpp"
@@ -78,10 +79,10 @@ class StepRunner {
     parts_.update->disturbed();
     parts_.update->finish();
   }
-  /// Mean loss over the targets of the first `windows` windows, in order. The last micro-batch may
-  /// have rows that do not count. Returns nothing if goes_on() ended it: see LossCalls.
-  std::optional<double> validate(data::Dataset const& data, std::int64_t windows,
-                                 std::function<bool()> goes_on);
+  /// Mean loss over the targets of the first `windows` windows, as mean_loss(). Returns nothing if goes_on()
+  /// ended it: see LossCalls.
+  std::optional<MeanLosses> validate(data::Dataset const& data, std::int64_t windows,
+                                     std::function<bool()> goes_on);
 
   /// Null unless run.trace.
   [[nodiscard]] trace::Trace* trace() const noexcept { return parts_.trace.get(); }
