@@ -201,6 +201,7 @@ template <class T>
 void check_views(CrossEntropy<T> const& a) {
   require(a.rows >= 0 && a.vocab > 0, "cross_entropy: no such shape");
   require(a.stride() >= a.vocab, "cross_entropy: the pitch is less than a row");
+  require(a.z_loss >= 0.0, "cross_entropy: z_loss is below 0");
   std::int64_t const count = a.rows * a.stride();
   require(has_length(a.logits, count) && has_length(a.targets, a.rows) &&
               has_length(a.loss, a.rows) && (a.d_logits.empty() || has_length(a.d_logits, count)),

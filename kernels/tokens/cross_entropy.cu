@@ -111,7 +111,7 @@ template <class T, int V>
 __global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
     float const* __restrict__ logits, std::int32_t const* __restrict__ targets,
     double* __restrict__ loss, T* __restrict__ d_logits, std::int64_t vocab, std::int64_t stride,
-    double gradient_scale) {
+    double gradient_scale, double z_loss) {
   __shared__ float exchange_largest[1][max_warps];
   __shared__ double exchange_sum[1][max_warps];
   LogitRow<V> const row{blockIdx.x * stride, vocab};
@@ -141,12 +141,15 @@ __global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
   if (d_logits == nullptr) {
     return;
   }
-  store_scaled_exp(logits, row, largest[0], static_cast<float>(gradient_scale / sum[0]), d_logits);
+  double const pull =
+      z_loss == 0.0 ? 1.0 : 1.0 + 2.0 * z_loss * (log(sum[0]) + static_cast<double>(largest[0]));
+  store_scaled_exp(logits, row, largest[0], static_cast<float>(gradient_scale * pull / sum[0]),
+                   d_logits);
   __syncthreads();  // the target's owner has written it, in FP32, where 1 - p would cancel
   if (threadIdx.x == 0) {
     double const probability = exp(static_cast<double>(at_target - largest[0])) / sum[0];
     device_store(d_logits[row.first + target],
-                 static_cast<float>(gradient_scale * (probability - 1.0)));
+                 static_cast<float>(gradient_scale * (probability * pull - 1.0)));
   }
 }
 
@@ -163,7 +166,7 @@ void cross_entropy(CrossEntropy<T> const& a, CUstream_st* stream) {
     launch(cross_entropy_kernel<T, pack.value>,
            {row_grid(a.rows), static_cast<unsigned>(threads_per_row)}, stream, a.logits.data(),
            a.targets.data(), a.loss.data(), a.d_logits.data(), a.vocab, a.stride(),
-           a.gradient_scale);
+           a.gradient_scale, a.z_loss);
   };
   // Packs of as many logits as 16 bytes hold; those of d_logits are then aligned to their own size.
   with_packs<float>(are_wide(a.stride(), a.logits.data(), a.d_logits.data()), launch_with);

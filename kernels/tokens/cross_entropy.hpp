@@ -14,8 +14,11 @@ namespace offstage::kernels {
 /// data::ignored_target.
 constexpr std::int32_t ignored_target = -1;
 
-/// loss[r] = log(sum_v exp(logits[r, v])) - logits[r, targets[r]]
-/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] - (v == targets[r])), rounded to T
+/// lse[r] = log(sum_v exp(logits[r, v]))
+/// loss[r] = lse[r] - logits[r, targets[r]]
+/// d_logits[r, v] = gradient_scale * (softmax(logits[r])[v] * (1 + 2 z_loss lse[r]) - (v == targets[r])), rounded to T:
+/// the gradient of gradient_scale * (loss[r] + z_loss lse[r]^2), the auxiliary loss of PaLM (Chowdhery et al.,
+/// arXiv:2204.02311, section 5).
 /// Beyond the range of float16 that is infinity: a loss scale that is too large shows. Whatever lies between rows has no
 /// influence and stays as it is.
 template <class T>
@@ -27,7 +30,10 @@ struct CrossEntropy {
   std::int64_t rows, vocab;
   double gradient_scale;
   std::int64_t pitch = 0;  ///< elements from one row to the next, in both arrays; 0: vocab
+  double z_loss = 0.0;     ///< weight of the auxiliary loss
 
+  /// Factor of a row's softmax in its gradient.
+  [[nodiscard]] double pull(double log_sum_exp) const { return 1.0 + 2.0 * z_loss * log_sum_exp; }
   [[nodiscard]] std::int64_t stride() const { return pitch == 0 ? vocab : pitch; }
 };
 

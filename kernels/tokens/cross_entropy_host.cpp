@@ -30,15 +30,17 @@ void cross_entropy(CrossEntropy<T> const& a) {
     }
     float const largest = loops.maximum(logits, a.vocab);
     double const sum = loops.sum_exp(logits, largest, a.vocab);
-    a.loss[r] = std::log(sum) + static_cast<double>(largest) - static_cast<double>(logits[target]);
+    double const log_sum_exp = std::log(sum) + static_cast<double>(largest);
+    a.loss[r] = log_sum_exp - static_cast<double>(logits[target]);
     if (a.d_logits.empty()) {
       continue;
     }
     T* const d_logits = a.d_logits.data() + r * a.stride();
-    loops.scaled_exp(logits, largest, static_cast<float>(a.gradient_scale / sum), d_logits,
+    double const pull = a.pull(log_sum_exp);
+    loops.scaled_exp(logits, largest, static_cast<float>(a.gradient_scale * pull / sum), d_logits,
                      a.vocab);
     double const probability = std::exp(static_cast<double>(logits[target] - largest)) / sum;
-    d_logits[target] = store<T>(a.gradient_scale * (probability - 1.0));
+    d_logits[target] = store<T>(a.gradient_scale * (probability * pull - 1.0));
   }
 }
 

@@ -25,14 +25,16 @@ void cross_entropy(CrossEntropy<T> const& a) {
     for (Real<T> const logit : logits) {
       sum += std::exp(logit - largest);
     }
-    a.loss[r] = std::log(sum) + largest - logits[a.targets[r]];
+    double const log_sum_exp = std::log(sum) + largest;
+    a.loss[r] = log_sum_exp - logits[a.targets[r]];
     if (a.d_logits.empty()) {
       continue;
     }
     for (std::int64_t v = 0; v < a.vocab; ++v) {
       double const probability = std::exp(logits[v] - largest) / sum;
       double const hit = v == a.targets[r] ? 1.0 : 0.0;
-      a.d_logits[r * a.stride() + v] = store<T>(a.gradient_scale * (probability - hit));
+      a.d_logits[r * a.stride() + v] =
+          store<T>(a.gradient_scale * (probability * a.pull(log_sum_exp) - hit));
     }
   }
 }

@@ -199,6 +199,11 @@ constexpr std::array keys{
         [](RunConfig const& c) { return std::to_string(c.train.micro_batch); }},
     Key{"train.seed", "N", "0", "seed of the first weights and of the order of the data",
         [](RunConfig& c, Text t) { c.train.seed = seed(t); }},
+    Key{"train.z-loss", "X", "0",
+        "adds to each token's loss X times the square of the logarithm of the sum of its "
+        "exponentiated logits, as in "
+        "PaLM (1e-4): logits stay small; printed losses and validations are without it",
+        [](RunConfig& c, Text t) { c.train.z_loss = real(t); }},
     Key{"train.init-from", "PATH", "",
         "first weights: a Hugging Face directory or a checkpoint; empty: random",
         [](RunConfig& c, Text t) { c.train.init_from = t; }},

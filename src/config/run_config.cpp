@@ -56,6 +56,7 @@ void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
 }
 
 void validate_steps(TrainConfig const& train) {
+  require_at_least("train.z-loss", train.z_loss, 0.0, "; 0: none, PaLM's is 1e-4");
   require_at_least("train.max-time", train.max_time.count(), 0.0, "; 0 is no limit");
   require_at_least("train.time-margin", train.time_margin.count(), 0.0);
   require_at_least<std::int64_t>("train.max-bad-steps", train.max_bad_steps, 1);

@@ -74,6 +74,7 @@ struct TrainConfig {
   std::int64_t micro_batch{};   ///< B, sequences
   std::int64_t global_batch{};  ///< sequences per step, a multiple of micro_batch
   std::uint64_t seed{};
+  double z_loss{};        ///< train.z-loss: weight of the auxiliary loss
   std::string init_from;  ///< first weights: a Hugging Face directory or a checkpoint; empty: seed
   Seconds max_time{};     ///< 0: no limit
   Seconds time_margin{};  ///< time between the end of the last save and that of the job

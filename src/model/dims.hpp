@@ -30,6 +30,7 @@ struct Dims {
   std::int64_t window;
   bool documents_apart;         ///< as RunShape's
   double attended;              ///< as RunShape's
+  double z_loss;                ///< as RunShape's
   std::int64_t logit_rows;      ///< rows whose logits in FP32 exist at a time
   device::Kind kind;            ///< kind of the device that computes
   Bytes attention_workspace;    ///< as RunShape's

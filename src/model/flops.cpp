@@ -54,6 +54,7 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .window = shape.window < run.sequence ? shape.window : 0,
           .documents_apart = run.documents_apart,
           .attended = run.attended,
+          .z_loss = run.z_loss,
           .logit_rows = kind == device::Kind::cuda ? cuda_logit_rows : host_logit_rows,
           .kind = kind,
           .attention_workspace = run.attention_workspace,

@@ -91,7 +91,8 @@ void Head<T>::lose(HeadTensors<T const> const& w, Tile const& tile, double gradi
          .rows = part.rows,
          .vocab = dims_.V,
          .gradient_scale = gradient_scale,
-         .pitch = dims_.logit_pitch()});
+         .pitch = dims_.logit_pitch(),
+         .z_loss = dims_.z_loss});
   }
 }
 

@@ -28,6 +28,8 @@ struct RunShape {
   bool documents_apart = false;
   /// Share of attention's pairs that documents leave, for counting operations.
   double attended = 1.0;
+  /// Weight of the auxiliary loss (kernels::CrossEntropy), which has a gradient and is in no loss that is returned.
+  double z_loss = 0.0;
   /// Device memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it.
   Bytes attention_workspace{};
   /// cuDNN's plans of this shape, which take no more; null: Offstage's own kernels, or memory is
@@ -90,7 +92,7 @@ class Transformer {
 
   /// Loss of the micro-batch in nats per token: the sum over targets that are not ignored, in FP64
   /// in row order, divided by B T whatever is ignored. Keeps the tensors that backward needs. The
-  /// gradient is that of this loss times `loss_scale`.
+  /// gradient is that of this loss, with RunShape::z_loss, times `loss_scale`.
   double forward(data::TokenBatch const& batch, state::ParameterSource<T>& source,
                  double loss_scale = 1.0);
   /// Runs backward of the micro-batch of the last forward. Returns when the stream is done with it.

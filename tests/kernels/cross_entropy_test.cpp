@@ -11,6 +11,7 @@ template <class T>
 struct Losses {
   Shape shape;  // width is the vocabulary
   double scale = 0.25;
+  double z_loss = 0.0;
   std::vector<Real<T>> logits;
   std::vector<std::int32_t> targets;
   std::vector<double> loss;
@@ -23,7 +24,7 @@ struct Losses {
         loss(s.rows),
         d_logits(s.rows * s.width) {}
   CrossEntropy<T> view() {
-    return {logits, targets, loss, d_logits, shape.rows, shape.width, scale};
+    return {logits, targets, loss, d_logits, shape.rows, shape.width, scale, 0, z_loss};
   }
 };
 
@@ -68,9 +69,39 @@ TEST(CrossEntropy, GradientMatchesCentralDifferences) {
   expect_close(l.d_logits, expected, 1e-8);
 }
 
+/// The auxiliary loss of all rows, from logits alone.
+double squares_of_log_sums(Losses<double> const& l) {
+  double sum = 0.0;
+  for (std::int64_t r = 0; r < l.shape.rows; ++r) {
+    double exponentials = 0.0;
+    for (std::int64_t v = 0; v < l.shape.width; ++v) {
+      exponentials += std::exp(l.logits[static_cast<std::size_t>(r * l.shape.width + v)]);
+    }
+    sum += std::pow(std::log(exponentials), 2.0);
+  }
+  return sum;
+}
+
+TEST(CrossEntropy, TheAuxiliaryLossIsInTheGradientAlone) {
+  Losses<double> l{{3, 6}};
+  l.z_loss = 0.3;
+  auto const expected = central_differences(l.logits, [&] {
+    ref::cross_entropy(l.view());
+    return l.scale * (dot(l.loss, std::vector<double>(l.loss.size(), 1.0)) +
+                      l.z_loss * squares_of_log_sums(l));
+  });
+  ref::cross_entropy(l.view());
+  expect_close(l.d_logits, expected, 1e-8);
+  auto const loss = l.loss;
+  l.z_loss = 0.0;
+  ref::cross_entropy(l.view());
+  EXPECT_EQ(l.loss, loss);
+}
+
 template <class T>
-void expect_host_rounds_as_ref(Shape shape, std::vector<double> const& loss) {
+void expect_host_rounds_as_ref(Shape shape, std::vector<double> const& loss, double z_loss) {
   Losses<T> plain{shape}, fast{shape};
+  plain.z_loss = fast.z_loss = z_loss;
   ref::cross_entropy(plain.view());
   host::cross_entropy(fast.view());
   EXPECT_EQ(fast.loss, loss);
@@ -78,15 +109,18 @@ void expect_host_rounds_as_ref(Shape shape, std::vector<double> const& loss) {
 }
 
 TEST(CrossEntropy, HostMatchesTheReference) {
-  for (Shape const shape : {Shape{1, 1}, {1, 37}, {5, 256}, {2, 3001}}) {
-    Losses<double> exact{shape};
-    Losses<float> fast{shape};
-    ref::cross_entropy(exact.view());
-    host::cross_entropy(fast.view());
-    expect_close(fast.loss, exact.loss, 1e-6);
-    expect_close(convert<double>(fast.d_logits), exact.d_logits, 1e-6);
-    expect_host_rounds_as_ref<bfloat16>(shape, fast.loss);
-    expect_host_rounds_as_ref<float16>(shape, fast.loss);
+  for (double const z_loss : {0.0, 0.1}) {
+    for (Shape const shape : {Shape{1, 1}, {1, 37}, {5, 256}, {2, 3001}}) {
+      Losses<double> exact{shape};
+      Losses<float> fast{shape};
+      exact.z_loss = fast.z_loss = z_loss;
+      ref::cross_entropy(exact.view());
+      host::cross_entropy(fast.view());
+      expect_close(fast.loss, exact.loss, 1e-6);
+      expect_close(convert<double>(fast.d_logits), exact.d_logits, 1e-6);
+      expect_host_rounds_as_ref<bfloat16>(shape, fast.loss, z_loss);
+      expect_host_rounds_as_ref<float16>(shape, fast.loss, z_loss);
+    }
   }
 }
 

@@ -25,12 +25,13 @@ struct LossAndGradient {
 
 template <class T>
 LossAndGradient expected(std::vector<float> const& logits, std::vector<std::int32_t> const& targets,
-                         double gradient_scale) {
+                         double gradient_scale, double z_loss = 0.0) {
   auto const rows = static_cast<std::int64_t>(targets.size());
   auto const wide = convert<double>(logits);
   LossAndGradient result{std::vector<double>(targets.size()), std::vector<double>(logits.size())};
   ref::cross_entropy<double>({wide, targets, result.loss, result.d_logits, rows,
-                              static_cast<std::int64_t>(logits.size()) / rows, gradient_scale});
+                              static_cast<std::int64_t>(logits.size()) / rows, gradient_scale, 0,
+                              z_loss});
   return result;
 }
 
@@ -57,7 +58,8 @@ template <class T>
 std::tuple<std::vector<double>, std::vector<T>> on_gpu(device::Stream& stream,
                                                        std::vector<float> const& logits,
                                                        std::vector<std::int32_t> const& targets,
-                                                       double gradient_scale, Lie lie = {}) {
+                                                       double gradient_scale, Lie lie = {},
+                                                       double z_loss = 0.0) {
   auto const rows = static_cast<std::int64_t>(targets.size());
   std::int64_t const vocab = std::ssize(logits) / rows;
   auto const given = spread(logits, rows, lie.pad, NAN);
@@ -67,8 +69,9 @@ std::tuple<std::vector<double>, std::vector<T>> on_gpu(device::Stream& stream,
   auto const guard = store<T>(55.0F);
   Guarded<T> const there_d_logits{spread(poison<T>(rows * vocab), rows, lie.pad, guard),
                                   lie.offset};
-  cross_entropy<T>(stream, {there.view(), there_targets.view(), loss.view(), there_d_logits.view(),
-                            rows, vocab, gradient_scale, lie.pad == 0 ? 0 : vocab + lie.pad});
+  cross_entropy<T>(
+      stream, {there.view(), there_targets.view(), loss.view(), there_d_logits.view(), rows, vocab,
+               gradient_scale, lie.pad == 0 ? 0 : vocab + lie.pad, z_loss});
   stream.synchronize();
   auto const got = there.read();
   EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span{got}), std::as_bytes(std::span{given})))
@@ -84,6 +87,17 @@ std::tuple<std::vector<double>, std::vector<T>> on_gpu(device::Stream& stream,
     }
   }
   return {loss.read(), d_logits};
+}
+
+TYPED_TEST(TokensOnGpu, CrossEntropyHasTheAuxiliaryLossInItsGradient) {
+  using T = TypeParam;
+  for (Shape const shape : {Shape{5, 3}, Shape{3, 5003}}) {
+    auto const logits = random_values<float>(shape.rows * shape.width, 1, 5.0);
+    auto const targets = random_tokens(shape.rows, shape.width, 2);
+    auto const [loss, d_logits] = on_gpu<T>(*this->stream, logits, targets, 128.0, {}, 0.1);
+    expect_rounded(d_logits, expected<T>(logits, targets, 128.0, 0.1).d_logits);
+    EXPECT_EQ(loss, std::get<0>(on_gpu<T>(*this->stream, logits, targets, 128.0)));
+  }
 }
 
 TYPED_TEST(TokensOnGpu, CrossEntropyIsCloseToTheFp64Reference) {

@@ -3,7 +3,7 @@
 
 Needs torch and transformers, as make_references.py does. The documents, their masks and the windows that hold them
 are written down here, without Offstage's packing; labels are -100 where a token does not count, where a document
-begins and where a window holds none. "alone": once more, where a document sees itself alone and its positions
+begins and where a window holds none. "z_loss": once more with PaLM's auxiliary loss, which no loss here includes. "alone": once more, where a document sees itself alone and its positions
 count from its begin.
 """
 import json
@@ -20,6 +20,7 @@ SEQUENCE = 16
 VOCAB = 64
 STEPS = 5
 LEARNING_RATE = 0.01
+Z_LOSS = 0.05
 # Lengths of documents, window by window; 20 is longer than a window and cut.
 WINDOWS = [[10, 7], [9, 8], [17], [20], [12, 5], [11, 4]]
 
@@ -63,15 +64,17 @@ def alone(window):
     return {"attention_mask": torch.tensor(masks)[:, None], "position_ids": torch.tensor(positions)}
 
 
-def train(name, ids, labels, documents_apart):
+def train(name, ids, labels, documents_apart, z_loss=0.0):
     model = transformers.AutoModelForCausalLM.from_pretrained(FILES / name, dtype=torch.float32, attn_implementation="eager")
     arguments = alone(getattr(model.config, "sliding_window", None) or SEQUENCE + 1) if documents_apart else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(STEPS):
-        loss = model(input_ids=ids, labels=labels, **arguments).loss
+        output = model(input_ids=ids, labels=labels, **arguments)
+        loss = output.loss
         optimizer.zero_grad()
-        loss.backward()
+        squares = output.logits[:, :-1].logsumexp(-1)[labels[:, 1:] != -100] ** 2
+        (loss + z_loss * squares.mean()).backward()
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         optimizer.step()
@@ -90,6 +93,7 @@ def main():
     (FILES / "masked.json").write_text(json.dumps({
         "model": MODEL, "sequence": SEQUENCE, "steps": STEPS, "learning_rate": LEARNING_RATE, "windows": len(WINDOWS),
         "counted": counted, "documents": made, **train(MODEL, ids, labels, False),
+        "z_loss": {"weight": Z_LOSS, **train(MODEL, ids, labels, False, Z_LOSS)},
         "alone": {name: train(name, ids, labels, True) for name in ALONE}}) + "\n")
     print(f"{counted} of {labels.numel()} labels count")
 

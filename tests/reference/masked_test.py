@@ -54,6 +54,16 @@ class Masked(OffstageTest):
                 valid = [r["valid_loss"] for r in self.records(name) if "valid_loss" in r]
                 self.assert_close([REFERENCE["loss_after"]], valid)
 
+    def test_with_the_auxiliary_loss_they_are_those_of_transformers(self):
+        wanted = REFERENCE["z_loss"]
+        self.assertGreater(abs(wanted["loss"][-1] - REFERENCE["loss"][-1]), 1e-3)
+        for ranks, micro_batch, options in DEALT[1:4]:
+            with self.subTest(ranks=ranks, micro_batch=micro_batch):
+                name = f"run-z-{ranks}-{micro_batch}"
+                self.run_on(name, f"train.micro-batch={micro_batch}", f"train.z-loss={wanted['weight']}", *options, ranks=ranks)
+                self.assert_close(wanted["loss"], [r["loss"] for r in self.steps(name)])
+                self.assert_close(wanted["grad_norm"], [r["grad_norm"] for r in self.steps(name)])
+
     def test_documents_that_see_themselves_alone_are_those_of_transformers(self):
         for model, wanted in REFERENCE["alone"].items():
             for ranks, micro_batch, options in DEALT[1:4]:

@@ -29,6 +29,7 @@ model::RunShape run_shape(config::RunConfig const& config) {
           .sequence = config.train.sequence,
           .documents_apart = config.data.documents_apart(),
           .attended = config.data.attended,
+          .z_loss = config.train.z_loss,
           .attention_workspace = config.device.attention_workspace,
           .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
                                                static_cast<int>(config.model.layers)),
