@@ -29,7 +29,7 @@ Works alone and under mpirun or srun, in some 100 MB of memory per rank.)";
 
 constexpr char const* export_usage =
     R"(Usage: offstage export --from PATH --to DIR [--dtype=fp32|bf16|fp16] [--shard-size=5GB]
-                       [--like=DIR [--eos=TOKEN]]
+                       [--like=DIR [--eos=TOKEN]] [--average=N]
 
 Makes a Hugging Face model in --to: config.json and safetensors files.
   --from        a checkpoint (step-...), a run or directory of checkpoints, whose newest complete
@@ -42,12 +42,15 @@ Makes a Hugging Face model in --to: config.json and safetensors files.
                 names the tokens for the beginning and the end, so that a tuned model stops by
                 itself
   --eos         text of the token that ends an answer, if it is another than in --like
+  --average     the mean of the parameters of so many newest complete checkpoints of a run or a
+                directory of checkpoints, in place of the newest [1]
 
 Works alone and under mpirun or srun, in some 100 MB of memory per rank, with the same files.
 
   offstage export --from run --to tuned --like=models/Qwen2.5-0.5B --eos='<|im_end|>')";
 
 constexpr Bytes least_shard_bytes = MiB;
+constexpr std::int64_t most_averaged = 100;
 
 /// The options --from, --to and others.
 po::options_description from_and_to() {
@@ -122,22 +125,25 @@ ExitCode export_command(Arguments const& arguments) {
     auto dtype = DType::fp32;
     Bytes shard_bytes = 0;
     convert::Like like;
-    std::string from;
+    convert::Exported exported;
     mpi::agree(comm, [&] {
       auto options = from_and_to();
       options.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
       options.add_options()("shard-size", po::value<std::string>()->default_value("5GB"));
       options.add_options()("like", po::value<std::string>());
       options.add_options()("eos", po::value<std::string>());
+      options.add_options()("average", po::value<std::string>()->default_value("1"));
       given = parse_command_options(arguments, options, "export");
       dtype = choice<DType>(given, "dtype",
                             {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
       shard_bytes = shard_bytes_of(text_of(given, "shard-size"));
       like = like_of(given);
-      from = given_checkpoints(text_of(given, "from"));
+      exported.from = given_checkpoints(text_of(given, "from"));
+      exported.average =
+          number<std::int64_t>("average", text_of(given, "average"), 1, most_averaged);
     });
     auto const done =
-        convert::export_model(from, text_of(given, "to"), dtype, shard_bytes, like, comm);
+        convert::export_model(exported, text_of(given, "to"), dtype, shard_bytes, like, comm);
     if (comm.rank() == 0) {
       report_done("exported", done, watch.elapsed());
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/store.hpp"
+#include "convert/averaged_parameters.hpp"
 #include "convert/checkpoint_parameters.hpp"
 #include "convert/parameter_tiers.hpp"
 #include "huggingface/model_directory.hpp"
@@ -188,6 +190,69 @@ std::string resolve_newest(std::string const& directory, std::string const& path
   return newest->path;
 }
 
+/// The paths of the newest complete checkpoints, oldest first.
+/// Errors: UsageError if --from is no run and no directory of checkpoints; DataError if it has fewer.
+std::vector<std::string> newest_steps(std::string const& from, std::int64_t count) {
+  auto const directory = huggingface::is_model_directory(from) || checkpoint::has_master(from)
+                             ? ""
+                             : checkpoints_in(from);
+  if (directory.empty()) {
+    throw UsageError{fmt::format(
+        "--average={} is for a run or a directory of checkpoints, and --from={} is neither", count,
+        from)};
+  }
+  std::map<std::int64_t, std::string> by_step;
+  for (checkpoint::Listed const& entry : checkpoint::list(directory)) {
+    if (entry.complete) {
+      by_step.emplace(entry.meta.step, entry.path);
+    }
+  }
+  if (std::ssize(by_step) < count) {
+    throw DataError{
+        fmt::format("--average={}: {} has {} complete checkpoint{}; a run keeps more with "
+                    "checkpoint.keep-every",
+                    count, directory, by_step.size(), by_step.size() == 1 ? "" : "s")};
+  }
+  std::vector<std::string> paths;
+  for (auto const& [step, path] : by_step) {
+    paths.push_back(path);
+  }
+  paths.erase(paths.begin(), paths.end() - count);
+  return paths;
+}
+
+/// Rank 0's answer for all. Collective. Errors: mpi::AgreedError.
+std::vector<std::string> newest_steps(std::string const& from, std::int64_t count,
+                                      mpi::Communicator const& comm) {
+  std::vector<std::string> paths;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      paths = newest_steps(from, count);
+    }
+  });
+  paths.resize(static_cast<std::size_t>(count));
+  for (std::string& path : paths) {
+    path = comm.broadcast(std::move(path), 0);
+  }
+  return paths;
+}
+
+/// The model of one path, or the mean of several.
+std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const& paths) {
+  std::vector<std::unique_ptr<state::ParameterReader>> models;
+  for (std::string const& path : paths) {
+    models.push_back(open_parameters(path, "--from"));
+    if (!same_parameters(models.front()->shape(), models.back()->shape())) {
+      throw DataError{fmt::format("--from={}: the checkpoints {} and {} are of different models",
+                                  paths.back(), paths.front(), path)};
+    }
+  }
+  if (models.size() == 1) {
+    return std::move(models.front());
+  }
+  return std::make_unique<AveragedParameters>(std::move(models));
+}
+
 }  // namespace
 
 std::string run_of_best(std::string const& path) {
@@ -265,11 +330,14 @@ Converted import_model(std::string const& from, std::string const& to,
           model->left_out()};
 }
 
-Converted export_model(std::string const& from, std::string const& to, DType dtype,
+Converted export_model(Exported const& exported, std::string const& to, DType dtype,
                        Bytes shard_bytes, Like const& like, mpi::Communicator const& comm) {
-  std::string const source = resolve_parameters(from, "--from", comm);
+  auto const sources = exported.average > 1
+                           ? newest_steps(exported.from, exported.average, comm)
+                           : std::vector{resolve_parameters(exported.from, "--from", comm)};
+  std::string const& source = sources.back();
   std::unique_ptr<state::ParameterReader> reader;
-  mpi::agree(comm, [&] { reader = open_parameters(source, "--from"); });
+  mpi::agree(comm, [&] { reader = open_mean(sources); });
   Part const part{reader->shape(), comm};
   huggingface::ModelWriter writer{to, reader->shape(), dtype, shard_bytes};
   auto const on_rank_0 = [&](auto&& work) {
@@ -304,7 +372,10 @@ Converted export_model(std::string const& from, std::string const& to, DType dty
     }
     throw;
   }
-  return {to, source, state::count_parameters(part.map.layers()), writer.bytes(), advice};
+  auto const said = sources.size() == 1 ? source
+                                        : fmt::format("the mean of {} checkpoints, {} to {}",
+                                                      sources.size(), sources.front(), source);
+  return {to, said, state::count_parameters(part.map.layers()), writer.bytes(), advice};
 }
 
 }  // namespace offstage::convert

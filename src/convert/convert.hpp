@@ -55,12 +55,19 @@ struct Like {
       eos;  ///< --eos: the text of the token that ends a text, in place of its
 };
 
-/// Writes the parameters of whatever open_parameters reads as a Hugging Face directory; its files do
-/// not depend on the ranks that read and wrote them. A failure leaves no model behind.
-/// Collective. Memory: a piece of 4 MiB parameters per rank and the library's buffers.
+/// The model that an export writes.
+struct Exported {
+  std::string from;  ///< --from, for open_parameters
+  std::int64_t average{
+      1};  ///< --average: so many of its newest complete checkpoints, if more than 1
+};
+
+/// Writes the parameters of whatever open_parameters reads, or their mean over several checkpoints, as a Hugging
+/// Face directory; its files do not depend on the ranks that read and wrote them. A failure leaves no
+/// model behind. Collective. Memory: a piece of 4 MiB parameters per rank and the library's buffers.
 /// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number beyond
-/// the range of `dtype`, those of huggingface::read_companions.
-Converted export_model(std::string const& from, std::string const& to, DType dtype,
+/// the range of `dtype` and for fewer checkpoints, those of huggingface::read_companions.
+Converted export_model(Exported const& exported, std::string const& to, DType dtype,
                        Bytes shard_bytes, Like const& like, mpi::Communicator const& comm);
 
 }  // namespace offstage::convert

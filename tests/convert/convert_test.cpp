@@ -168,13 +168,13 @@ TEST_F(Convert, APathWithoutAModelIsRefusedWithItsKey) {
 
 TEST_F(Convert, AnExportChangesDtypeAndRefusesAnothersPlace) {
   // The largest of these numbers is beyond what 11 bits hold; bf16 rounds it.
-  (void)export_model(path("model"), path("out"), DType::bf16, GiB, {}, self);
+  (void)export_model({path("model")}, path("out"), DType::bf16, GiB, {}, self);
   auto const reader = open_parameters(path("out"), "--from");
   std::vector<float> read(chunk_elements);
   reader->read(0, {0, 1}, read);
   EXPECT_EQ(read[255], 255.0F);
   EXPECT_EQ(read[257], to_float(to_bf16(257.0F)));
-  EXPECT_THROW((void)export_model(path("model"), path("out"), DType::fp32, GiB, {}, self),
+  EXPECT_THROW((void)export_model({path("model")}, path("out"), DType::fp32, GiB, {}, self),
                mpi::AgreedError);
 }
 
@@ -196,13 +196,13 @@ TEST_F(Convert, NothingIsWrittenAmongCheckpointsOrIntoOne) {
               HasSubstr("holds checkpoints already (step-000000000)"));
   EXPECT_FALSE(fs::exists(path("run/step-000000000")));
   for (std::string const& to : {path("run"), path("run/checkpoints"), done.path}) {
-    EXPECT_THAT(refusal([&] { return export_model(path("run"), to, DType::fp32, GiB, {}, self); }),
+    EXPECT_THAT(refusal([&] { return export_model({path("run")}, to, DType::fp32, GiB, {}, self); }),
                 AnyOf(HasSubstr("holds checkpoints already (step-000000000)"),
                       HasSubstr("is a checkpoint")))
         << to;
     EXPECT_FALSE(fs::exists(to + "/config.json"));
   }
-  (void)export_model(path("run"), path("run/model"), DType::fp32, GiB, {}, self);
+  (void)export_model({path("run")}, path("run/model"), DType::fp32, GiB, {}, self);
   EXPECT_EQ(resolve_parameters(path("run"), "--from", self), done.path);
 }
 
@@ -216,7 +216,7 @@ TEST_F(Convert, AFileIsNoPlaceForAModelOrACheckpoint) {
     EXPECT_THAT(refusal([&] { return import_model(path("model"), to, self); }),
                 HasSubstr("--to=" + words));
     EXPECT_THAT(
-        refusal([&] { return export_model(path("model"), to, DType::fp32, GiB, {}, self); }),
+        refusal([&] { return export_model({path("model")}, to, DType::fp32, GiB, {}, self); }),
         HasSubstr("--to=" + words));
   }
 }

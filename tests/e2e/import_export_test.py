@@ -250,6 +250,36 @@ class ImportExport(OffstageTest):
         said = self.train("smaller", *start, "model.vocab=255", expect=64).errors[0]
         self.assertIn(f"model.vocab=255 is not the 256 of train.init-from={source}; leave it out, or name more: tokens can be added", said)
 
+    def test_the_mean_of_several_checkpoints(self):
+        keys = ["checkpoint.every=2", "checkpoint.keep=4", "numerics.dtype=fp32", "train.steps=8", "optimizer.schedule=constant"]
+        self.train("run", *keys, ranks=2)
+        run = self.folder / "run"
+        ends = {}
+        for step in 4, 6, 8:
+            self.offstage("export", "--from", run / f"checkpoints/step-{step:09}", "--to", self.folder / f"of-{step}")
+            ends[step] = read_model(self.folder / f"of-{step}")
+        outs = []
+        for ranks in 1, 3:
+            out = self.folder / f"mean-{ranks}"
+            said = self.offstage("export", "--from", run, "--average=3", "--to", out, ranks=ranks).out
+            self.assertIn(f"from the mean of 3 checkpoints, {run}/checkpoints/step-000000004 to {run}/checkpoints/step-000000008: ",
+                          said)
+            outs.append(bytes_in(out))
+        self.assertEqual(*outs)
+        for name, (_, _, data) in read_model(out).items():
+            count = len(data) // 4
+            values = [struct.unpack(f"<{count}f", ends[step][name][2]) for step in ends]
+            means = struct.pack(f"<{count}f", *(sum(each) / 3 for each in zip(*values)))
+            self.assertEqual(means, data, name)
+            self.assertNotEqual(ends[8][name][2], data, name)
+        said = self.refused(65, "export", "--from", run, "--average=5", "--to", self.folder / "none")
+        self.assertIn(f"--average=5: {run}/checkpoints has 4 complete checkpoints; a run keeps more with checkpoint.keep-every", said)
+        said = self.refused(64, "export", "--from", self.folder / "of-8", "--average=2", "--to", self.folder / "none")
+        self.assertIn("--average=2 is for a run or a directory of checkpoints, and --from=", said)
+        self.refused(64, "export", "--from", run / "checkpoints/step-000000008", "--average=2", "--to", self.folder / "none")
+        self.refused(64, "export", "--from", run, "--average=0", "--to", self.folder / "none")
+        self.assertFalse((self.folder / "none").exists())
+
     def test_dropout_is_told(self):
         source, _ = self.make_model("in", {**GPT2, "resid_pdrop": 0.1, "embd_pdrop": 0.0})
         words = "config.json has resid_pdrop=0.1: training here is without dropout"
