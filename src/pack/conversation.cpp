@@ -151,6 +151,26 @@ std::vector<Message> messages_by_role(nlohmann::json const& object, std::string 
   return messages;
 }
 
+/// Errors: DataError for a system message that would not stand anywhere.
+void require_places(std::vector<Message> const& messages, Template const& form,
+                    std::string const& place) {
+  if (!form.puts_system_inside()) {
+    return;
+  }
+  bool waits = false;
+  for (Message const& message : messages) {
+    bool const is_system = message.role->name == Template::system_role;
+    if (is_system && waits) {
+      break;
+    }
+    waits = is_system || (waits && !message.role->takes_system);
+  }
+  if (waits) {
+    fail(place,
+         "a system message is not followed by a message in which the template puts it ({system})");
+  }
+}
+
 }  // namespace
 
 Conversation read_conversation(std::string_view line, std::string const& field,
@@ -169,6 +189,7 @@ Conversation read_conversation(std::string_view line, std::string const& field,
   auto const array = object.find(name);
   if (array == object.end()) {
     result.messages = messages_by_role(object, field, form, place);
+    require_places(result.messages, form, place);
     add_unused(
         object, [&](std::string const& each) { return form.role(each) != nullptr; }, result.unused);
     return result;
@@ -183,6 +204,7 @@ Conversation read_conversation(std::string_view line, std::string const& field,
     result.messages.push_back(read_message(message, result.messages.size() + 1, form, place));
     add_unused_of_message(message, result.unused);
   }
+  require_places(result.messages, form, place);
   return result;
 }
 
@@ -264,6 +286,14 @@ bool ConversationEncoder::add(TemplateLine const& line, std::string_view content
       case TemplatePart::Kind::trimmed:
         text_.text += trimmed(content);
         break;
+      case TemplatePart::Kind::system:
+        if (system_ != nullptr) {
+          auto const& system = *std::exchange(system_, nullptr);
+          bool const learns = learns_;
+          add(system.role->line, system.content);
+          turn(learns);
+        }
+        break;
       case TemplatePart::Kind::token:
         add_token(part.token);
         break;
@@ -289,11 +319,20 @@ void ConversationEncoder::begin(std::span<Message const> messages) {
   }
 }
 
+void ConversationEncoder::add(std::span<Message const> messages) {
+  system_ = nullptr;
+  for (Message const& message : messages) {
+    if (form_.puts_system_inside() && message.role->name == Template::system_role) {
+      system_ = &message;
+    } else {
+      add(message.role->line, message.content, message.learns ? AtLearn::counts : AtLearn::passes);
+    }
+  }
+}
+
 ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const> messages) {
   begin(messages);
-  for (Message const& message : messages) {
-    add(message.role->line, message.content, message.learns ? AtLearn::counts : AtLearn::passes);
-  }
+  add(messages);
   add(form_.end, {});
   end_text();
   return std::exchange(out_, {});
@@ -301,9 +340,7 @@ ConversationEncoder::Encoded ConversationEncoder::encode(std::span<Message const
 
 std::vector<std::int32_t> ConversationEncoder::prompt(std::span<Message const> messages) {
   begin(messages);
-  for (Message const& message : messages) {
-    add(message.role->line, message.content);
-  }
+  add(messages);
   add(form_.answers().line, {}, AtLearn::stops);
   end_text();
   return std::exchange(out_, {}).tokens;

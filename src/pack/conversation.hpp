@@ -32,7 +32,8 @@ struct Conversation {
 /// stands for `messages`. Without that array there is one message for each role of the template that is a field
 /// of the object, in the template's order (prompt, completion), without null and empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
-///         that the template does not have, a content that is no text, another weight.
+///         that the template does not have, a content that is no text, another weight, a system
+///         message without a later one that has it inside, where the template puts it there.
 [[nodiscard]] Conversation read_conversation(std::string_view line, std::string const& field,
                                              Template const& form, std::string const& place);
 
@@ -77,6 +78,8 @@ class ConversationEncoder {
   /// The effect of {learn}: the text after it counts, or does not, or the line ends there.
   enum class AtLearn { counts, passes, stops };
 
+  /// Adds the lines of messages.
+  void add(std::span<Message const> messages);
   /// Adds what stands in front of these messages.
   void begin(std::span<Message const> messages);
   /// Adds a line of the template. Returns false if it ended at {learn}.
@@ -93,6 +96,7 @@ class ConversationEncoder {
   Encoded out_;
   Text text_;
   bool learns_ = false;
+  Message const* system_ = nullptr;  ///< system message that is to stand inside of a later one
 };
 
 }  // namespace offstage::pack

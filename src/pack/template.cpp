@@ -47,14 +47,16 @@ TemplatePart part_of(std::string_view name, Tokens const& tokens, Fail const& fa
     Kind kind;
   };
   static constexpr std::array known{
-      Known{"content", Kind::content}, Known{"trimmed", Kind::trimmed}, Known{"learn", Kind::learn},
-      Known{"/learn", Kind::ignore},   Known{"bos", Kind::token},       Known{"eos", Kind::token}};
+      Known{"content", Kind::content}, Known{"trimmed", Kind::trimmed},
+      Known{"system", Kind::system},   Known{"learn", Kind::learn},
+      Known{"/learn", Kind::ignore},   Known{"bos", Kind::token},
+      Known{"eos", Kind::token}};
   auto const* const found = std::ranges::find(known, name, &Known::name);
   if (found == known.end()) {
-    fail(
-        fmt::format("has {{{}}}, but {{content}}, {{trimmed}}, {{bos}}, {{eos}}, {{learn}} and "
-                    "{{/learn}} are known; {{{{ stands for a brace",
-                    printable_name(name)));
+    fail(fmt::format(
+        "has {{{}}}, but {{content}}, {{trimmed}}, {{system}}, {{bos}}, {{eos}}, {{learn}} "
+        "and {{/learn}} are known; {{{{ stands for a brace",
+        printable_name(name)));
   }
   auto const& token = name == "bos" ? tokens.bos : tokens.eos;
   if (found->kind == Kind::token && !token) {
@@ -164,15 +166,47 @@ void add_line(Given const& given, Tokens const& tokens, Template& result, Fail c
     fail(fmt::format("has {{content}} or {{trimmed}} {} times, but {} is right", contents,
                      constant != nullptr ? "never" : "once"));
   }
+  auto const systems = count(line, TemplatePart::Kind::system);
+  bool const may_have_one = constant == nullptr && given.name != Template::system_role;
+  if (systems > (may_have_one ? 1 : 0)) {
+    fail(fmt::format("has {{system}} {} times, but {} is right", systems,
+                     may_have_one ? "once" : "never"));
+  }
   if (constant != nullptr) {
     *constant = std::move(line);
     return;
   }
   bool const is_learned = count(line, TemplatePart::Kind::learn) > 0;
-  result.roles.push_back({given.name, std::move(line), is_learned});
+  result.roles.push_back({given.name, std::move(line), is_learned, systems > 0});
+}
+
+/// Checks a template as a whole. Errors: those of `file`.
+void check(Template const& form, data::InputFile const& file) {
+  if (std::ranges::none_of(form.roles, &Template::Role::is_learned)) {
+    file.fail("has no role with {learn}, so that nothing would count in the loss");
+  }
+  auto const* const system = form.role(Template::system_role);
+  if (!form.no_system.empty() && system == nullptr) {
+    file.fail(fmt::format("has no-system, but no role {}", Template::system_role));
+  }
+  if (form.puts_system_inside() && (system == nullptr || system->is_learned)) {
+    file.fail(system == nullptr ? "has {system}, but no role system"
+                                : "has {system}, and the role system has {learn}");
+  }
+  if (form.puts_system_inside() && !form.no_system.empty()) {
+    file.fail("has {system} and no-system: a system message has one place");
+  }
+  if (!form.asks_name.empty() && form.role(form.asks_name) == nullptr) {
+    file.fail(fmt::format("has asks = \"{}\", but the roles are {}", printable_name(form.asks_name),
+                          form.role_names()));
+  }
 }
 
 }  // namespace
+
+bool Template::puts_system_inside() const {
+  return std::ranges::any_of(roles, &Role::takes_system);
+}
 
 Template::Role const* Template::role(std::string_view name) const {
   auto const found = std::ranges::find(roles, name, &Role::name);
@@ -224,16 +258,7 @@ Template read_template(std::string const& path, std::string const& key,
       });
     }
   }
-  if (std::ranges::none_of(result.roles, &Template::Role::is_learned)) {
-    file.fail("has no role with {learn}, so that nothing would count in the loss");
-  }
-  if (!result.no_system.empty() && result.role(Template::system_role) == nullptr) {
-    file.fail(fmt::format("has no-system, but no role {}", Template::system_role));
-  }
-  if (!result.asks_name.empty() && result.role(result.asks_name) == nullptr) {
-    file.fail(fmt::format("has asks = \"{}\", but the roles are {}",
-                          printable_name(result.asks_name), result.role_names()));
-  }
+  check(result, file);
   return result;
 }
 

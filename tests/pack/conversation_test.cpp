@@ -86,6 +86,39 @@ TEST_F(Conversations, HaveASystemMessageOfTheTemplateWhereTheyBeginWithNone) {
   EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "(%be kind%[hi]<");
 }
 
+TEST_F(Conversations, HaveTheirSystemMessageInsideOfTheNextOneWhereTheTemplateSaysSo) {
+  auto const made = form(
+      "system = \"%{content}%\"\nuser = \"[{system}{content}]\"\nassistant = "
+      "\"<{learn}{content}>\"",
+      bytes);
+  auto const all = [&](std::string const& messages) {
+    return read_conversation("{\"messages\": [" + messages + "]}", "messages", made, "line 1")
+        .messages;
+  };
+  std::string const user = R"({"role": "user", "content": "hi"})";
+  std::string const system = R"({"role": "system", "content": "be brief"})";
+  std::string const answer = R"({"role": "assistant", "content": "yes"})";
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& messages) {
+    return shown(encoder.encode(all(messages)));
+  };
+  EXPECT_EQ(encode(user + "," + answer), "[hi]<YES>");
+  EXPECT_EQ(encode(system + "," + user + "," + answer + "," + user), "[%be brief%hi]<YES>[hi]");
+  EXPECT_EQ(encode(answer + "," + system + "," + answer + "," + user), "<YES><YES>[%be brief%hi]");
+  auto const prompt = encoder.prompt(all(system + "," + user));
+  EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "[%be brief%hi]<");
+  for (std::string const& bad :
+       {system, user + "," + system + "," + answer, system + "," + system + "," + user}) {
+    try {
+      static_cast<void>(all(bad));
+      FAIL() << bad;
+    } catch (DataError const& error) {
+      EXPECT_THAT(error.what(),
+                  testing::StartsWith("line 1: a system message is not followed by a message"));
+    }
+  }
+}
+
 TEST_F(Conversations, AreTrimmedWhereTheTemplateSaysSo) {
   auto const made = form("user = \"[{trimmed}]\"\nassistant = \"<{learn}{trimmed}>\"", bytes);
   auto const messages =

@@ -84,6 +84,17 @@ TEST_F(Templates, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(refusal("no-system = \"{content}\""), HasSubstr("but never is right"));
   EXPECT_THAT(refusal("no-system = \"x\"\na = \"{learn}{content}\""),
               HasSubstr("has no-system, but no role system"));
+  EXPECT_THAT(refusal("a = \"{system}{content}{system}{learn}\""),
+              HasSubstr("has {system} 2 times, but once is right"));
+  EXPECT_THAT(refusal("system = \"{system}{content}\""), HasSubstr("but never is right"));
+  EXPECT_THAT(refusal("begin = \"{system}\""), HasSubstr("but never is right"));
+  EXPECT_THAT(refusal("a = \"{system}{learn}{content}\""),
+              HasSubstr("has {system}, but no role system"));
+  EXPECT_THAT(refusal("system = \"{learn}{content}\"\na = \"{system}{learn}{content}\""),
+              HasSubstr("the role system has {learn}"));
+  EXPECT_THAT(
+      refusal("system = \"{content}\"\nno-system = \"x\"\na = \"{system}{learn}{content}\""),
+      HasSubstr("a system message has one place"));
   EXPECT_THAT(refusal("begin = \"{content}\""), HasSubstr("but never is right"));
   EXPECT_THAT(refusal("a = \"{content}\""), HasSubstr("no role with {learn}"));
   EXPECT_THAT(refusal("eos = \"<end>\"\na = \"{learn}{content}\""),
@@ -119,7 +130,8 @@ TEST(ShippedTemplates, AreRead) {
     names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
-  EXPECT_THAT(names, testing::ElementsAre("alpaca", "chatml", "completion", "llama3", "qwen2.5"));
+  EXPECT_THAT(names, testing::ElementsAre("alpaca", "chatml", "completion", "llama2", "llama3",
+                                          "mistral", "phi3", "phi4", "qwen2.5", "tulu", "zephyr"));
   NamedBytes const tokenizer;
   for (char const* const name : {"alpaca", "completion"}) {
     auto const path = std::string{OFFSTAGE_TEMPLATES} + "/" + name + ".txt";
