@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/program_options.hpp>
 #include <cerrno>
 #include <cstdint>
@@ -55,6 +54,7 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --template FILE       the prompt is a user's message, and the model answers up to the template's
                         eos. The role is the one in front of the first learned role; see
                         configs/templates
+  --system TEXT         with --template: a message of the role system before the prompt
   --add-special-tokens yes|no  begins a prompt of text with the tokens that the tokenizer puts
                         before texts; no: for a model that was trained without them [yes]
   --tokens N            most tokens to add; fewer if the document ends [200]
@@ -82,7 +82,8 @@ struct Options {
   generate::Sampling sampling;
   std::vector<std::string> stops;
   std::optional<std::string> tokenizer;
-  std::optional<std::string> form;  ///< --template
+  std::optional<std::string> form;    ///< --template
+  std::optional<std::string> system;  ///< --system
   DType dtype = DType::fp32;
 };
 
@@ -101,7 +102,7 @@ GivenOptions parse_generate(Arguments const& arguments) {
   po::options_description known;
   for (char const* const name :
        {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines", "tokens", "temperature",
-        "top-k", "top-p", "seed", "tokenizer", "template"}) {
+        "top-k", "top-p", "seed", "tokenizer", "template", "system"}) {
     known.add_options()(name, po::value<std::string>());
   }
   known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
@@ -132,6 +133,10 @@ void check(Options const& options, GivenOptions const& given) {
   }
   if (options.form && options.prompts.empty()) {
     throw UsageError{"--template needs a prompt of text; give --prompt with it"};
+  }
+  if (options.system && !options.form) {
+    throw UsageError{
+        "--system needs a template, which says how it becomes text; give --template with it"};
   }
   if (!options.stops.empty() && options.tokenizer == no_tokenizer) {
     throw UsageError{"--stop needs a tokenizer; --tokenizer=none makes no text"};
@@ -182,6 +187,7 @@ Options options_of(Arguments const& arguments) {
   });
   take("tokenizer", [&](std::string const& text) { options.tokenizer = text; });
   take("template", [&](std::string const& text) { options.form = text; });
+  take("system", [&](std::string const& text) { options.system = text; });
   take("add-special-tokens", [&](std::string const&) {
     options.add_special = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
   });
@@ -260,7 +266,7 @@ std::vector<std::int32_t> default_start(data::Tokenizer const* tokenizer) {
 }
 
 /// The template, if there is one. Errors: also UsageError if no role of the template asks before
-/// the answer.
+/// the answer, or if --system has none.
 std::optional<pack::Template> template_of(Options const& options,
                                           data::Tokenizer const* tokenizer) {
   if (!options.form) {
@@ -271,6 +277,12 @@ std::optional<pack::Template> template_of(Options const& options,
     throw UsageError{fmt::format(
         "--template={}: no role stands in front of {}, which answers; a prompt needs one",
         *options.form, form.answers().name)};
+  }
+  bool const has_place = form.role(pack::Template::system_role) != nullptr &&
+                         (!form.puts_system_inside() || form.asks()->takes_system);
+  if (options.system && !has_place) {
+    throw UsageError{fmt::format("--system: --template={} has no place for it; its roles are {}",
+                                 *options.form, form.role_names())};
   }
   return form;
 }
@@ -292,7 +304,11 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
   }
   for (std::string const& text : options.prompts) {
     if (form != nullptr) {
-      std::array const messages{pack::Message{form->asks(), text}};
+      std::vector<pack::Message> messages;
+      if (options.system) {
+        messages.push_back({form->role(pack::Template::system_role), *options.system});
+      }
+      messages.push_back({form->asks(), text});
       prompts.push_back(pack::ConversationEncoder{*form, *tokenizer}.prompt(messages));
       continue;
     }

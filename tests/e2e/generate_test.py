@@ -88,6 +88,20 @@ class Generate(OffstageTest):
         self.assertEqual(0, empty.code, empty)
         self.assertEqual(bytes(map(int, ids)).decode(errors="replace").rstrip("\n"), empty.out.rstrip("\n"))
 
+    def test_a_system_message_stands_where_the_template_has_it(self):
+        self.train("run", "train.steps=2")
+        options = [f"--from={self.folder / 'run/checkpoints'}", "--tokens=5"]
+        answer = 'assistant = "<{learn}{content}>"\n'
+        inside = self.write("inside.txt", 'system = "({content})"\nuser = "[{system}{content}]"\n' + answer)
+        beside = self.write("beside.txt", 'system = "({content})"\nuser = "[{content}]"\n' + answer)
+        for form, text in (inside, "[(be brief)hi]<"), (beside, "(be brief)[hi]<"):
+            said = self.offstage("generate", *options, "--template", form, "--prompt=hi", "--system=be brief").out
+            self.assertEqual(self.offstage("generate", *options, f"--prompt={text}").out, said)
+        none = self.write("none.txt", 'user = "[{content}]"\n' + answer)
+        error = self.refused(64, *options, "--template", none, "--prompt=hi", "--system=x")
+        self.assertIn(f"--system: --template={none} has no place for it; its roles are user, assistant", error)
+        self.assertIn("--system needs a template", self.refused(64, *options, "--prompt=hi", "--system=x"))
+
     def test_bad_input_is_refused_in_one_line(self):
         self.train("run", "train.steps=2", "model.vocab=300", "data.format=text")
         checkpoints = f"--from={self.folder / 'run/checkpoints'}"
