@@ -16,8 +16,8 @@ constexpr bool have_cuda = true;
 constexpr bool have_cuda = false;
 #endif
 
-/// Queues `host()` on the host backend, where it counts as so much work; on cuda calls `cuda(native stream)`,
-/// which is instantiated only where it is linked. T: the elements' type.
+/// Queues `host()` on the host backend, where it counts as so much work; on cuda calls `cuda(native
+/// stream)`, which is instantiated only where it is linked. T: the elements' type.
 /// Errors: PreconditionError for double on cuda; UsageError if CUDA was not compiled in.
 template <class T, class Host, class Cuda>
 void launch_on(device::Stream& stream, Host host, Cuda const& cuda, device::Work work = {}) {

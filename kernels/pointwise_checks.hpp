@@ -17,7 +17,8 @@
 #include "kernels/tokens/cross_entropy.hpp"
 #include "kernels/tokens/embedding.hpp"
 
-/// The preconditions that all backends share; check_views() is for cuda, which cannot look at what views hold.
+/// The preconditions that all backends share; check_views() is for cuda, which cannot look at what
+/// views hold.
 /// Errors: PreconditionError.
 namespace offstage::kernels {
 

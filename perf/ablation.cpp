@@ -1,12 +1,14 @@
-// The update phase of a node's ranks over storage paths, without a model: gradients are added, flushed
-// where the policy says so, and every subgroup is updated. One configuration per call; ablation.py
-// calls it for one principle after the other.
+// The update phase of a node's ranks over storage paths, without a model: gradients are added,
+// flushed where the policy says so, and every subgroup is updated. One configuration per call;
+// ablation.py calls it for one principle after the other.
 //
 //   mpirun -n R perf_ablation [parameters=N] [subgroup=N] [cached-share=X] [steps=N] [rounds=N]
-//                             [pass-seconds=X] [numerics.dtype=..] [tiers.KEY=..] [update.KEY=..] [run.trace=FILE]
+//                             [pass-seconds=X] [numerics.dtype=..] [tiers.KEY=..] [update.KEY=..]
+//                             [run.trace=FILE]
 //
-// parameters: of each rank; cached-share: of the state, that stays in host memory; rounds: micro-batches
-// per step, each followed by pass-seconds of sleep in the place of forward and backward. Ends with one line of JSON.
+// parameters: of each rank; cached-share: of the state, that stays in host memory; rounds:
+// micro-batches per step, each followed by pass-seconds of sleep in the place of forward and
+// backward. Ends with one line of JSON.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,7 +1,9 @@
-// Causal attention on a GPU, forward and backward: perf_attention [BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE]... One line of
-// JSON for each shape, type and direction, by the own kernels, by these with 8 documents in each sequence that are held apart
-// ("own_documents") and, where it can be loaded, by cuDNN, with the median time and floating-point operations per second (the
-// products of the lower triangle, or of those of the documents: 2 forward, 5 backward).
+// Causal attention on a GPU, forward and backward: perf_attention
+// [BATCH,SEQUENCE,HEADS,KV-HEADS,HEAD-SIZE]... One line of JSON for each shape, type and direction,
+// by the own kernels, by these with 8 documents in each sequence that are held apart
+// ("own_documents") and, where it can be loaded, by cuDNN, with the median time and floating-point
+// operations per second (the products of the lower triangle, or of those of the documents: 2
+// forward, 5 backward).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -80,7 +82,8 @@ double median_seconds(EventTimer& timer, std::function<void()> const& work) {
   return seconds[seconds.size() / 2];
 }
 
-/// Tensors of one layer on the GPU: random numbers, since arithmetic on zeros draws less power and runs faster.
+/// Tensors of one layer on the GPU: random numbers, since arithmetic on zeros draws less power and
+/// runs faster.
 template <class T>
 class Tensors {
  public:

@@ -1,7 +1,7 @@
 // Forward and backward of one block (hidden 2048, ffn 5632, 32 heads, T 1024, bf16) against oneDNN
 // at the shapes of the block's own linear layers: both as FLOP/s, in one run. oneDNN multiplies in
-// bf16, or in FP32 where the CPU has no bf16 products and FP32's are faster. Attention is timed alone
-// too, beside attention that widens to FP32.
+// bf16, or in FP32 where the CPU has no bf16 products and FP32's are faster. Attention is timed
+// alone too, beside attention that widens to FP32.
 
 #include <fmt/format.h>
 

@@ -1,12 +1,15 @@
-// Backward and what becomes of its gradients, without a model: one rank, the state in host memory, an emulated device whose
-// products have a rate (device.emulate=compute=..). One configuration per call; launch.py calls it for one after the other.
+// Backward and what becomes of its gradients, without a model: one rank, the state in host memory,
+// an emulated device whose products have a rate (device.emulate=compute=..). One configuration per
+// call; launch.py calls it for one after the other.
 //
-//   perf_launch [parameters=N] [layers=N] [subgroup=N] [steps=N] [tokens=N] [micro-batches=N] [kernels=N]
+//   perf_launch [parameters=N] [layers=N] [subgroup=N] [steps=N] [tokens=N] [micro-batches=N]
+//   [kernels=N]
 //               [numerics.dtype=..] [device.KEY=..] [update.KEY=..] [run.trace=FILE]
 //
-// tokens: of a micro-batch; backward makes two products with each parameter and token, in so many kernels a layer, which
-// do nothing but take their time. Gradients go the way of a run's. Ends with one line of JSON: for each step the seconds of
-// the last micro-batch's backward, to when all sums are where they belong, and those that its products take alone.
+// tokens: of a micro-batch; backward makes two products with each parameter and token, in so many
+// kernels a layer, which do nothing but take their time. Gradients go the way of a run's. Ends with
+// one line of JSON: for each step the seconds of the last micro-batch's backward, to when all sums
+// are where they belong, and those that its products take alone.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,11 @@
-// Forward and backward of a whole model on one device, without an update: perf_model KEY=VALUE..., one line of JSON with the
-// seconds of each step, the loss, and the rate of a large matrix product on the same device.
-//   device=cuda|host family=llama|gpt2 layers= hidden= heads= kv-heads= ffn-hidden= vocab= sequence= batch=
-//   dtype=bf16|fp16|fp32 recompute=none|block attention=auto|own steps= warm-up= product=
-// perf/gpu.sh runs it beside PyTorch. The parameters lie on the device for good; gradients go nowhere.
+// Forward and backward of a whole model on one device, without an update: perf_model KEY=VALUE...,
+// one line of JSON with the seconds of each step, the loss, and the rate of a large matrix product
+// on the same device.
+//   device=cuda|host family=llama|gpt2 layers= hidden= heads= kv-heads= ffn-hidden= vocab=
+//   sequence= batch= dtype=bf16|fp16|fp32 recompute=none|block attention=auto|own steps= warm-up=
+//   product=
+// perf/gpu.sh runs it beside PyTorch. The parameters lie on the device for good; gradients go
+// nowhere.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,6 @@
 // The optimizer kernels against the roof of the memory: the same threads scaling the same memory in
-// place. That is the roof, and a triad is not, because an optimizer too writes over what it has read.
+// place. That is the roof, and a triad is not, because an optimizer too writes over what it has
+// read.
 
 #include <fmt/core.h>
 
@@ -41,7 +42,8 @@ struct Case {
   [[nodiscard]] Bytes memory() const {
     return layout().bytes(parameters) + 2 * parameters * static_cast<Bytes>(sizeof(bfloat16));
   }
-  /// The state goes in and out, as does the working copy beside a split parameter; the gradient goes in, the copy out.
+  /// The state goes in and out, as does the working copy beside a split parameter; the gradient
+  /// goes in, the copy out.
   [[nodiscard]] double traffic() const {
     return static_cast<double>(2 * layout().bytes(parameters) + (split ? 6 : 4) * parameters);
   }

@@ -1,15 +1,18 @@
-// A step whose update begins under backward (update.overlap=on) or after it (off), without a model: one rank, the state
-// on storage paths, the device a stand-in that sleeps. One configuration per call; overlap.py calls it for one machine
-// after the other.
+// A step whose update begins under backward (update.overlap=on) or after it (off), without a model:
+// one rank, the state on storage paths, the device a stand-in that sleeps. One configuration per
+// call; overlap.py calls it for one machine after the other.
 //
-//   perf_overlap [parameters=N] [layers=N] [subgroup=N] [steps=N] [pass-seconds=X] [buffers=N] [cached-share=X]
-//                [update.overlap=on|off] [clipped=yes] [numerics.dtype=..] [device.KEY=..] [tiers.KEY=..] [run.trace=FILE]
+//   perf_overlap [parameters=N] [layers=N] [subgroup=N] [steps=N] [pass-seconds=X] [buffers=N]
+//   [cached-share=X]
+//                [update.overlap=on|off] [clipped=yes] [numerics.dtype=..] [device.KEY=..]
+//                [tiers.KEY=..] [run.trace=FILE]
 //
-// pass-seconds: of sleep in the place of forward, in equal parts for the layers, and twice that of backward; a layer's
-// forward waits for its parameters, and its gradient goes the model's way after its backward. buffers: extents in flight,
-// and workers. cached-share: of the state, that stays in host memory. clipped: in every step the norm is above the limit,
-// which shows when all of backward has ended, so that an update under it is taken back and done again. Ends with one line of JSON: the steps' seconds
-// without the first step, and per step what each resource would need alone.
+// pass-seconds: of sleep in the place of forward, in equal parts for the layers, and twice that of
+// backward; a layer's forward waits for its parameters, and its gradient goes the model's way after
+// its backward. buffers: extents in flight, and workers. cached-share: of the state, that stays in
+// host memory. clipped: in every step the norm is above the limit, which shows when all of backward
+// has ended, so that an update under it is taken back and done again. Ends with one line of JSON:
+// the steps' seconds without the first step, and per step what each resource would need alone.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -328,7 +331,8 @@ int run(std::vector<std::string> const& arguments) {
     trace = std::make_unique<trace::Trace>(shape.trace, 0, "overlap");
   }
   Steps steps{shape, config, comm, trace.get()};
-  // As given: what is followed later would be too much for a path that has idle times, which earn it credit.
+  // As given: what is followed later would be too much for a path that has idle times, which earn
+  // it credit.
   auto const rates = steps.rates();
   static_cast<void>(steps.step());  // touches memory and slots for the first time
   Used const before = used_by(steps);

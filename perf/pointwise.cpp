@@ -1,6 +1,6 @@
-// The pointwise and row kernels of a model in bf16, each against a copy within the device: bytes that it must move per
-// second. perf_pointwise cuda; perf_pointwise host tries the program on the emulated device, with few rows. One JSON
-// object per line.
+// The pointwise and row kernels of a model in bf16, each against a copy within the device: bytes
+// that it must move per second. perf_pointwise cuda; perf_pointwise host tries the program on the
+// emulated device, with few rows. One JSON object per line.
 
 #include <fmt/core.h>
 

@@ -1,18 +1,20 @@
-// Updates shared by cores and a device, without a model: one rank, the state in host memory, the device emulated
-// (device.emulate) or, with device.kind=cuda, the first GPU. One configuration per call; share.py and gpu.py call it for
-// one policy and share after the other.
+// Updates shared by cores and a device, without a model: one rank, the state in host memory, the
+// device emulated (device.emulate) or, with device.kind=cuda, the first GPU. One configuration per
+// call; share.py and gpu.py call it for one policy and share after the other.
 //
 //   perf_share probe [numerics.dtype=..] [device.KEY=..]
 //   perf_share link [device.KEY=..]
 //   perf_share kernel [parameters=N] [steps=N] [device.KEY=..]
-//   perf_share update [parameters=N] [subgroup=N] [steps=N] [pass-seconds=X] [numerics.dtype=..] [device.KEY=..]
+//   perf_share update [parameters=N] [subgroup=N] [steps=N] [pass-seconds=X] [numerics.dtype=..]
+//   [device.KEY=..]
 //                     [update.KEY=..] [platform.KEY=..] [run.trace=FILE]
 //
-// probe: rates under the names of their platform.* keys. link: bytes per second, and the device's name. kernel: AdamW on
-// the device (bf16 gradients in, bf16 parameters out) and the sum of a bf16 gradient in FP32, in turns with a copy within its
-// memory, over the same memory; steps: rounds. update: the steps' seconds, shares and expectations, without the first step,
-// which touches memory for the first time; pass-seconds: of sleep in the place of forward, and twice that of backward. Each
-// ends with one line of JSON.
+// probe: rates under the names of their platform.* keys. link: bytes per second, and the device's
+// name. kernel: AdamW on the device (bf16 gradients in, bf16 parameters out) and the sum of a bf16
+// gradient in FP32, in turns with a copy within its memory, over the same memory; steps: rounds.
+// update: the steps' seconds, shares and expectations, without the first step, which touches memory
+// for the first time; pass-seconds: of sleep in the place of forward, and twice that of backward.
+// Each ends with one line of JSON.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -167,9 +169,9 @@ StepTime Phase::step() {
   ++numbers_.optimizer_step;
   Stopwatch const update;
   auto const shared = update_->make(numbers_, 1.0, false);
+  // Without a forward that hides the rest, the update lasts until all of it is done.
   if (shape_.pass == Seconds{}) {
-    update_
-        ->finish();  // without a forward that hides the rest, the update lasts until all of it is done
+    update_->finish();
   }
   return {update.elapsed().count(), watch.elapsed().count(), shared.share, shared.expected.count()};
 }
@@ -234,7 +236,8 @@ struct Rates {
   }
 };
 
-/// AdamW and the sum of gradients on the device, each in turns with a copy from one half of the same memory to the other.
+/// AdamW and the sum of gradients on the device, each in turns with a copy from one half of the
+/// same memory to the other.
 int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   auto const device = make_device(config);
   auto const stream = device->make_calling_stream("kernel");
@@ -314,7 +317,8 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   return 0;
 }
 
-/// The least time over all shares with these rates, without the pipeline's fill and drain; 0: unknown.
+/// The least time over all shares with these rates, without the pipeline's fill and drain; 0:
+/// unknown.
 double bound_of(PhaseShape const& shape, config::RunConfig const& config) {
   if (config.platform.cpu_update <= 0.0) {
     return 0.0;

@@ -1,6 +1,7 @@
 // How fast the program makes its memory's pages, beside what all threads reach: perf_start [BYTES]
-// The same bytes in turns: in HugeBuffers as large as those of a training run, from hundreds of MiB down to the buffers of
-// a block; and in one mapping of huge pages, of which each thread touches a part. Prints the medians and a RESULT line.
+// The same bytes in turns: in HugeBuffers as large as those of a training run, from hundreds of MiB
+// down to the buffers of a block; and in one mapping of huge pages, of which each thread touches a
+// part. Prints the medians and a RESULT line.
 #include <fmt/format.h>
 #include <omp.h>
 #include <sys/mman.h>

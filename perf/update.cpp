@@ -1,14 +1,14 @@
 // The update phase of a state that lives on storage, under a limit on host memory.
 //
 //   perf_update update DIR...   AdamW over the whole state, several times, on all paths together
-//   perf_update engine DIR...   the same transfers by an I/O engine per path alone: extents read and
-//                               written in turn
+//   perf_update engine DIR...   the same transfers by an I/O engine per path alone: extents are
+//                               read and written in turn
 //   perf_update verify DIR      the first with tiers.verify always, sample and off in turn
 //   perf_update shape           "state_bytes request_bytes queue_depth", for fio
 //
-// `update` ends with the median bytes per second, reads and writes, 24 bytes per parameter, and the CPU
-// seconds per GB of these; `engine` with the first alone; `verify` with the medians of the update's
-// seconds.
+// `update` ends with the median bytes per second, reads and writes, 24 bytes per parameter, and the
+// CPU seconds per GB of these; `engine` with the first alone; `verify` with the medians of the
+// update's seconds.
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -47,7 +47,8 @@ int buffers_for(std::size_t paths) {
   return 2 + 2 * static_cast<int>(paths);
 }
 
-/// What tiers.host-memory would say: 16-bit gradients, buffers and what the process needs beside them.
+/// What tiers.host-memory would say: 16-bit gradients, buffers and what the process needs beside
+/// them.
 Bytes host_memory_limit(std::size_t paths) {
   return 2 * parameters + buffers_for(paths) * 12 * subgroup_elements + 128 * MiB;
 }

@@ -1,5 +1,5 @@
-// main() of tests that run under mpirun: MPI is up during all tests, and a rank that fails makes the
-// job fail.
+// main() of tests that run under mpirun: MPI is up during all tests, and a rank that fails makes
+// the job fail.
 #include <gtest/gtest.h>
 
 #include "platform/mpi/session.hpp"

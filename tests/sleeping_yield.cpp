@@ -1,5 +1,6 @@
-// Preloaded into ranks by tests/mpi.sh: a rank that waits for another one sleeps. sched_yield alone, which Open MPI
-// calls while it waits, leaves it a share of the core that tests beside it need.
+// Preloaded into ranks by tests/mpi.sh: a rank that waits for another one sleeps. sched_yield
+// alone, which Open MPI calls while it waits, leaves it a share of the core that tests beside it
+// need.
 #include <ctime>
 
 // The name is the system's.

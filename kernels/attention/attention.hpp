@@ -44,8 +44,8 @@ struct AttentionForward {
   std::span<T const> qkv;          ///< (B, T, (heads + 2 kv_heads) * head_dim), after RoPE
   std::span<T> out;                ///< (B, T, heads * head_dim)
   std::span<Real<T>> log_sum_exp;  ///< (B, heads, T), kept for backward
-  /// Plans of cuDNN compute it on cuda in the place of the own kernels: plans, of this shape and type; then the memory of
-  /// all tensors is aligned to 16 bytes, and the stream a calling one.
+  /// Plans of cuDNN compute it on cuda in the place of the own kernels: plans, of this shape and
+  /// type; then the memory of all tensors is aligned to 16 bytes, and the stream a calling one.
   cudnn::Attention* cudnn{};
   AttentionDocuments documents{};
 };
@@ -58,7 +58,8 @@ struct AttentionBackward {
   std::span<T const> d_out;  ///< (B, T, heads * head_dim)
   std::span<Real<T> const> log_sum_exp;
   std::span<T> d_qkv;  ///< as qkv, overwritten
-  /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best, cuDNN's workspace() needed.
+  /// Scratch memory of cuda in the place of the stream's: attention_workspace() bytes are best,
+  /// cuDNN's workspace() needed.
   std::span<std::byte> workspace{};
   cudnn::Attention* cudnn{};  ///< as forward's
   AttentionDocuments documents{};
@@ -74,7 +75,8 @@ struct AttentionBackward {
   auto const pairs = static_cast<double>(attention_pairs(shape));
   return 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * pairs;
 }
-/// Queries by keys and probabilities by values; backward makes the first of them again, and then four.
+/// Queries by keys and probabilities by values; backward makes the first of them again, and then
+/// four.
 constexpr double attention_forward_products = 2.0;
 constexpr double attention_backward_products = 5.0;
 
@@ -109,12 +111,13 @@ template <class T>
 
 constexpr std::int64_t attention_key_tile = 128;  ///< keys of one block on tensor cores
 
-/// Between how many blocks cuda::attention_backward deals the query heads that share a tile of keys; each leaves sums in
-/// scratch memory, which are added in the order of the heads. As few as keep a large GPU busy: the first keys have the
-/// most queries, and their blocks may take half of the time that all blocks would take on an H100 without a gap. By
-/// simulation (blocks in the order of their lengths, each on the place that is free first) 0.97 of it is busy or more;
-/// with one block per tile 0.51 at batch 4, 32 heads on 4, T 2048, and 0.13 at batch 1. The shape alone decides, so
-/// that the sums' order, and with it their bits, are the same on all GPUs.
+/// Between how many blocks cuda::attention_backward deals the query heads that share a tile of
+/// keys; each leaves sums in scratch memory, which are added in the order of the heads. As few as
+/// keep a large GPU busy: the first keys have the most queries, and their blocks may take half of
+/// the time that all blocks would take on an H100 without a gap. By simulation (blocks in the order
+/// of their lengths, each on the place that is free first) 0.97 of it is busy or more; with one
+/// block per tile 0.51 at batch 4, 32 heads on 4, T 2048, and 0.13 at batch 1. The shape alone
+/// decides, so that the sums' order, and with it their bits, are the same on all GPUs.
 template <class T>
 [[nodiscard]] constexpr std::int64_t attention_parts(AttentionShape const& shape) {
   constexpr std::int64_t blocks_at_once = 264;  // two on each of an H100's multiprocessors
@@ -133,8 +136,8 @@ template <class T>
   return group;
 }
 
-/// Scratch memory of cuda::attention_backward. It takes as many key-value heads at once as the scratch memory has
-/// room for: this for each, and one at least.
+/// Scratch memory of cuda::attention_backward. It takes as many key-value heads at once as the
+/// scratch memory has room for: this for each, and one at least.
 [[nodiscard]] constexpr Bytes attention_scratch(AttentionShape const& shape, std::int64_t parts) {
   std::int64_t const sums = parts > 1 ? parts * 2 * shape.head_dim : 0;
   return (shape.heads / shape.kv_heads + sums) * shape.sequence * static_cast<Bytes>(sizeof(float));
@@ -151,14 +154,15 @@ template <class T>
 }
 
 /// Types:   float, bfloat16, float16.
-/// Exact:   FP32 sums in a fixed order, so that a run repeats its bits; they are not the host's, and weights and
-///          their gradients are rounded to T between two products of the 16-bit types. How much scratch memory
-///          there is changes no bits.
-/// Speed:   tensor cores if attention_has_tiles() and memory is aligned to 16 bytes; else a kernel that is meant for
-///          checks. Heads of 97 to 128 elements take smaller tiles where a block cannot have 129 KiB of shared memory.
+/// Exact:   FP32 sums in a fixed order, so that a run repeats its bits; they are not the host's,
+///          and weights and their gradients are rounded to T between two products of the 16-bit
+///          types. How much scratch memory there is changes no bits.
+/// Speed:   tensor cores if attention_has_tiles() and memory is aligned to 16 bytes; else a kernel
+///          that is meant for checks. Heads of 97 to 128 elements take smaller tiles where a block
+///          cannot have 129 KiB of shared memory.
 /// Order:   queued on `stream`; backward has the scratch memory for itself until it is done.
-/// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small, or a size more
-///          than a launch can have; CudaError.
+/// Errors:  PreconditionError as above, and if head_dim is over 256, the scratch memory too small,
+///          or a size more than a launch can have; CudaError.
 namespace cuda {
 /// Choices that attention_backward makes by itself where they are 0; a test makes others.
 struct AttentionChoices {

@@ -8,13 +8,14 @@
 #include "kernels/attention/tiles.cuh"
 #include "platform/cuda/gpus.hpp"
 
-/// Device code that the kernels of dQ and dK share. They make seven products. One kernel with sums of
-/// dQ in global memory would make five, since scores and dP come up twice here. In return nothing is
-/// added in an order that differs from run to run, and no block waits for another.
+/// Device code that the kernels of dQ and dK share. They make seven products. One kernel with sums
+/// of dQ in global memory would make five, since scores and dP come up twice here. In return
+/// nothing is added in an order that differs from run to run, and no block waits for another.
 namespace offstage::kernels::cuda {
 namespace {
 
-/// 16 rows each in a warp, which share what it reads of the other tiles; as many as its sums leave registers for.
+/// 16 rows each in a warp, which share what it reads of the other tiles; as many as its sums leave
+/// registers for.
 template <int D>
 constexpr int halves = D <= 64 ? 2 : 1;
 template <int D>
@@ -36,8 +37,8 @@ using Square = float[halves<D>][2][4];  // (warp_rows, 16)
 template <int D>
 using Sums = float[halves<D>][D / 8][4];  // (warp_rows, D)
 
-/// work(std::integral_constant<int, R>{}) of the rows that other tiles have: other_rows, with which a block takes `bytes`
-/// of shared memory, or if it cannot have so much, half of them.
+/// work(std::integral_constant<int, R>{}) of the rows that other tiles have: other_rows, with which
+/// a block takes `bytes` of shared memory, or if it cannot have so much, half of them.
 template <std::size_t bytes, class Work>
 void with_rows(std::size_t most_shared, Work const& work) {
   if constexpr (bytes > offstage::cuda::least_shared_bytes) {

@@ -14,8 +14,8 @@ namespace offstage::kernels {
 template <class T>
 struct CachedAttention {
   std::int64_t rows, past, heads, kv_heads, head_dim;
-  std::span<T const>
-      qkv;  ///< (rows, (heads + 2 kv_heads) * head_dim), after RoPE; its queries are read
+  /// (rows, (heads + 2 kv_heads) * head_dim), after RoPE; its queries are read.
+  std::span<T const> qkv;
   std::span<T const> keys;    ///< (past + rows, kv_heads * head_dim)
   std::span<T const> values;  ///< (past + rows, kv_heads * head_dim)
   std::span<T> out;           ///< (rows, heads * head_dim)

@@ -10,8 +10,8 @@
 /// Between attention.cu, which checks and chooses, and the kernels.
 namespace offstage::kernels::cuda {
 
-/// The shape as kernels use it. A unit is one key-value head of one sequence, in the order of memory; its query
-/// heads follow each other.
+/// The shape as kernels use it. A unit is one key-value head of one sequence, in the order of
+/// memory; its query heads follow each other.
 struct AttentionHeads {
   std::int64_t qkv_stride, out_stride;  ///< elements from a position to the next
   int sequence, heads, kv_heads, group, width;
@@ -26,7 +26,8 @@ struct AttentionHeads {
     int const document = begins != nullptr ? begins[std::int64_t{b} * sequence + row] : 0;
     return max(document, row + 1 - reach);
   }
-  /// The query behind the last that sees a key of sequence b. It is never less than that of the key before.
+  /// The query behind the last that sees a key of sequence b. It is never less than that of the key
+  /// before.
   __device__ int end_of_queries(int b, int key) const {
     int const row = min(key, sequence - 1);
     int const document = ends != nullptr ? ends[std::int64_t{b} * sequence + row] : sequence;
@@ -73,10 +74,10 @@ struct BackwardCall {
   float const* log_sum_exp;
   T* d_qkv;
   int parts;  ///< parts of a unit's query heads in dK's kernel (attention_parts)
-  float*
-      sums;  ///< (units, parts, 2, T, width) of scratch: dK, not yet scaled, and dV; if parts > 1
-  float*
-      delta;  ///< (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's
+  /// (units, parts, 2, T, width) of scratch: dK, not yet scaled, and dV; if parts > 1.
+  float* sums;
+  /// (units, group, T) of scratch: sum of d_out * out, which dQ's kernel leaves to dK's.
+  float* delta;
 };
 
 /// Head and tile of a block: those of all heads that are said to go first have the lowest indices.

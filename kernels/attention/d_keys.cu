@@ -11,7 +11,8 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts, and R later their deltas.
+/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts,
+/// and R later their deltas.
 template <int D, int R>
 __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, float scale,
                               Lane const& at) {
@@ -31,7 +32,8 @@ __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, fl
   }
 }
 
-/// Clears what belongs to queries before a row's key; `ahead`: of the first query before the warp's first key.
+/// Clears what belongs to queries before a row's key; `ahead`: of the first query before the warp's
+/// first key.
 template <int D>
 __device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
 #pragma unroll
@@ -49,7 +51,8 @@ __device__ void hide(Square<D>& x, Square<D>& y, int ahead, Lane const& at) {
   }
 }
 
-/// Clears what belongs to queries, of 16 from `query` on, behind the last that sees a row's key; `key`: the warp's first.
+/// Clears what belongs to queries, of 16 from `query` on, behind the last that sees a row's key;
+/// `key`: the warp's first.
 template <int D>
 __device__ void hide_behind(Square<D>& x, Square<D>& y, AttentionHeads const& heads, int b, int key,
                             int query, Lane const& at) {
@@ -70,8 +73,9 @@ __device__ void hide_behind(Square<D>& x, Square<D>& y, AttentionHeads const& he
   }
 }
 
-/// Tiles of the queries that see a block's keys, head after head of the group, and of their d_out, in two stages that
-/// take turns; after them stand, for each stage, the queries' shifts (log_sum_exp in powers of two) and their deltas.
+/// Tiles of the queries that see a block's keys, head after head of the group, and of their d_out,
+/// in two stages that take turns; after them stand, for each stage, the queries' shifts
+/// (log_sum_exp in powers of two) and their deltas.
 template <class T, int D, int R>
 struct QueryStages {
   static constexpr int statistics = 2 * R;  // of a stage
@@ -85,8 +89,8 @@ struct QueryStages {
   __device__ T const* stage(int i) const { return memory + i * stage_elements<D, R>; }
   __device__ float const* known_of(int i) const { return known + i * statistics; }
 
-  /// Begins tile `tile` of the group's head `member`. Returns the statistic for this thread to put() when the stage's
-  /// last ones are done with.
+  /// Begins tile `tile` of the group's head `member`. Returns the statistic for this thread to
+  /// put() when the stage's last ones are done with.
   __device__ float begin(int i, int member, int tile) const {
     int const head = task.head + member;
     int const position = tile * R;
@@ -116,7 +120,8 @@ struct QueryStages {
 template <class T, int D, int R>
 constexpr std::size_t shared_bytes = tile_bytes<D, R> + QueryStages<T, D, R>::bytes;
 
-/// A warp leaves its rows of sums, as they are, in scratch memory, where rows of `width` numbers follow each other.
+/// A warp leaves its rows of sums, as they are, in scratch memory, where rows of `width` numbers
+/// follow each other.
 template <int D>
 __device__ void leave_sums(float* first_row, Sums<D> const& sums, int there, int width,
                            Lane const& at) {
@@ -137,9 +142,9 @@ __device__ void leave_sums(float* first_row, Sums<D> const& sums, int there, int
   }
 }
 
-/// A block has 128 keys and values of one head and takes the queries of its part of the group that see them, R at a
-/// time. It works on the transposed matrices, whose products with queries and d_out need no way through shared memory.
-/// `whole`: the part is the group.
+/// A block has 128 keys and values of one head and takes the queries of its part of the group that
+/// see them, R at a time. It works on the transposed matrices, whose products with queries and
+/// d_out need no way through shared memory. `whole`: the part is the group.
 template <class T, int D, int R, bool whole>
 __global__ __launch_bounds__(threads<D>,
                              blocks_of_sm<D>) void d_key_kernel(BackwardCall<T> const call) {
@@ -229,7 +234,8 @@ __global__ __launch_bounds__(threads<D>,
   }
 }
 
-/// dK and dV of all units: what the parts of each left, added in their order. A thread has eight columns.
+/// dK and dV of all units: what the parts of each left, added in their order. A thread has eight
+/// columns.
 template <class T>
 __global__ __launch_bounds__(block_size) void add_parts_kernel(BackwardCall<T> const call) {
   AttentionHeads const& at = call.at;

@@ -77,7 +77,8 @@ __device__ void differentiate(Square<D>& x, Square<D> const& y, QueryRows<D> con
   }
 }
 
-/// Clears what belongs to keys after a row's query; `ahead`: of the warp's first query before the first key.
+/// Clears what belongs to keys after a row's query; `ahead`: of the warp's first query before the
+/// first key.
 template <int D>
 __device__ void hide(Square<D>& x, int ahead, Lane const& at) {
 #pragma unroll
@@ -93,7 +94,8 @@ __device__ void hide(Square<D>& x, int ahead, Lane const& at) {
   }
 }
 
-/// Clears what belongs to keys, of 16 from `key` on, before the first that a row's query sees; `query`: the warp's first.
+/// Clears what belongs to keys, of 16 from `key` on, before the first that a row's query sees;
+/// `query`: the warp's first.
 template <int D>
 __device__ void hide_before(Square<D>& x, AttentionHeads const& heads, int b, int query, int key,
                             Lane const& at) {
@@ -111,7 +113,8 @@ __device__ void hide_before(Square<D>& x, AttentionHeads const& heads, int b, in
   }
 }
 
-/// A block has 128 queries of one head and takes their keys and values as forward does, R at a time. Leaves delta behind.
+/// A block has 128 queries of one head and takes their keys and values as forward does, R at a
+/// time. Leaves delta behind.
 template <class T, int D, int R>
 __global__ __launch_bounds__(threads<D>,
                              blocks_of_sm<D>) void d_query_kernel(BackwardCall<T> const call,

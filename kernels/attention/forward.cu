@@ -77,7 +77,8 @@ __device__ inline void mask(Scores& scores, int ahead, Lane const& at) {
   }
 }
 
-/// Hides keys before the first that rows group and group + 8 see: `first_keys`, counted from the tile's first key.
+/// Hides keys before the first that rows group and group + 8 see: `first_keys`, counted from the
+/// tile's first key.
 __device__ inline void mask_before(Scores& scores, int const (&first_keys)[2], Lane const& at) {
 #pragma unroll
   for (int n = 0; n < other_rows / 8; ++n) {
@@ -164,7 +165,8 @@ __device__ void finish(ForwardCall<T> const& call, BlockTask const& task, T* til
       row, at.lane);
 }
 
-/// A block has 128 queries of one head and takes their keys and values 64 at a time. A warp has 32 queries.
+/// A block has 128 queries of one head and takes their keys and values 64 at a time. A warp has 32
+/// queries.
 template <class T, int D>
 __global__ __launch_bounds__(threads, 2) void forward_kernel(ForwardCall<T> const call, int tiles) {
   auto const task = query_task(call.at, 0, call.units, tiles);

@@ -7,8 +7,9 @@
 #include "kernels/cuda/elements.cuh"
 #include "platform/cuda/gpus.hpp"
 
-// Attention as tiles.cuh has it, in FP32 from shared memory: for float, whose purpose is checks, and for
-// heads that tensor cores do not get. A block is a square of threads: one score each, and a row's columns of results.
+// Attention as tiles.cuh has it, in FP32 from shared memory: for float, whose purpose is checks,
+// and for heads that tensor cores do not get. A block is a square of threads: one score each, and a
+// row's columns of results.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -16,7 +17,8 @@ constexpr int side = 16;
 constexpr int threads = side * side;
 constexpr int most_columns = static_cast<int>(largest_simple_width) / side;  // of a thread
 
-/// Floats from a row to the next in shared memory; odd, so that equal columns lie in different banks.
+/// Floats from a row to the next in shared memory; odd, so that equal columns lie in different
+/// banks.
 __host__ __device__ constexpr int pitch_of(int width) {
   return width | 1;
 }
@@ -45,7 +47,8 @@ struct Place {
   [[nodiscard]] __device__ int position() const { return first + row; }
   [[nodiscard]] __device__ bool is_there() const { return position() < sequence; }
 
-  /// The block's tiles in shared memory, and the thread's row of the first square behind so many of them.
+  /// The block's tiles in shared memory, and the thread's row of the first square behind so many of
+  /// them.
   [[nodiscard]] __device__ float* tile(int index) const {
     return reinterpret_cast<float*>(shared_memory()) + index * side * pitch_of(width);
   }
@@ -66,7 +69,8 @@ struct Place {
     return sum;
   }
 
-  /// Of all threads: a tile of the rows of `from` from position `begin` on, widened; zeros where the sequence ends.
+  /// Of all threads: a tile of the rows of `from` from position `begin` on, widened; zeros where
+  /// the sequence ends.
   template <class T>
   __device__ void load(float* tile, T const* from, std::int64_t stride, int begin) const {
     for (int i = static_cast<int>(threadIdx.x); i < side * width; i += threads) {
@@ -78,7 +82,8 @@ struct Place {
   }
 };
 
-/// sums += weights (side) times the rows of a tile, in the columns place.column, place.column + side and so on.
+/// sums += weights (side) times the rows of a tile, in the columns place.column, place.column +
+/// side and so on.
 __device__ inline void add_rows(float (&sums)[most_columns], float const* weights,
                                 float const* tile, Place const& place) {
 #pragma unroll

@@ -8,9 +8,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
-/// Tiles of attention on tensor cores: how they lie in shared memory, how they come and go, and how a warp reads
-/// its operands from them. D: columns of a tile, 32, 64, 96 or 128; a head of fewer columns is filled up with zeros,
-/// which change no product.
+/// Tiles of attention on tensor cores: how they lie in shared memory, how they come and go, and how
+/// a warp reads its operands from them. D: columns of a tile, 32, 64, 96 or 128; a head of fewer
+/// columns is filled up with zeros, which change no product.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -20,8 +20,8 @@ constexpr unsigned all_lanes = 0xFFFFFFFFU;
 constexpr float log2_of_e = 1.44269504088896341F;
 constexpr float ln_of_2 = 0.693147180559945309F;
 
-/// Where element (row, 8 chunk) of a tile lies. Rows are rotated so that eight of them, each at the same chunk or
-/// at its neighbours, use all banks once.
+/// Where element (row, 8 chunk) of a tile lies. Rows are rotated so that eight of them, each at the
+/// same chunk or at its neighbours, use all banks once.
 template <int D>
 __device__ inline int place(int row, int chunk) {
   int const turn = D % 64 == 0 ? row & 7 : (row >> 1) & 3;
@@ -43,7 +43,8 @@ __device__ inline Rows<T> rows_of(T* tensor, std::int64_t head, std::int64_t str
   return {tensor + head + position * stride, stride, at.sequence - position, at.width / 8};
 }
 
-/// All threads of the block begin to copy `rows` rows to `tile`, with zeros for what does not exist.
+/// All threads of the block begin to copy `rows` rows to `tile`, with zeros for what does not
+/// exist.
 template <int D, int rows, int threads, class T>
 __device__ void begin_tile(T* tile, Rows<T const> const& from) {
   // As many threads to a row that all copies of a thread lie at constant distances from its first.
@@ -67,8 +68,8 @@ __device__ void begin_tile(T* tile, Rows<T const> const& from) {
   }
 }
 
-/// Tiles of the keys and values of one head: two stages, each a tile of keys and then one of values, take turns, so
-/// that the next tiles come while these are worked on.
+/// Tiles of the keys and values of one head: two stages, each a tile of keys and then one of
+/// values, take turns, so that the next tiles come while these are worked on.
 template <class T, int D, int threads, int R = other_rows>
 struct KeyStages {
   static constexpr int elements = 2 * R * D;  // of a stage
@@ -103,8 +104,9 @@ __device__ inline Lane this_lane() {
   return {thread / 32, thread % 32, thread % 32 / 4, 2 * (thread % 4)};
 }
 
-/// a (16, 16) from rows `row` on and columns 16 `step` on; or, transposed by the second, b (16, 16) whose first
-/// index is the tile's row: b of columns 0 to 7 in r[0], r[1] and of 8 to 15 in r[2], r[3].
+/// a (16, 16) from rows `row` on and columns 16 `step` on; or, transposed by the second, b (16, 16)
+/// whose first index is the tile's row: b of columns 0 to 7 in r[0], r[1] and of 8 to 15 in r[2],
+/// r[3].
 template <int D, class T>
 __device__ inline void load_a(std::uint32_t (&r)[4], T const* tile, int row, int step, int lane) {
   load_matrices(r, tile + place<D>(row + lane % 16, 2 * step + lane / 16));
@@ -121,7 +123,8 @@ __device__ inline void load_b_by_columns(std::uint32_t (&r)[4], T const* tile, i
   load_matrices(r, tile + place<D>(row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
 }
 
-/// a (16, D) of a warp: rows `row` on of a tile, in registers once `take` was called, or else read anew each time.
+/// a (16, D) of a warp: rows `row` on of a tile, in registers once `take` was called, or else read
+/// anew each time.
 template <class T, int D, bool in_registers>
 struct Operand {
   T const* tile;
@@ -193,7 +196,8 @@ __device__ inline float upper_half(std::uint32_t packed) {
   return device_load(T{static_cast<std::uint16_t>(packed >> 16)});
 }
 
-/// A warp writes (16, D) of results times their rows' factors, `upper` for rows group + 8, to a tile.
+/// A warp writes (16, D) of results times their rows' factors, `upper` for rows group + 8, to a
+/// tile.
 template <class T, int D>
 __device__ void put_rows(T* tile, int row, float const (&d)[D / 8][4], float lower, float upper,
                          Lane const& at) {
@@ -206,8 +210,8 @@ __device__ void put_rows(T* tile, int row, float const (&d)[D / 8][4], float low
   }
 }
 
-/// A warp writes `rows` rows of a tile, from `row` on, to global memory, after __syncwarp(). `to` begins
-/// at the tile.
+/// A warp writes `rows` rows of a tile, from `row` on, to global memory, after __syncwarp(). `to`
+/// begins at the tile.
 template <int D, int rows, class T>
 __device__ void store_rows(Rows<T> const& to, T const* tile, int row, int lane) {
   constexpr int chunks = D / 8;

@@ -8,8 +8,8 @@
 #include "base/error.hpp"
 #include "kernels/cuda/rows.cuh"
 
-/// Sums over rows: fixed blocks of rows have one partial sum per column in scratch memory, and a second kernel adds
-/// these in order.
+/// Sums over rows: fixed blocks of rows have one partial sum per column in scratch memory, and a
+/// second kernel adds these in order.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -37,9 +37,10 @@ inline float* partial_sums(std::span<std::byte> scratch, RowBlocks const& blocks
   return reinterpret_cast<float*>(scratch.data());
 }
 
-/// A block's sums of `outputs` times `width` columns, each kept by the one thread whose packs have the column: in
-/// registers if they are few, else in shared memory, where neighbours' sums are neighbours, and go to `partial` at the
-/// end; without registers for a row (V = 1) they are there all the time.
+/// A block's sums of `outputs` times `width` columns, each kept by the one thread whose packs have
+/// the column: in registers if they are few, else in shared memory, where neighbours' sums are
+/// neighbours, and go to `partial` at the end; without registers for a row (V = 1) they are there
+/// all the time.
 template <class Shape, int outputs>
 class ColumnSums {
   static constexpr int V = Shape::pack, held = Shape::held;
@@ -91,7 +92,8 @@ class ColumnSums {
   float kept_[in_registers ? outputs : 1][in_registers ? held : 1][in_registers ? V : 1];
 };
 
-/// One of the two outputs per blockIdx.y; a warp has 32 columns, the block's warps have the blocks in turn.
+/// One of the two outputs per blockIdx.y; a warp has 32 columns, the block's warps have the blocks
+/// in turn.
 template <class T>
 __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__ partial,
                                                        std::int64_t blocks, std::int64_t width,
@@ -121,7 +123,8 @@ __global__ __launch_bounds__(1024) void combine_kernel(float const* __restrict__
   }
 }
 
-/// Adds up `blocks` rows of partial sums of `width` columns; with `second`, each is followed by one for that.
+/// Adds up `blocks` rows of partial sums of `width` columns; with `second`, each is followed by one
+/// for that.
 template <class T>
 void combine(float const* partial, RowBlocks const& blocks, std::int64_t width, T* first, T* second,
              CUstream_st* stream) {

@@ -8,7 +8,8 @@
 
 #include "base/dtype.hpp"
 
-/// Elements on the GPU with the bits of the CPU: canonical.hpp and load and store of base/dtype.hpp.
+/// Elements on the GPU with the bits of the CPU: canonical.hpp and load and store of
+/// base/dtype.hpp.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -16,7 +17,8 @@ constexpr int block_size = 256;  // threads; the kernels are bound by memory ban
 constexpr std::size_t max_blocks =
     8'192;  // several times what any GPU holds; grid-stride loops cover the rest
 
-/// Blocks for this much work, so much of it by each block; at least one: an empty grid is a launch error.
+/// Blocks for this much work, so much of it by each block; at least one: an empty grid is a launch
+/// error.
 inline unsigned blocks_for(std::size_t work, std::size_t per_block) {
   return static_cast<unsigned>(
       std::clamp<std::size_t>((work + per_block - 1) / per_block, 1, max_blocks));

@@ -9,12 +9,14 @@
 #include "platform/cuda/gpus.hpp"
 
 /// Parts of a kernel beyond C++: its launch and its shared memory. They are written once, because
-/// without nvcc the same sources are compiled for the CPU (tests/cuda_on_cpu), where tests run them.
+/// without nvcc the same sources are compiled for the CPU (tests/cuda_on_cpu), where tests run
+/// them.
 namespace offstage::kernels::cuda {
 namespace {
 
-/// Blocks of a launch, threads of each, and the bytes that shared_memory() gives it. `where`: what an error names,
-/// the call that makes the grid or, of a function that returns one, that function's.
+/// Blocks of a launch, threads of each, and the bytes that shared_memory() gives it. `where`: what
+/// an error names, the call that makes the grid or, of a function that returns one, that
+/// function's.
 struct Grid {
   Grid(dim3 of_blocks, dim3 of_threads, std::size_t shared = 0,
        std::source_location at = std::source_location::current())
@@ -43,8 +45,8 @@ inline bool has_room(std::size_t shared_bytes) {
 
 #ifdef __CUDACC__
 
-/// Shared memory that a block gets without asking for more: 48 KiB, less room for what kernels declare
-/// themselves.
+/// Shared memory that a block gets without asking for more: 48 KiB, less room for what kernels
+/// declare themselves.
 constexpr std::size_t usual_shared_bytes = 32 * 1024;
 
 /// Queues the kernel. Errors: CudaError that names it, for a launch that cannot be.

@@ -12,8 +12,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
-/// Packs: neighbouring elements of activations that are read, written and worked on at once; and the grids of kernels
-/// whose threads take packs.
+/// Packs: neighbouring elements of activations that are read, written and worked on at once; and
+/// the grids of kernels whose threads take packs.
 namespace offstage::kernels::cuda {
 namespace {
 
@@ -23,8 +23,8 @@ constexpr unsigned whole_warp = 0xFFFFFFFFU;
 template <class T>
 constexpr int wide = 16 / static_cast<int>(sizeof(T));  // elements of the widest access
 
-/// Elements of a pack of arrays of several types, whose widest accesses are 16 bytes: the others' are less, so that a
-/// warp's accesses have no gaps.
+/// Elements of a pack of arrays of several types, whose widest accesses are 16 bytes: the others'
+/// are less, so that a warp's accesses have no gaps.
 template <class... T>
 constexpr int wide_together = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -79,8 +79,8 @@ __device__ void store_pack(T* to, float const (&from)[V]) {
   write_pack(to, round_pack<T>(from));
 }
 
-/// sum += the packs at from(begin) to from(end - 1), in order; `at_once` of them, then of what is left half as many and
-/// so on, are read before the first is added.
+/// sum += the packs at from(begin) to from(end - 1), in order; `at_once` of them, then of what is
+/// left half as many and so on, are read before the first is added.
 template <int at_once, int V, class From>
 __device__ void add_packs(float (&sum)[V], int begin, int end, From const& from) {
   for (; begin + at_once <= end; begin += at_once) {
@@ -104,8 +104,9 @@ __device__ void add_packs(float (&sum)[V], int begin, int end, From const& from)
   }
 }
 
-/// work(i, std::integral_constant<int, V>) for each pack of `count` elements, i its first, and then with packs of one for
-/// those that are left: dealt to all threads of a grid of one dimension, at least V.
+/// work(i, std::integral_constant<int, V>) for each pack of `count` elements, i its first, and then
+/// with packs of one for those that are left: dealt to all threads of a grid of one dimension, at
+/// least V.
 template <int V, class Work>
 __device__ void for_elements(std::size_t count, Work const& work) {
   std::size_t const thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -136,7 +137,8 @@ bool are_packs(Elements const*... arrays) {
   return ((reinterpret_cast<std::uintptr_t>(arrays) % (V * sizeof(Elements)) == 0) && ...);
 }
 
-/// Whether rows of so many elements, one after another, begin at multiples of 16 bytes in each array.
+/// Whether rows of so many elements, one after another, begin at multiples of 16 bytes in each
+/// array.
 template <class... Elements>
 bool are_wide(std::int64_t width, Elements const*... arrays) {
   return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0 &&
@@ -160,13 +162,15 @@ inline Grid flat_grid(std::int64_t packs,
   return {blocks_for(static_cast<std::size_t>(packs), block_size), block_size, 0, where};
 }
 
-/// The grid's width for kernels with a block per row. Errors: PreconditionError beyond what a grid can be.
+/// The grid's width for kernels with a block per row. Errors: PreconditionError beyond what a grid
+/// can be.
 inline unsigned row_grid(std::int64_t rows) {
   require(rows <= INT_MAX, "there are more than 2^31 - 1 rows of activations");
   return static_cast<unsigned>(rows);
 }
 
-/// The grid of a kernel each of whose threads works on one pack: row blockIdx.x, pack pack_of_row().
+/// The grid of a kernel each of whose threads works on one pack: row blockIdx.x, pack
+/// pack_of_row().
 inline Grid pack_grid(std::int64_t rows, std::int64_t packs,
                       std::source_location where = std::source_location::current()) {
   std::int64_t const strips = (packs + block_size - 1) / block_size;

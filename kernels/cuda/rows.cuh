@@ -13,9 +13,9 @@ namespace {
 
 constexpr unsigned max_warps = 32;  // of a block
 
-/// Every thread gets each of its `values` combined with those of all threads of the block, in one order: the same
-/// bits everywhere and every time. `idle` changes nothing when combined. Between two uses of one `exchange` there
-/// must be another barrier.
+/// Every thread gets each of its `values` combined with those of all threads of the block, in one
+/// order: the same bits everywhere and every time. `idle` changes nothing when combined. Between
+/// two uses of one `exchange` there must be another barrier.
 template <int N, class Number, class Combine>
 __device__ void combine_block(Number (&values)[N], Number idle, Number (&exchange)[N][max_warps],
                               Combine combine) {
@@ -49,8 +49,8 @@ __device__ void sum_block(float (&values)[N], float (&exchange)[N][max_warps]) {
   combine_block(values, 0.0F, exchange, [](float a, float b) { return a + b; });
 }
 
-/// How a block works on a row: in packs of V elements, of which each thread holds up to `held` in registers; 0: as many
-/// as there are, and it reads them again at each use.
+/// How a block works on a row: in packs of V elements, of which each thread holds up to `held` in
+/// registers; 0: as many as there are, and it reads them again at each use.
 template <int V, int held_packs>
 struct RowShape {
   static constexpr int pack = V, held = held_packs;
@@ -103,7 +103,8 @@ class RowPart {
   Pack<T, Shape::pack> held_[Shape::held > 0 ? Shape::held : 1];
 };
 
-/// The row of a norm from element `row` on: of x, or of sum = x + delta, rounded, which is written if delta is not null.
+/// The row of a norm from element `row` on: of x, or of sum = x + delta, rounded, which is written
+/// if delta is not null.
 template <class T, class Shape>
 __device__ RowPart<T, Shape> residual_row(T const* x, T const* delta, T* sum, std::int64_t row,
                                           int packs) {
@@ -135,7 +136,8 @@ inline RowShape<1, 0> shape_of_any_row(std::int64_t width) {
   return {whole_warps(std::min<std::int64_t>(width, max_row_threads))};
 }
 
-/// Calls launch(shape) with the RowShape for rows of T. Errors: PreconditionError beyond 2^31 - 1 elements a row.
+/// Calls launch(shape) with the RowShape for rows of T. Errors: PreconditionError beyond 2^31 - 1
+/// elements a row.
 template <class T, class Launch>
 void with_row_shape(bool aligned, std::int64_t width, Launch const& launch_with) {
   require(width <= INT_MAX, "a row of activations has more than 2^31 - 1 elements");

@@ -6,19 +6,22 @@
 
 #include "base/dtype.hpp"
 
-/// Tensor cores, the copies that feed them, and fast exponentials: PTX behind functions, because without nvcc
-/// tests/cuda_on_cpu gives them a CPU's meaning. Source: PTX ISA, "Matrix multiply-accumulate operation using mma
-/// instruction" (m16n8k16), "ldmatrix", "cp.async". All are of a whole warp unless said otherwise.
+/// Tensor cores, the copies that feed them, and fast exponentials: PTX behind functions, because
+/// without nvcc tests/cuda_on_cpu gives them a CPU's meaning. Source: PTX ISA, "Matrix
+/// multiply-accumulate operation using mma instruction" (m16n8k16), "ldmatrix", "cp.async". All are
+/// of a whole warp unless said otherwise.
 #ifdef __CUDACC__
 
 namespace offstage::kernels::cuda {
 namespace {
 
-/// d (16, 8) += a (16, 16) b (16, 8), summed in FP32. T: bfloat16, float16. With group = lane / 4 and
-/// pair = 2 (lane % 4), a lane holds
-///   a[0], a[1]: rows group, group + 8; columns pair, pair + 1    a[2], a[3]: likewise columns pair + 8, + 9
+/// d (16, 8) += a (16, 16) b (16, 8), summed in FP32. T: bfloat16, float16. With group = lane / 4
+/// and pair = 2 (lane % 4), a lane holds
+///   a[0], a[1]: rows group, group + 8; columns pair, pair + 1
+///   a[2], a[3]: the same rows; columns pair + 8, + 9
 ///   b[0], b[1]: rows pair, pair + 1 and pair + 8, + 9 of column group
-///   d[0], d[1]: row group, columns pair, pair + 1                d[2], d[3]: likewise row group + 8
+///   d[0], d[1]: row group; columns pair, pair + 1
+///   d[2], d[3]: row group + 8; the same columns
 /// the lower row or column of a pair in the lower half of the register.
 template <class T>
 __device__ void multiply_add(float (&d)[4], std::uint32_t const (&a)[4],
@@ -42,8 +45,9 @@ __device__ inline void multiply_add<float16>(float (&d)[4], std::uint32_t const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Four (8, 8) matrices of 16-bit elements from shared memory: lanes 8 i to 8 i + 7 name the rows of matrix i,
-/// 16 bytes each and so aligned. r[i]: of matrix i, row lane / 4, columns 2 (lane % 4) and the next.
+/// Four (8, 8) matrices of 16-bit elements from shared memory: lanes 8 i to 8 i + 7 name the rows
+/// of matrix i, 16 bytes each and so aligned. r[i]: of matrix i, row lane / 4, columns 2 (lane % 4)
+/// and the next.
 __device__ inline void load_matrices(std::uint32_t (&r)[4], void const* row) {
   auto const address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -60,8 +64,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], void cons
                : "memory");
 }
 
-/// One thread begins to copy 16 bytes, aligned on both sides, from global to shared memory. It writes
-/// zeros if not `there`, and does not read `from` then.
+/// One thread begins to copy 16 bytes, aligned on both sides, from global to shared memory. It
+/// writes zeros if not `there`, and does not read `from` then.
 __device__ inline void copy_async(void* to, void const* from, bool there) {
   auto const address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   int const bytes = there ? 16 : 0;
@@ -73,7 +77,8 @@ __device__ inline void copy_async(void* to, void const* from, bool there) {
 __device__ inline void end_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
-/// One thread waits for all of its groups but the last `pending`; __syncthreads() shows them to the others.
+/// One thread waits for all of its groups but the last `pending`; __syncthreads() shows them to the
+/// others.
 template <int pending>
 __device__ inline void await_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");

@@ -24,7 +24,8 @@ struct Bf16Rows {
   std::int64_t stride;
 };
 
-/// Part of a tile on the diagonal that a product needs. A key counts for its own query and later ones.
+/// Part of a tile on the diagonal that a product needs. A key counts for its own query and later
+/// ones.
 enum class Bf16Part {
   whole,
   scores,   ///< c is (keys, queries); what lies before a key's own block of queries is undefined

@@ -22,8 +22,8 @@ struct PointwiseLoops {
   /// sums += x
   void (*accumulate)(T const* x, float* sums, std::int64_t count);
 
-  /// Unless delta is null, sum = x + delta, which may be x and takes its place; y = x * inverse rms * weight;
-  /// returns the inverse rms.
+  /// Unless delta is null, sum = x + delta, which may be x and takes its place; y = x * inverse rms
+  /// * weight; returns the inverse rms.
   float (*rmsnorm_forward)(T const* x, T const* delta, T* sum, T const* weight, T* y,
                            std::int64_t width, float epsilon);
   /// dx += gradient, or dx = gradient, and then dx may be dy; d_weight += this row's part.

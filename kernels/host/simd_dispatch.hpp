@@ -30,8 +30,9 @@ void with_simd(Simd simd, Work const& work) {
 /// out a small subgroup. Whole chunks.
 constexpr std::size_t piece_elements = 16 * static_cast<std::size_t>(chunk_elements);
 
-/// work(begin, count) for pieces of [0, total) on all threads. A single piece makes no team of threads: OpenMP allocates
-/// one even for one thread, which costs more than a row of a product's tile.
+/// work(begin, count) for pieces of [0, total) on all threads. A single piece makes no team of
+/// threads: OpenMP allocates one even for one thread, which costs more than a row of a product's
+/// tile.
 template <class Work>
 void for_each_piece(std::size_t total, Work const& work) {
   auto const pieces = static_cast<std::int64_t>((total + piece_elements - 1) / piece_elements);

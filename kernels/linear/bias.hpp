@@ -44,7 +44,8 @@ void bias_backward(BiasBackward<T> const&);
 namespace cuda {
 template <class T>
 void bias_forward(BiasForward<T> const&, CUstream_st* stream);
-/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for them.
+/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for
+/// them.
 template <class T>
 void bias_backward(BiasBackward<T> const&, std::span<std::byte> scratch, CUstream_st* stream);
 }  // namespace cuda

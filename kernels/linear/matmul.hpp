@@ -11,9 +11,10 @@ namespace offstage::kernels {
 
 enum class Transpose { no, yes };
 
-/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, or C += op(A) op(B), all row-major: A is stored (m, k), or (k, m) if transposed; B is stored
-/// (k, n), or (n, k) if transposed. A pitch is the number of elements from one stored row to the next, 0 where rows are
-/// dense; whatever lies between rows has no influence and stays as it is.
+/// C (m, n) = op(A) (m, k) op(B) (k, n) + bias, or C += op(A) op(B), all row-major: A is stored (m,
+/// k), or (k, m) if transposed; B is stored (k, n), or (n, k) if transposed. A pitch is the number
+/// of elements from one stored row to the next, 0 where rows are dense; whatever lies between rows
+/// has no influence and stays as it is.
 template <class T, class Out = T>
 struct Matmul {
   T const* a;
@@ -76,19 +77,22 @@ template <class T, class Out>
 
 /// Memory:  ref and host take host addresses; cuda and the dispatching overload device addresses.
 /// Order:   ref and host return when done; cuda and the overload enqueue on `stream`.
-/// Exact:   sums run in FP32 (double for double) and are rounded once; ref and host then add the bias and
-///          round again, as bias.hpp does. Host products are oneDNN's: equal bits for equal shape, pitches, thread
-///          count, instruction set and library. Where the CPU has no bf16 product, and for float16 always,
-///          tiles of the operands are widened, multiplied in FP32 and rounded; they take at most 8 MiB.
-///          Products of cuda are cuBLASLt's, without TF32: equal bits for equal shape, pitches, alignment of
-///          addresses (up to 256 bytes), GPU model and library. The bias is added to the sum before it is
-///          rounded, or as on the host where cuBLASLt cannot for this shape.
+/// Exact:   sums run in FP32 (double for double) and are rounded once; ref and host then add the
+///          bias and round again, as bias.hpp does. Host products are oneDNN's: equal bits for
+///          equal shape, pitches, thread count, instruction set and library. Where the CPU has no
+///          bf16 product, and for float16 always, tiles of the operands are widened, multiplied in
+///          FP32 and rounded; they take at most 8 MiB. Products of cuda are cuBLASLt's, without
+///          TF32: equal bits for equal shape, pitches, alignment of addresses (up to 256 bytes),
+///          GPU model and library. The bias is added to the sum before it is rounded, or as on the
+///          host where cuBLASLt cannot for this shape.
 /// Types:   <float>, <bfloat16>, <bfloat16, float>, <float16>, <float16, float>, <double> (the last
 ///          is always ref).
-/// Adding:  the old entry is one more summand of the FP32 sum, the last one on the host where operands are not widened.
-/// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that is not dense or is added to,
-///          adding to 16 bits, and for double on cuda; Error if oneDNN refuses, or if memory ends, where the system says so
-///          (platform/memory/room.hpp); CudaError if cuBLASLt does.
+/// Adding:  the old entry is one more summand of the FP32 sum, the last one on the host where
+///          operands are not widened.
+/// Errors:  PreconditionError for negative sizes, a pitch of less than a row, a bias for a C that
+///          is not dense or is added to, adding to 16 bits, and for double on cuda; Error if oneDNN
+///          refuses, or if memory ends, where the system says so (platform/memory/room.hpp);
+///          CudaError if cuBLASLt does.
 namespace ref {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);
@@ -97,13 +101,14 @@ namespace host {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);
 
-/// Memory of the tiles in which operands of 16 bits are widened; 0 where the CPU multiplies them. Each thread that multiplies
-/// keeps those of its largest product. No address is read.
+/// Memory of the tiles in which operands of 16 bits are widened; 0 where the CPU multiplies them.
+/// Each thread that multiplies keeps those of its largest product. No address is read.
 template <class T, class Out>
 [[nodiscard]] Bytes widened_bytes(Matmul<T, Out> const& product);
 
-/// Memory that oneDNN takes for FP32 sums of all of C while it computes such a product of 16 bits; 0 if it takes none. It does
-/// for sizes that its newer kernels leave out, such as a C of 50257 rows. No address is read.
+/// Memory that oneDNN takes for FP32 sums of all of C while it computes such a product of 16 bits;
+/// 0 if it takes none. It does for sizes that its newer kernels leave out, such as a C of 50257
+/// rows. No address is read.
 template <class T, class Out>
 [[nodiscard]] Bytes sum_bytes(Matmul<T, Out> const& product);
 }  // namespace host

@@ -35,9 +35,10 @@ constexpr auto dnnl_type =
 
 enum class Sum { begin, go_on };
 
-/// oneDNN compiles code for a shape that it has not seen, and crashes where it gets no memory for that or
-/// for its objects. Measured: 0.8 MiB for a shape, 6.5 MiB for one with odd sides; without AVX-512 the first product
-/// compiles all its kernels on any thread of the team, which takes more than 16 MiB.
+/// oneDNN compiles code for a shape that it has not seen, and crashes where it gets no memory for
+/// that or for its objects. Measured: 0.8 MiB for a shape, 6.5 MiB for one with odd sides; without
+/// AVX-512 the first product compiles all its kernels on any thread of the team, which takes more
+/// than 16 MiB.
 constexpr Bytes code_bytes = 64 * MiB;
 
 /// Memory that oneDNN works in, ours so that it ends with an exception where there is none. Most
@@ -80,8 +81,9 @@ dnnl::matmul::primitive_desc find(Descriptions const& of, Sum sum, dnnl::engine 
   return {{of.a, of.b, of.c}, attributes, engine, allow_empty};
 }
 
-/// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing is
-/// kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes 4 us.
+/// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing
+/// is kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes
+/// 4 us.
 template <class T, class Out>
 bool multiply(Matmul<T, Out> const& product, Sum sum) {
   static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
@@ -145,7 +147,8 @@ TileSizes tile_sizes(Matmul<T, Out> const& product) {
   return {.a = m * k, .b = k * n, .c = std::is_same_v<Out, float> ? 0 : m * n};
 }
 
-/// Memory for tiles, which each thread that multiplies keeps: malloc kept twice as much of what products gave back.
+/// Memory for tiles, which each thread that multiplies keeps: malloc kept twice as much of what
+/// products gave back.
 float* tile_memory(std::int64_t count) {
   struct Kept {
     std::unique_ptr<float[]> floats;

@@ -11,9 +11,9 @@ struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
-/// y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, per row; the variance divides by
-/// width. If `delta` is not empty, sum = x + delta (rounded to T) comes first and takes the place of
-/// x: the residual sum of a transformer block.
+/// y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, per row; the variance divides
+/// by width. If `delta` is not empty, sum = x + delta (rounded to T) comes first and takes the
+/// place of x: the residual sum of a transformer block.
 template <class T>
 struct LayernormForward {
   std::span<T const> x;      ///< (rows, width)
@@ -59,7 +59,8 @@ void layernorm_backward(LayernormBackward<T> const&);
 namespace cuda {
 template <class T>
 void layernorm_forward(LayernormForward<T> const&, CUstream_st* stream);
-/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for them.
+/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for
+/// them.
 template <class T>
 void layernorm_backward(LayernormBackward<T> const&, std::span<std::byte> scratch,
                         CUstream_st* stream);

@@ -59,7 +59,8 @@ using Exchange = float[2][outputs][max_warps];
 template <int outputs>
 constexpr std::size_t exchange_bytes = sizeof(Exchange<outputs>);
 
-/// backward(r, sums, exchange) for each row r of the block, which adds the row's part to the ColumnSums `sums`.
+/// backward(r, sums, exchange) for each row r of the block, which adds the row's part to the
+/// ColumnSums `sums`.
 template <class Shape, int outputs, class T, class Backward>
 __device__ void for_rows_of_block(NormRows<T> const& a, float* partial, Backward const& backward) {
   __shared__ Exchange<outputs> exchange;  // in turn: one barrier per row is enough
@@ -72,8 +73,8 @@ __device__ void for_rows_of_block(NormRows<T> const& a, float* partial, Backward
   sums.hand_over();
 }
 
-/// Queues kernel_of(shape) on the rows of `a`, which is RmsnormBackward or LayernormBackward, and adds up its sums:
-/// d_weight and, of two outputs, d_bias.
+/// Queues kernel_of(shape) on the rows of `a`, which is RmsnormBackward or LayernormBackward, and
+/// adds up its sums: d_weight and, of two outputs, d_bias.
 template <int outputs, class T, class Arguments, class KernelOf>
 void launch_backward(Arguments const& a, float const* mean, float const* inverse, T* d_bias,
                      bool add, RowPlaces const& places, std::span<std::byte> scratch,

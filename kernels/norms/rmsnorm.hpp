@@ -42,9 +42,9 @@ struct RmsnormForward {
   RowPlaces places{};  ///< places of x, y, delta and sum, whose lengths are then its extent
 };
 
-/// dx += gradient through the norm (the gradient of the residual path is in dx already), or dx = it;
-/// d_weight = sum over rows. Sums over rows run in fixed blocks combined in order: the bits do not
-/// depend on the number of threads.
+/// dx += gradient through the norm (the gradient of the residual path is in dx already), or dx =
+/// it; d_weight = sum over rows. Sums over rows run in fixed blocks combined in order: the bits do
+/// not depend on the number of threads.
 template <class T>
 struct RmsnormBackward {
   std::span<T const> x;                  ///< (rows, width), after the residual sum
@@ -59,15 +59,15 @@ struct RmsnormBackward {
 };
 
 /// Source:  Zhang & Sennrich, arXiv:1910.07467.
-/// Memory:  ref and host take host addresses, cuda and the dispatching overloads device addresses; the
-///          latter enqueue on `stream`, the former return when done. What cuda sums over rows goes
-///          through scratch memory, which it owns until its work is done.
-/// Exact:   arithmetic in FP32 (double for double), each result rounded to T once. cuda gives the same
-///          bits every time, but not those of host: sums have another order, exp() is the GPU's, and a
-///          16-bit NaN has the GPU's bits.
+/// Memory:  ref and host take host addresses, cuda and the dispatching overloads device addresses;
+///          the latter enqueue on `stream`, the former return when done. What cuda sums over rows
+///          goes through scratch memory, which it owns until its work is done.
+/// Exact:   arithmetic in FP32 (double for double), each result rounded to T once. cuda gives the
+///          same bits every time, but not those of host: sums have another order, exp() is the
+///          GPU's, and a 16-bit NaN has the GPU's bits.
 /// Types:   float, bfloat16, float16; double in ref and in the overload, which then calls ref.
-/// Errors:  PreconditionError if a view has the wrong length, scratch memory is too small, or for double
-///          on cuda; CudaError if a launch fails.
+/// Errors:  PreconditionError if a view has the wrong length, scratch memory is too small, or for
+///          double on cuda; CudaError if a launch fails.
 namespace ref {
 template <class T>
 void rmsnorm_forward(RmsnormForward<T> const&);
@@ -83,7 +83,8 @@ void rmsnorm_backward(RmsnormBackward<T> const&);
 namespace cuda {
 template <class T>
 void rmsnorm_forward(RmsnormForward<T> const&, CUstream_st* stream);
-/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for them.
+/// `scratch`: FP32 sums of blocks of rows. Errors: also PreconditionError if there is no room for
+/// them.
 template <class T>
 void rmsnorm_backward(RmsnormBackward<T> const&, std::span<std::byte> scratch, CUstream_st* stream);
 }  // namespace cuda

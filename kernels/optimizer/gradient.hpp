@@ -38,13 +38,13 @@ struct ChunkNorms {
 template <class G>
 void require_one_sum_per_chunk(ChunkNorms<G> const& call);
 
-/// Memory:  ref and host take host addresses and return when done; cuda takes device addresses and only
-///          enqueues on `stream`: the views must stay alive until that work completes.
+/// Memory:  ref and host take host addresses and return when done; cuda takes device addresses and
+///          only enqueues on `stream`: the views must stay alive until that work completes.
 /// Threads: host uses OpenMP; the bits depend neither on the number of threads nor on `simd`.
-/// Exact:   ref = every instruction set of host = cuda. NaN in canonical form: as in optimizer.hpp, and
-///          0x7FF8000000000000 in FP64.
-/// Errors:  PreconditionError if lengths do not match or `simd` is beyond best_simd(); CudaError if a
-///          launch fails.
+/// Exact:   ref = every instruction set of host = cuda. NaN in canonical form: as in optimizer.hpp,
+///          and 0x7FF8000000000000 in FP64.
+/// Errors:  PreconditionError if lengths do not match or `simd` is beyond best_simd(); CudaError if
+///          a launch fails.
 namespace ref {
 template <class A, class G>
 void accumulate(Accumulate<A, G> const&);
@@ -70,7 +70,8 @@ void chunk_norms(ChunkNorms<G> const&, CUstream_st* stream);
 }  // namespace cuda
 
 /// Queued on `stream`, whose device holds the views, sums too; they return before the work is done.
-/// Errors: PreconditionError as above, at once; UsageError if the stream's backend was not compiled in.
+/// Errors: PreconditionError as above, at once; UsageError if the stream's backend was not compiled
+/// in.
 template <class A, class G>
 void accumulate(device::Stream& stream, Accumulate<A, G> const&);
 template <class G>

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The types of Accumulate and of conversions: the sum's, then the summand's (base/instantiate.hpp).
+/// The types of Accumulate and of conversions: the sum's, then the summand's
+/// (base/instantiate.hpp).
 #define OFFSTAGE_SUM_TYPES(INSTANTIATE, ...)   \
   INSTANTIATE(__VA_ARGS__, float, float)       \
   INSTANTIATE(__VA_ARGS__, float, bfloat16)    \

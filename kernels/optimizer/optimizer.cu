@@ -7,9 +7,10 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-// A warp takes a block of 256 elements, each lane two packs of four, so that a warp's accesses have no gaps and
-// the largest of the block is found by shuffles. Types of numbers are asked for at run time, alike for all threads: a kernel
-// for each combination would take minutes to compile. All reads of a block are queued before the first number is looked at.
+// A warp takes a block of 256 elements, each lane two packs of four, so that a warp's accesses have
+// no gaps and the largest of the block is found by shuffles. Types of numbers are asked for at run
+// time, alike for all threads: a kernel for each combination would take minutes to compile. All
+// reads of a block are queued before the first number is looked at.
 
 constexpr int pack_elements = 4;
 constexpr int lane_packs = 2;
@@ -17,7 +18,8 @@ constexpr std::size_t elements_per_block = 256;
 static_assert(elements_per_block == scale_block &&
               elements_per_block == std::size_t{warp_threads} * pack_elements * lane_packs);
 
-/// Four elements as memory has them: of 4 bytes a word each, of 2 bytes two in a word, of 1 byte four.
+/// Four elements as memory has them: of 4 bytes a word each, of 2 bytes two in a word, of 1 byte
+/// four.
 using Raw = uint4;
 
 __device__ std::uint32_t word_of(Raw const& raw, int index) {
@@ -150,7 +152,8 @@ __device__ BlockKey device_key(OptimizerCall const& c, std::size_t block) {
   return {x[0], x[1]};
 }
 
-/// The step of stepped() in optimizer_ref.cpp. The _rn intrinsics forbid the compiler's own contraction: same bits as the host.
+/// The step of stepped() in optimizer_ref.cpp. The _rn intrinsics forbid the compiler's own
+/// contraction: same bits as the host.
 template <Rule rule>
 __device__ void step(float& p, float& m, float& v, float gradient, bool decays,
                      OptimizerCall const& call) {

@@ -27,14 +27,14 @@ struct Coefficients {
   float epsilon;
   float step_size;  ///< alpha; of adamw and adam alpha / (1 - beta1^t)
   float momentum;
-  float
-      decay;  ///< multiplies p: of adamw and lion 1 - alpha lambda where the weight decay applies, else 1
-  float
-      l2;  ///< multiplies p, is added to g: of the others lambda where the weight decay applies, else 0
+  /// Multiplies p: of adamw and lion 1 - alpha lambda where the weight decay applies, else 1.
+  float decay;
+  /// Multiplies p, is added to g: of the others lambda where the weight decay applies, else 0.
+  float l2;
 };
 
-/// An optimize() that was checked, as raw pointers, which is what sources compiled for one instruction set may use
-/// (base/simd.hpp). Of m, v and scales those that are not kept are null.
+/// An optimize() that was checked, as raw pointers, which is what sources compiled for one
+/// instruction set may use (base/simd.hpp). Of m, v and scales those that are not kept are null.
 struct OptimizerCall {
   Rule rule;
   Moments moments;
@@ -63,8 +63,8 @@ struct OptimizerCall {
 
 /// Keeps the keys apart from what else is made of the seed.
 constexpr std::uint64_t rounding_stream = 0x726F756E64ULL;
-/// The key of the call's block-th block: words of Philox with the key seed ^ rounding_stream, the stream layer * 2^40 ^ step
-/// and for a counter the block's place in its layer.
+/// The key of the call's block-th block: words of Philox with the key seed ^ rounding_stream, the
+/// stream layer * 2^40 ^ step and for a counter the block's place in its layer.
 [[nodiscard]] BlockKey key_of(OptimizerCall const& call, std::size_t block);
 
 }  // namespace offstage::kernels

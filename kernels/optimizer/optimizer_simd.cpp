@@ -10,9 +10,9 @@
 namespace offstage::kernels {
 namespace {
 
-// A block of elements stays in the level-1 cache while it is widened to FP32, stepped, rounded and written. Loops are plain
-// C++, which the compiler vectorises, over arrays that do not overlap; builtins because <cmath>'s functions are inline ones
-// of a shared header.
+// A block of elements stays in the level-1 cache while it is widened to FP32, stepped, rounded and
+// written. Loops are plain C++, which the compiler vectorises, over arrays that do not overlap;
+// builtins because <cmath>'s functions are inline ones of a shared header.
 
 constexpr std::size_t block = 256;
 static_assert(block == scale_block);
@@ -29,8 +29,8 @@ struct Views {
   float const* g;
 };
 
-/// Returns whether any p is NaN, as an integer: a bool would keep the compiler from vectorising. Where m or v is NaN, p
-/// is.
+/// Returns whether any p is NaN, as an integer: a bool would keep the compiler from vectorising.
+/// Where m or v is NaN, p is.
 template <Rule rule>
 [[gnu::always_inline]] inline std::uint32_t step(Views const& views, std::size_t count,
                                                  Coefficients const& c) {
@@ -231,7 +231,8 @@ struct Variance {
   static float read8(std::uint8_t code, float scale) { return variance_of(code, scale); }
 };
 
-/// A moment's block as floats, in `room` if it is not, or if the rule does not keep it and nobody reads it.
+/// A moment's block as floats, in `room` if it is not, or if the rule does not keep it and nobody
+/// reads it.
 template <class Which>
 float* read_moment(Moments moments, std::byte* from, float const* scales, std::size_t begin,
                    std::size_t count, float* __restrict__ room) {

@@ -4,7 +4,8 @@
 
 namespace offstage::kernels {
 
-/// One step on the calling thread; keys[b]: of the call's block b. Defined in optimizer_simd.cpp, once for each `simd`.
+/// One step on the calling thread; keys[b]: of the call's block b. Defined in optimizer_simd.cpp,
+/// once for each `simd`.
 template <Simd simd>
 void optimize_range(OptimizerCall const& call, BlockKey const* keys);
 

@@ -11,14 +11,15 @@
 #define OFFSTAGE_ON_DEVICE
 #endif
 
-/// Numbers in 16 and 8 bits, rounded stochastically, and the lossless split of a parameter. Always inlined and without
-/// <bit>, as base/dtype.hpp: sources compiled for one instruction set have them too. None may be given a NaN that is not
-/// canonical (canonical.hpp).
+/// Numbers in 16 and 8 bits, rounded stochastically, and the lossless split of a parameter. They
+/// are always inlined, without the header bit, as those of base/dtype.hpp: sources compiled for one
+/// instruction set have them too. None may be given a NaN that is not canonical (canonical.hpp).
 ///
-/// A number x between its neighbours a < b in magnitude becomes b with probability (x - a) / (b - a), so that its mean
-/// is x: random bits are added below the place that is kept, and the sum is cut off. Rounded to nearest, v would stand
-/// still once its change in a step, (1 - beta2)(g^2 - v), is below half a place of it: at beta2 = 0.999 for any g^2 below 5 v
-/// in bf16. A variance that is not zero never becomes zero, which m / (0 + eps) would turn into a huge step.
+/// A number x between its neighbours a < b in magnitude becomes b with probability (x - a) / (b -
+/// a), so that its mean is x: random bits are added below the place that is kept, and the sum is
+/// cut off. Rounded to nearest, v would stand still once its change in a step, (1 - beta2)(g^2 -
+/// v), is below half a place of it: at beta2 = 0.999 for any g^2 below 5 v in bf16. A variance that
+/// is not zero never becomes zero, which m / (0 + eps) would turn into a huge step.
 namespace offstage::kernels {
 
 /// Elements of a layer that have one key: a block of 256.
@@ -26,9 +27,10 @@ struct BlockKey {
   std::uint32_t start, mask;
 };
 
-/// Element `index` of a block: 32 bits, the upper ones for the momentum, the lower ones for the variance. In 8 bits each takes
-/// 20; those that both have are the last of m's and the first of v's.
-/// Source: the finaliser "lowbias32" with the constants 21F0AAAD and 735A2D97 (C. Wellons, hash-prospector), of a
+/// Element `index` of a block: 32 bits, the upper ones for the momentum, the lower ones for the
+/// variance. In 8 bits each takes 20; those that both have are the last of m's and the first of
+/// v's. Source: the finaliser "lowbias32" with the constants 21F0AAAD and 735A2D97 (C. Wellons,
+/// hash-prospector), of a
 ///         counter; half of the block's key, which is of the Philox generator, goes in between.
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t random_word(
     BlockKey key, std::uint32_t index) {
@@ -72,11 +74,13 @@ struct BlockKey {
   return static_cast<std::uint16_t>(not_zero(code, v));
 }
 
-// In 8 bits the number of code c in a block with the scale s is s (f(c) - f(0)), where f(c) is the float whose bits are
-// those of `zero` and c steps of an eighth of a power of two. So the steps are even up to zero, an eighth of it each, and
-// from there on grow with the numbers, as those of a float with three bits of significand. Of m, in 7 bits beside the
-// sign, they go from 2^-18 s to almost 1.875 s; of v, which is a square, over twice as many powers, from 2^-34 s: where m is lost
-// beside the block's largest, sqrt(v) is too. A scale is a power of two, so that nothing but the code rounds.
+// In 8 bits the number of code c in a block with the scale s is s (f(c) - f(0)), where f(c) is the
+// float whose bits are those of `zero` and c steps of an eighth of a power of two. So the steps are
+// even up to zero, an eighth of it each, and from there on grow with the numbers, as those of a
+// float with three bits of significand. Of m, in 7 bits beside the sign, they go from 2^-18 s to
+// almost 1.875 s; of v, which is a square, over twice as many powers, from 2^-34 s: where m is lost
+// beside the block's largest, sqrt(v) is too. A scale is a power of two, so that nothing but the
+// code rounds.
 
 /// Codes of m and codes of v differ in these.
 struct CodeFormat {
@@ -90,13 +94,14 @@ constexpr CodeFormat variance_codes{.zero = 0x1p-31F, .smallest_power = 35};
 constexpr std::uint32_t infinity_bits = 0x7F800000U;
 constexpr std::uint32_t nan_bits = 0x7FC00000U;
 
-/// A block's scale, and its reciprocal. Zero for a block of zeros, NaN for one with infinity or NaN, so
-/// that the whole block is NaN in the next step.
+/// A block's scale, and its reciprocal. Zero for a block of zeros, NaN for one with infinity or
+/// NaN, so that the whole block is NaN in the next step.
 struct BlockScale {
   float scale, inverse;
 };
-/// `largest`: the bits of the block's largest magnitude. The scale is the smallest power of two of which it is at most 1.875
-/// times as large, from 2^(smallest_power - 127) to 2^126: beyond 1.875 * 2^126 numbers become that.
+/// `largest`: the bits of the block's largest magnitude. The scale is the smallest power of two of
+/// which it is at most 1.875 times as large, from 2^(smallest_power - 127) to 2^126: beyond 1.875 *
+/// 2^126 numbers become that.
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline BlockScale scale_of(
     std::uint32_t largest, CodeFormat format) {
   if (largest == 0) {
@@ -149,8 +154,9 @@ struct BlockScale {
   return decode(code, scale, variance_codes);
 }
 
-// A parameter as its bf16 working copy and the 16 bits that this leaves: p's bits = copy * 2^16 + rest, with the rest as a
-// signed number. So the copy is p rounded to nearest, ties away from zero; beyond the largest bf16 it is infinite.
+// A parameter as its bf16 working copy and the 16 bits that this leaves: p's bits = copy * 2^16 +
+// rest, with the rest as a signed number. So the copy is p rounded to nearest, ties away from zero;
+// beyond the largest bf16 it is infinite.
 
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline bfloat16 upper_half(float p) {
   return {static_cast<std::uint16_t>((bits_of_float(p) + 0x8000U) >> 16)};

@@ -22,8 +22,8 @@ __device__ void load_angles(float (&to)[V], float const* from) {
   }
 }
 
-/// One block per row, so that its heads share the angles' way to the multiprocessor; one pack of both halves of a
-/// head per thread.
+/// One block per row, so that its heads share the angles' way to the multiprocessor; one pack of
+/// both halves of a head per thread.
 template <class T, int V>
 __global__ __launch_bounds__(most_threads) void rope_kernel(
     T* __restrict__ qkv, float const* __restrict__ cosine, float const* __restrict__ sine,

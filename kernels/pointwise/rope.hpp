@@ -11,10 +11,10 @@ struct CUstream_st;  // lets host code name a stream without a CUDA header
 
 namespace offstage::kernels {
 
-/// Rotates, in place, the query and key heads of every row of a packed (rows, (heads + 2 kv_heads) *
-/// head_dim) array by the row's position: element i of a head pairs with i + head_dim / 2 (the
-/// "rotate half" layout of LLaMA in Hugging Face format). `inverse` rotates back: the backward pass.
-/// The position of row r is r mod sequence.
+/// Rotates, in place, the query and key heads of every row of a packed (rows, (heads + 2 kv_heads)
+/// * head_dim) array by the row's position: element i of a head pairs with i + head_dim / 2 (the
+/// "rotate half" layout of LLaMA in Hugging Face format). `inverse` rotates back: the backward
+/// pass. The position of row r is r mod sequence.
 template <class T>
 struct Rope {
   std::span<T> qkv;                 ///< (rows, (heads + 2 kv_heads) * head_dim)
@@ -42,8 +42,9 @@ struct LinearScaling {
 
 /// Frequencies that turn less than `slow` times within original_sequence are divided by `factor`,
 /// those that turn more than `fast` times stay; between the whole numbers of frequency that enclose
-/// these two the blend is linear in the number. Cosines and sines are multiplied by attention_factor.
-/// Source: Peng et al., arXiv:2309.00071; Hugging Face transformers, rope type "yarn".
+/// these two the blend is linear in the number. Cosines and sines are multiplied by
+/// attention_factor. Source: Peng et al., arXiv:2309.00071; Hugging Face transformers, rope type
+/// "yarn".
 struct YarnScaling {
   double factor, slow, fast;
   double original_sequence;

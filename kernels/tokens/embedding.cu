@@ -39,9 +39,9 @@ constexpr int ranked_rows = 128;  // by a block, a thread each
 constexpr int tile_packs = 256;
 constexpr int tile_tokens = 4 * tile_packs;
 
-/// sorted = the tokens in order, order = their rows, those of one token in order. A thread counts what comes before
-/// its row: the square of the rows, but a GPU counts some 10^13 per second, and no memory is needed. For up to
-/// most_ranked_rows.
+/// sorted = the tokens in order, order = their rows, those of one token in order. A thread counts
+/// what comes before its row: the square of the rows, but a GPU counts some 10^13 per second, and
+/// no memory is needed. For up to most_ranked_rows.
 __global__ __launch_bounds__(ranked_rows) void rank_kernel(std::int32_t const* __restrict__ tokens,
                                                            std::int32_t* __restrict__ sorted,
                                                            std::int32_t* __restrict__ order,
@@ -84,8 +84,9 @@ constexpr unsigned lanes = 4;         // a strip's rows go to them in turn
 constexpr unsigned strip_packs = 32;  // columns of a block: a warp's packs
 constexpr unsigned adding_threads = lanes * strip_packs;
 
-/// Where the run of equal tokens ends that begins at `begin`: every thread probes a place, then the stretch between
-/// the last that is of the run and the first that is not. Of every thread of the block.
+/// Where the run of equal tokens ends that begins at `begin`: every thread probes a place, then the
+/// stretch between the last that is of the run and the first that is not. Of every thread of the
+/// block.
 __device__ inline int end_of_run(std::int32_t const* sorted, int begin, int rows) {
   __shared__ int of_run[lanes];
   int low = begin + 1, high = rows;  // before `low` all is of the run, from `high` on nothing
@@ -147,7 +148,8 @@ __device__ void add_lanes(float const (&sum)[V], T* target, bool in_row) {
   }
 }
 
-/// One block per strip of columns adds all rows of a run of equal tokens, or positions; the others end at once.
+/// One block per strip of columns adds all rows of a run of equal tokens, or positions; the others
+/// end at once.
 template <class T, int V>
 __global__ __launch_bounds__(adding_threads) void add_tokens_kernel(
     std::int32_t const* __restrict__ sorted, std::int32_t const* __restrict__ order,

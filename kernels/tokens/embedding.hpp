@@ -24,10 +24,10 @@ struct EmbeddingForward {
   std::span<std::int32_t const> position_of{};
 };
 
-/// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double for
-/// double) together with what d_table holds already (zero, or the tied head's gradient), rounded once.
-/// The same for d_positions[t] += sum of d_out[r] over the rows r of position t. Bits do not depend on
-/// the number of threads.
+/// d_table[v] += sum of d_out[r] over the rows r of token v, in row order, summed in FP32 (double
+/// for double) together with what d_table holds already (zero, or the tied head's gradient),
+/// rounded once. The same for d_positions[t] += sum of d_out[r] over the rows r of position t. Bits
+/// do not depend on the number of threads.
 template <class T>
 struct EmbeddingBackward {
   std::span<std::int32_t const> tokens;
@@ -39,9 +39,9 @@ struct EmbeddingBackward {
   std::span<std::int32_t const> position_of{};  ///< as forward's
 };
 
-/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token or a position out of range, by
-/// ref and host: cuda cannot look at its arguments' contents. It adds the rows of a token in another order than theirs, the
-/// same every time.
+/// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError for a token or a
+/// position out of range, by ref and host: cuda cannot look at its arguments' contents. It adds the
+/// rows of a token in another order than theirs, the same every time.
 namespace ref {
 template <class T>
 void embedding_forward(EmbeddingForward<T> const&);
@@ -59,7 +59,8 @@ template <class T>
 void embedding_forward(EmbeddingForward<T> const&, CUstream_st* stream);
 constexpr std::int64_t most_ranked_rows =
     65536;  ///< rows that are ordered by counting; more are sorted (sort_tokens)
-/// Bytes that the call needs of scratch memory, aligned to 256. Errors: CudaError, for more rows than those.
+/// Bytes that the call needs of scratch memory, aligned to 256. Errors: CudaError, for more rows
+/// than those.
 [[nodiscard]] std::size_t embedding_backward_scratch(std::int64_t rows, std::int64_t vocab);
 template <class T>
 void embedding_backward(EmbeddingBackward<T> const&, std::span<std::byte> scratch,

@@ -22,7 +22,8 @@ struct TokenSort {
 /// Source:  cub's radix sort, which is stable: there is one result.
 /// Memory:  device addresses; scratch is aligned to 256 bytes.
 /// Order:   queued on `stream`.
-/// Errors:  PreconditionError if lengths differ or are over 2^31 - 1, or if the scratch memory is too small; CudaError.
+/// Errors:  PreconditionError if lengths differ or are over 2^31 - 1, or if the scratch memory is
+///          too small; CudaError.
 void sort_tokens(TokenSort const& sort, std::span<std::byte> scratch, CUstream_st* stream);
 
 }  // namespace offstage::kernels::cuda

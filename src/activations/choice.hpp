@@ -10,9 +10,10 @@
 
 namespace offstage::activations {
 
-/// The fates of each block, in type T; `automatic` counts as `keep`. Where not all can be swapped, the parts whose
-/// recomputation takes most operations per byte are (Fuyou equation 12), in all blocks; those of the last such part in blocks
-/// that are spread evenly, so that the link is never idle for long.
+/// The fates of each block, in type T; `automatic` counts as `keep`. Where not all can be swapped,
+/// the parts whose recomputation takes most operations per byte are (Fuyou equation 12), in all
+/// blocks; those of the last such part in blocks that are spread evenly, so that the link is never
+/// idle for long.
 template <class T>
 [[nodiscard]] std::vector<model::BlockFates> block_fates(Policy const& policy,
                                                          model::Dims const& dims, int blocks);

@@ -15,14 +15,17 @@
 
 namespace offstage::activations {
 
-/// Activations in host memory, a place of its own for each part. Two streams of its own copy, one out and one back, beside
-/// the model's, at most 64 MiB at a time, so that other transfers come between; no thread waits.
+/// Activations in host memory, a place of its own for each part. Two streams of its own copy, one
+/// out and one back, beside the model's, at most 64 MiB at a time, so that other transfers come
+/// between; no thread waits.
 ///
 /// Source:  Fuyou section 4.4.
 /// Memory:  host, pinned: host_bytes(), all at construction.
-/// Trace:   rows "activations out" and "activations back", written when the next micro-batch begins.
-/// Errors:  construction: Error if there is no memory. Members: PreconditionError for a part that is not among those that
-///          leave, or of another size, or that is taken and not there; what streams throw, at their points.
+/// Trace:   rows "activations out" and "activations back", written when the next micro-batch
+///          begins.
+/// Errors:  construction: Error if there is no memory. Members: PreconditionError for a part that
+///          is not among those that leave, or of another size, or that is taken and not there; what
+///          streams throw, at their points.
 class HostActivations final : public state::ActivationStore {
  public:
   /// `trace` may be null. `device` and `trace` outlive this.

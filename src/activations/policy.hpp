@@ -5,7 +5,8 @@
 
 namespace offstage::activations {
 
-/// train.activations: what becomes of the blocks' activations between forward and backward. No bit depends on it.
+/// train.activations: what becomes of the blocks' activations between forward and backward. No bit
+/// depends on it.
 struct Policy {
   enum class Rule : std::uint8_t {
     automatic,  ///< one of the others, by what the device has room for
@@ -19,7 +20,8 @@ struct Policy {
   bool storage = false;
 };
 
-/// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as parse_policy takes them.
+/// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as
+/// parse_policy takes them.
 [[nodiscard]] std::string describe(Policy const& policy);
 /// Errors: UsageError, without the key's name.
 [[nodiscard]] Policy parse_policy(std::string const& text);

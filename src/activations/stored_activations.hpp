@@ -27,19 +27,23 @@ struct StoredSettings {
   int readers = 1;
   /// A vertical schedule's: a part is read when it is taken, however often, and may be put again.
   bool on_demand = false;
-  /// Leases that the tiers have to give: with fewer a reader could wait for a buffer that those ahead of it hold.
+  /// Leases that the tiers have to give: with fewer a reader could wait for a buffer that those
+  /// ahead of it hold.
   [[nodiscard]] int buffers() const { return writers + readers; }
 };
 
-/// Activations in a virtual tier: host memory first, the rest on the storage paths. What leaves of a block is one extent,
-/// which a writer takes from the device and commits, and a reader fetches ahead of its use, the last block first.
+/// Activations in a virtual tier: host memory first, the rest on the storage paths. What leaves of
+/// a block is one extent, which a writer takes from the device and commits, and a reader fetches
+/// ahead of its use, the last block first.
 ///
-/// Order:   unless parts are read on demand, readers take blocks descending, so that the extents of a lower block never wait for those of a higher one alone. Of
-///          tiers that evict what is farthest the first blocks go to storage and the last stay.
-/// Threads: "act-out-N" and "act-back-N", a stream each. The model's thread waits in queue_behind until a copy is queued, which for
+/// Order:   unless parts are read on demand, readers take blocks descending, so that the extents of
+///          a lower block never wait for those of a higher one alone. Of tiers that evict what is
+///          farthest the first blocks go to storage and the last stay.
+/// Threads: "act-out-N" and "act-back-N", a stream each. The model's thread waits in queue_behind
+/// until a copy is queued, which for
 ///          a put is when a buffer is free, for a take when the extent is in host memory.
-/// Errors:  what a worker fails with comes out of the points that are waited for, and of the next call. PreconditionError as of
-///          HostActivations.
+/// Errors:  what a worker fails with comes out of the points that are waited for, and of the next
+///          call. PreconditionError as of HostActivations.
 class StoredActivations final : public state::ActivationStore {
  public:
   /// `tiers` has extents() and as many leases as StoredSettings::buffers. All outlive this.

@@ -13,8 +13,8 @@ struct Cgroup {
   bool v2{};
 };
 
-/// The groups of a controller ("memory"), from the process's own up to the root of the hierarchy, which may
-/// have a limit too: that of a container. `root` stands in for / in tests.
+/// The groups of a controller ("memory"), from the process's own up to the root of the hierarchy,
+/// which may have a limit too: that of a container. `root` stands in for / in tests.
 [[nodiscard]] std::vector<Cgroup> cgroups_of(std::string const& controller,
                                              std::string const& root = "");
 

@@ -44,8 +44,8 @@ constexpr float fp16_largest = 65504.0F;
   return {static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-/// a < b ? if_less : otherwise, for differences that fit. Arithmetic alone: GCC 12 makes branches of
-/// some comparisons, and loops with branches do not vectorise.
+/// a < b ? if_less : otherwise, for differences that fit. Arithmetic alone: GCC 12 makes branches
+/// of some comparisons, and loops with branches do not vectorise.
 [[gnu::always_inline]] constexpr inline std::int32_t select_less(std::int32_t a, std::int32_t b,
                                                                  std::int32_t if_less,
                                                                  std::int32_t otherwise) {

@@ -19,8 +19,8 @@ enum class ExitCode : int {
 };
 
 /// Base of every error Offstage throws. `what()` is one line for the user; it names the file, key
-/// or path and what would be right. It is printable and of at most `longest_message` characters, whatever
-/// names are in it (base/printable.hpp).
+/// or path and what would be right. It is printable and of at most `longest_message` characters,
+/// whatever names are in it (base/printable.hpp).
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string const& message);

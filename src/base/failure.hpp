@@ -13,8 +13,8 @@ struct Failure {
   std::string text;  ///< one line
 };
 
-/// An Error says it itself; no memory is 1; what the operating system refused to the standard library (files,
-/// threads, locks) is 74; anything else is a bug, 70. Errors: std::bad_alloc.
+/// An Error says it itself; no memory is 1; what the operating system refused to the standard
+/// library (files, threads, locks) is 74; anything else is a bug, 70. Errors: std::bad_alloc.
 [[nodiscard]] Failure failure_of(std::exception_ptr const& error);
 
 }  // namespace offstage

@@ -15,9 +15,10 @@ enum class FileLock {
 [[nodiscard]] FileLock lock_file(int descriptor, std::string const& action,
                                  std::string const& path);
 
-/// Cause for which locks on an open file hold on this node alone: "the mount option nolock", say (of NFS; "localflock" of
-/// Lustre, "localflocks" of GFS2, "nobrl" of CIFS), or a BeeGFS, whose own are so unless it is told otherwise. Empty if there
-/// is none, or if /proc/self/mountinfo cannot be read. `root` stands in for / in tests.
+/// Cause for which locks on an open file hold on this node alone: "the mount option nolock", say
+/// (of NFS; "localflock" of Lustre, "localflocks" of GFS2, "nobrl" of CIFS), or a BeeGFS, whose own
+/// are so unless it is told otherwise. Empty if there is none, or if /proc/self/mountinfo cannot be
+/// read. `root` stands in for / in tests.
 [[nodiscard]] std::string cause_of_local_locks(int descriptor, std::string const& root = "");
 
 /// False if the file was removed, or replaced by another of that name, since it was opened.

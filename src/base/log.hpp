@@ -14,18 +14,18 @@ namespace offstage::log {
 /// Lines for the person who runs the job. Information goes to standard output, warnings and errors
 /// to standard error, each written whole and flushed, so that lines of several ranks do not mix.
 /// No text can break out of its line or command a terminal: all are written printable
-/// (base/printable.hpp), and of a longer warning or error `longest_message` characters. Whoever puts a
-/// name from outside into a line cuts it too: printable_name.
-/// Memory:  where there is none for a line, info, warning and error leave it out: they stand in handlers of errors and
-///          in functions that throw nothing.
+/// (base/printable.hpp), and of a longer warning or error `longest_message` characters. Whoever
+/// puts a name from outside into a line cuts it too: printable_name.
+/// Memory:  where there is none for a line, info, warning and error leave it out: they stand in
+///          handlers of errors and in functions that throw nothing.
 /// Threads: any.
 void write_info(std::string_view line);
 /// Information for standard error, where standard output is what a file is made of.
 void write_aside(std::string_view line);
 void write_warning(std::string_view line);
 void write_error(std::string_view line);
-/// Information with the time before it, UTC: "2026-11-23T07:05:11Z step 3", of what happens as a run
-/// goes on.
+/// Information with the time before it, UTC: "2026-11-23T07:05:11Z step 3", of what happens as a
+/// run goes on.
 void write_dated(std::string_view line);
 
 enum class Style { plain, bold, dim, bar, rest };
@@ -40,8 +40,8 @@ struct Styled {
 /// status or line takes. Parts from the first one that does not fit into status_width() are left
 /// out; no part is cut. Without `colours` styles do nothing.
 void write_status(std::span<Styled const> parts, bool colours);
-/// Information of several lines: a table, a usage text. Names from outside in it are the caller's to make
-/// printable, as a line break in one would begin a line.
+/// Information of several lines: a table, a usage text. Names from outside in it are the caller's
+/// to make printable, as a line break in one would begin a line.
 void write_lines(std::string_view text);
 
 /// The errno of the first write to standard output that has failed since the last call; 0: none. A

@@ -16,7 +16,8 @@ namespace offstage {
                                          std::size_t most);
 
 /// The word of `known` (at least one) that may be meant by `word`: one that begins with it, or that
-/// takes one change, or one for four letters. Dashes in front are no letters. Empty if there is none.
+/// takes one change, or one for four letters. Dashes in front are no letters. Empty if there is
+/// none.
 [[nodiscard]] std::string near_word(std::string_view word, std::span<std::string const> known);
 
 }  // namespace offstage

@@ -13,9 +13,9 @@ class Pacer {
   explicit Pacer(double rate = 0.0) noexcept : rate_{rate} {}
   [[nodiscard]] bool is_paced() const noexcept { return rate_ > 0.0; }
 
-  /// Runs `work`, which is worth so many units, and returns when they are due. Work that ends late, as sleeps
-  /// do and work of no units does, is made up for by the next work, if that follows soon: the mean rate of
-  /// busy times holds. Idle times earn nothing.
+  /// Runs `work`, which is worth so many units, and returns when they are due. Work that ends late,
+  /// as sleeps do and work of no units does, is made up for by the next work, if that follows soon:
+  /// the mean rate of busy times holds. Idle times earn nothing.
   template <class Work>
   void run(double units, Work&& work) {
     if (!is_paced()) {

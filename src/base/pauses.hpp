@@ -9,13 +9,13 @@
 
 namespace offstage {
 
-/// Pauses before the second try, the third and so on of what a file system refused. They are for one
-/// that fails over or has evicted this client, for a drive that is being reset, or for a table of
-/// open files that is full for a moment.
+/// Pauses before the second try, the third and so on of what a file system refused. They are for
+/// one that fails over or has evicted this client, for a drive that is being reset, or for a table
+/// of open files that is full for a moment.
 constexpr std::array pauses_between_tries{Seconds{0.1}, Seconds{0.4}, Seconds{1.5}};
 
-/// Calls work() until it succeeds or no try is left. After an IoError it is called again behind each
-/// of the pauses, with a warning. Errors: those of the last try; other errors at once.
+/// Calls work() until it succeeds or no try is left. After an IoError it is called again behind
+/// each of the pauses, with a warning. Errors: those of the last try; other errors at once.
 template <class Work>
 decltype(auto) try_patiently(Work&& work) {
   for (auto pause = pauses_between_tries.begin();;) {

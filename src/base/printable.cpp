@@ -176,7 +176,8 @@ std::string printable_lines(std::string_view text) {
   }
 }
 
-// Such as "... syntax error while parsing value - invalid string: missing closing quote; last read: '"a'".
+// Such as "... syntax error while parsing value - invalid string: missing closing quote; last read:
+// '"a'".
 std::string describe_json_mistake(std::size_t byte, std::string_view message) {
   constexpr std::string_view before = " - ";
   auto text = fmt::format("is no JSON: mistake at its byte {}", byte);

@@ -168,7 +168,8 @@ void OutputFile::fail(char const* action) const {
 
 namespace {
 
-/// `path`, at which a file or nothing is. The file may be another user's: it is replaced, not written.
+/// `path`, at which a file or nothing is. The file may be another user's: it is replaced, not
+/// written.
 std::string checked(std::string const& context, std::string path) {
   std::string const action = context + ": cannot replace";
   refuse_link(action, path);

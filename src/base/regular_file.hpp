@@ -7,18 +7,19 @@
 
 namespace offstage {
 
-/// Opens a file that this program writes in a directory where others may create files too. A symbolic
-/// link is not followed, wherever it leads: another user could have put it there to have one of this
-/// user's files overwritten. A pipe is refused, not waited for.
-/// `flags`: as of open(2); O_CLOEXEC is added. `mode`: of a file that is created, less what the umask takes.
-/// Returns a descriptor, which is the caller's to close; -1 if there is no file and `flags` lack O_CREAT.
-/// Errors:  IoError: `action`, as in "run.dir: cannot open", the path, and what is wrong; where something
-///          else than a file is there, what would be right.
+/// Opens a file that this program writes in a directory where others may create files too. A
+/// symbolic link is not followed, wherever it leads: another user could have put it there to have
+/// one of this user's files overwritten. A pipe is refused, not waited for.
+/// `flags`: as of open(2); O_CLOEXEC is added. `mode`: of a file that is created, less what the
+/// umask takes. Returns a descriptor, which is the caller's to close; -1 if there is no file and
+/// `flags` lack O_CREAT.
+/// Errors:  IoError: `action`, as in "run.dir: cannot open", the path, and what is wrong; where
+///          something else than a file is there, what would be right.
 [[nodiscard]] int open_regular(std::string const& action, std::string const& path, int flags,
                                unsigned mode = 0666);
 
-/// True if there is something at `path`, links followed. Errors: IoError if that cannot be told, as in a directory that this
-/// user may not search.
+/// True if there is something at `path`, links followed. Errors: IoError if that cannot be told, as
+/// in a directory that this user may not search.
 [[nodiscard]] bool is_there(std::string const& path);
 
 /// True if `path` itself is a symbolic link.
@@ -30,8 +31,8 @@ void refuse_link(std::string const& action, std::string const& path);
 /// Errors: IoError: `action`, as in "cannot rename to", `to`, and what is wrong.
 void rename_file(std::string const& action, std::string const& from, std::string const& to);
 
-/// Gives a file the further name `to`, which nothing has. False, with errno, if the file system does not: BeeGFS may make a
-/// symbolic link instead, which is removed.
+/// Gives a file the further name `to`, which nothing has. False, with errno, if the file system
+/// does not: BeeGFS may make a symbolic link instead, which is removed.
 [[nodiscard]] bool link_file(std::string const& from, std::string const& to) noexcept;
 
 /// A text file open for writing by open_regular, made if it is not there.
@@ -64,7 +65,8 @@ class OutputFile {
 };
 
 /// A text file that gets its name, `path`, when it is whole: until then it is PATH.PID.tmp, so that
-/// processes of a node that write the same file do not meet. It takes the place of a file of that name.
+/// processes of a node that write the same file do not meet. It takes the place of a file of that
+/// name.
 /// Errors: IoError: `context`, what failed, the path.
 class WholeFile {
  public:

@@ -5,11 +5,12 @@
 
 namespace offstage {
 
-/// A library that is opened where it is needed instead of being linked. It is never closed: its threads and exit
-/// handlers would outlive its code.
+/// A library that is opened where it is needed instead of being linked. It is never closed: its
+/// threads and exit handlers would outlive its code.
 class SharedLibrary {
  public:
-  /// The first of `files` that the system can load, names or paths. is_open() says whether one could.
+  /// The first of `files` that the system can load, names or paths. is_open() says whether one
+  /// could.
   explicit SharedLibrary(std::span<std::string const> files);
 
   [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }

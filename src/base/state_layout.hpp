@@ -29,8 +29,8 @@ constexpr std::int64_t scale_block = 256;
 
 /// One array of the optimizer state.
 struct Plane {
-  std::string
-      name;  ///< "parameter", "momentum", "variance", "momentum_scale", ...: as in checkpoints
+  /// "parameter", "momentum", "variance", "momentum_scale", ...: as in checkpoints.
+  std::string name;
   PlaneType type{};
   std::int64_t elements_per_value = 1;  ///< 1, or scale_block for scales
   friend bool operator==(Plane const&, Plane const&) = default;
@@ -44,7 +44,8 @@ constexpr Bytes plane_alignment = 4096;
 /// subgroup of N elements, each rounded up to plane_alignment; N is a multiple of chunk_elements.
 class StateLayout {
  public:
-  /// Errors: PreconditionError if the first plane is not the parameter, or values do not divide a chunk.
+  /// Errors: PreconditionError if the first plane is not the parameter, or values do not divide a
+  /// chunk.
   explicit StateLayout(std::vector<Plane> planes);
 
   [[nodiscard]] std::vector<Plane> const& planes() const noexcept { return planes_; }

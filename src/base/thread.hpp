@@ -30,8 +30,8 @@ class NamedThread {
 /// Lets no other thread of this process make a NamedThread while the result lives.
 [[nodiscard]] std::unique_lock<std::recursive_mutex> hold_starts();
 
-/// Starts so many threads, which live at the same time and do nothing, and ends them: for libraries that end
-/// the process where they cannot start theirs. Errors: as of NamedThread.
+/// Starts so many threads, which live at the same time and do nothing, and ends them: for libraries
+/// that end the process where they cannot start theirs. Errors: as of NamedThread.
 void require_threads(int count, std::string const& name);
 
 }  // namespace offstage

@@ -99,8 +99,8 @@ extern "C" void hand_on(void* slot) {
   static_cast<Slot*>(slot)->taken.store(false, std::memory_order_release);
 }
 
-/// Hands each thread's slot on when the thread ends. No thread_local object does: where there is no memory to register
-/// its destructor, glibc ends the process.
+/// Hands each thread's slot on when the thread ends. No thread_local object does: where there is no
+/// memory to register its destructor, glibc ends the process.
 struct Key {
   Key() noexcept : made{pthread_key_create(&value, hand_on) == 0} {}
   pthread_key_t value{};

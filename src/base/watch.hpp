@@ -44,7 +44,8 @@ class RankWaits {
   virtual void waited(std::string const& what, std::chrono::steady_clock::time_point begin,
                       std::chrono::steady_clock::time_point end) noexcept = 0;
 };
-/// Waits of the calling thread are told to `whom` from now on; null: to nobody. `whom` lives until somebody else is told.
+/// Waits of the calling thread are told to `whom` from now on; null: to nobody. `whom` lives until
+/// somebody else is told.
 void tell_of_rank_waits(RankWaits* whom) noexcept;
 
 /// Counts as progress of this process: for loops that neither wait nor return for long.

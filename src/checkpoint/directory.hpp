@@ -49,8 +49,8 @@ struct StepDirectory {
 /// Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<StepDirectory> step_directories(std::string const& directory);
 
-/// Says why the directory `path` is no complete checkpoint, and names some that may be meant: in it,
-/// if it is that of a run or of checkpoints, and in `directory`.
+/// Says why the directory `path` is no complete checkpoint, and names some that may be meant: in
+/// it, if it is that of a run or of checkpoints, and in `directory`.
 /// Errors: those of step_directories.
 [[nodiscard]] std::string why_no_checkpoint(std::string const& path, std::string const& directory);
 
@@ -85,8 +85,8 @@ bool make_directory(std::string const& path);
 /// Removes a file if it is there. Errors: IoError.
 void remove_file(std::string const& path);
 /// Removes a checkpoint's files, and the directory if nothing else is in it. The master is removed
-/// first and durably, so that the files that may be left over are no checkpoint. A directory that is
-/// gone already, or that somebody else removes meanwhile, is no error.
+/// first and durably, so that the files that may be left over are no checkpoint. A directory that
+/// is gone already, or that somebody else removes meanwhile, is no error.
 /// Errors: IoError, also for a symbolic link.
 void remove_checkpoint(std::string const& step_directory);
 

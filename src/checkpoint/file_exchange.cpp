@@ -44,7 +44,8 @@ std::int64_t pieces_of(Bytes bytes) {
   return std::max<std::int64_t>(1, ceil_div(bytes, piece_bytes));
 }
 
-/// Whole pages of a transfer that moved so many bytes: a direct transfer can go on behind them alone.
+/// Whole pages of a transfer that moved so many bytes: a direct transfer can go on behind them
+/// alone.
 /// Errors: IoError: not a page moved.
 Bytes whole_pages(aio::File const& file, Bytes moved) {
   Bytes const pages = moved / aio::direct_alignment * aio::direct_alignment;

@@ -104,9 +104,9 @@ Listed listed(std::string const& path) {
           .bytes = found.bytes};
 }
 
-/// Why what a record names as level 1 is not looked at; empty if it is, or if nothing is there. Any user of the node could
-/// have made a directory of that name: it is the run's if it has the owner of the record or of the
-/// directory of checkpoints, is root's, or this user's.
+/// Why what a record names as level 1 is not looked at; empty if it is, or if nothing is there. Any
+/// user of the node could have made a directory of that name: it is the run's if it has the owner
+/// of the record or of the directory of checkpoints, is root's, or this user's.
 std::string objection(std::string const& place, std::string const& checkpoints) {
   struct stat status {};
   if (::lstat(place.c_str(), &status) != 0) {
@@ -132,8 +132,8 @@ struct Found {
   std::vector<std::string> left_out;  ///< sentences about what could not be looked at
 };
 
-/// Adds the checkpoints in what the record of `checkpoints` names as level 1 or 3. Where that cannot
-/// be read there is still level 2.
+/// Adds the checkpoints in what the record of `checkpoints` names as level 1 or 3. Where that
+/// cannot be read there is still level 2.
 void add_recorded(Found& found, std::string const& place, std::string const& checkpoints) {
   std::string problem = objection(place, checkpoints);
   if (problem.empty()) {

@@ -88,8 +88,8 @@ std::uint64_t random_id() {
   return (std::uint64_t{random()} << 32U) | random();
 }
 
-/// Name, parent, owner and each start, a line each, and the same lines again. So damage shows, and a
-/// user can write such a file by hand.
+/// Name, parent, owner and each start, a line each, and the same lines again. So damage shows, and
+/// a user can write such a file by hand.
 std::string text_of(LocalDirectory const& directory) {
   std::string text = fmt::format("{}\n{}\n{}\n", directory.name, directory.parent, directory.owner);
   for (Start const& start : directory.starts) {

@@ -39,8 +39,8 @@ class Refused : public DataError {
 };
 
 /// Whether a master can show the tensors of these ranks. All ranks wait while rank 0 describes them
-/// to HDF5: 20 us for each of up to three parts that a piece has in a plane. So at most 32,768 pieces
-/// in all planes are shown (2 s, measured): 70 B parameters on 64 ranks, 7 B on 160.
+/// to HDF5: 20 us for each of up to three parts that a piece has in a plane. So at most 32,768
+/// pieces in all planes are shown (2 s, measured): 70 B parameters on 64 ranks, 7 B on 160.
 [[nodiscard]] bool can_show(std::span<Manifest const> manifests, StateLayout const& layout);
 
 /// Writes a master file under `path`, and does not sync it. Manifests are in rank order; without

@@ -17,7 +17,8 @@ struct Permissions {
 /// None, with errno, if the file cannot be looked at.
 [[nodiscard]] std::optional<Permissions> permissions_of(std::string const& path);
 
-/// Gives them to a file. Returns false, with errno, if the system refuses a part; the rest is given.
+/// Gives them to a file. Returns false, with errno, if the system refuses a part; the rest is
+/// given.
 [[nodiscard]] bool give_permissions(Permissions const& wanted, std::string const& path);
 
 }  // namespace offstage::checkpoint

@@ -58,8 +58,8 @@ decltype(auto) telling_damage(Work&& work) {
   }
 }
 
-/// Checks that this node has the checkpoint whose master another one has read. Files are missing where it is
-/// not mounted, and that is no damage. Errors: IoError.
+/// Checks that this node has the checkpoint whose master another one has read. Files are missing
+/// where it is not mounted, and that is no damage. Errors: IoError.
 void require_in_sight(std::string const& step_directory) {
   if (!size_of_file(step_directory + "/" + master_name)) {
     throw IoError{

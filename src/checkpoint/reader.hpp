@@ -82,16 +82,16 @@ class Reader {
  private:
   /// Subgroup and piece by layer and first chunk.
   using Places = std::map<std::pair<int, std::int64_t>, std::pair<std::size_t, std::size_t>>;
-  /// A rank's file. What is known of it stays, and its descriptors go where others need theirs: layers
-  /// lie on all ranks in turn.
+  /// A rank's file. What is known of it stays, and its descriptors go where others need theirs:
+  /// layers lie on all ranks in turn.
   struct Source {
     Manifest manifest;
     Places places;
     std::optional<h5::File> arrays{};
     std::shared_ptr<aio::File const> file{};    ///< null: it is closed
     std::shared_ptr<aio::File const> extent{};  ///< the extent file that was used last; null: none
-    std::vector<std::vector<std::uint64_t>>
-        checksums;  ///< checksums of the subgroups that were used, block by block
+    /// Checksums of the subgroups that were used, block by block.
+    std::vector<std::vector<std::uint64_t>> checksums;
   };
   /// Elements that are contiguous both in the checkpoint and in the extent that is filled.
   struct Run {
@@ -125,7 +125,8 @@ class Reader {
 
   static Places places_in(Manifest const& manifest);
   std::shared_ptr<Source> const& source(int rank);
-  /// Opens a rank's file if it is closed, and closes the one that was opened first if there are many.
+  /// Opens a rank's file if it is closed, and closes the one that was opened first if there are
+  /// many.
   void open(std::shared_ptr<Source> const& source);
   void forget_sources() noexcept;
   std::shared_ptr<aio::File const> const& file_of(std::shared_ptr<Source> const& source,
@@ -163,8 +164,8 @@ class Reader {
   state::ShardMap stored_;  ///< layers of the checkpoint's format, dealt to the ranks that wrote it
   state::ShardMap map_;     ///< today's layers, dealt to as many ranks
   std::map<int, std::shared_ptr<Source>> sources_;
-  std::deque<std::shared_ptr<Source>>
-      open_;                             ///< sources whose files are open, the first opened first
+  /// Sources whose files are open, the first opened first.
+  std::deque<std::shared_ptr<Source>> open_;
   memory::HugeBuffer blocks_;            ///< empty until it is needed
   std::unique_ptr<aio::Engine> engine_;  ///< reads into blocks_; null until it is needed
   std::deque<Begun> begun_;

@@ -54,8 +54,8 @@ bool attempt(Work&& work) {
   }
 }
 
-/// Removes an unfinished step directory. One whose files another user made, who gave nobody else the right to remove
-/// them, gets another name instead.
+/// Removes an unfinished step directory. One whose files another user made, who gave nobody else
+/// the right to remove them, gets another name instead.
 void make_way(std::string const& directory, std::int64_t step) {
   std::string const path = directory + "/" + step_name(step);
   try {

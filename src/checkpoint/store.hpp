@@ -167,12 +167,12 @@ class Store {
     Meta meta;
     Store* level;
   };
-  /// Loads the newest complete checkpoint of some levels whose checksums hold into `tiers`; of equal
-  /// steps that of the first level. Any number of ranks and any subgroup size may have written it.
-  /// Each rank reads its own part alone. Logs which checkpoints it passed over and why, and which it
-  /// took. Returns nullopt if there are unfinished saves at most. Damaged checkpoints are passed
-  /// over, and so is one of level 1 that cannot be read. Reads that fail are tried again for two
-  /// seconds, and a file that seems damaged is read twice (patience.hpp).
+  /// Loads the newest complete checkpoint of some levels whose checksums hold into `tiers`; of
+  /// equal steps that of the first level. Any number of ranks and any subgroup size may have
+  /// written it. Each rank reads its own part alone. Logs which checkpoints it passed over and why,
+  /// and which it took. Returns nullopt if there are unfinished saves at most. Damaged checkpoints
+  /// are passed over, and so is one of level 1 that cannot be read. Reads that fail are tried again
+  /// for two seconds, and a file that seems damaged is read twice (patience.hpp).
   /// Errors: DataError (65) if there are checkpoints but none loads, if one is of another model or
   ///         optimizer than the run (names the keys that differ; model.max-sequence may) or of a
   ///         newer format; IoError (74) if one could not be read, so that nobody knows whether it
@@ -192,7 +192,8 @@ class Store {
   /// treated as those that restore_newest passed over, which the log says.
   void pass_over_after(std::int64_t step);
   [[nodiscard]] std::string const& directory() const noexcept { return directory_; }
-  /// Keeps the checkpoint `path` from removal by saves of this Store, as restore() does. Collective.
+  /// Keeps the checkpoint `path` from removal by saves of this Store, as restore() does.
+  /// Collective.
   void spare(std::string const& path);
   /// Returns whether the next save has to set aside checkpoints that were passed over.
   [[nodiscard]] bool has_passed_over() const;
@@ -277,11 +278,11 @@ class Store {
   std::string current_;          ///< the step directory that was restored or saved last
   std::string named_;            ///< the checkpoint that restore() took, or spare()
   std::set<std::string> sound_;  ///< checkpoints that this run wrote, loaded or looked through
-  /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed. Those that this
-  /// start passed over are here on all ranks; near_'s rank 0 alone acts on them.
+  /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed. Those that
+  /// this start passed over are here on all ranks; near_'s rank 0 alone acts on them.
   std::vector<std::string> passed_over_;
-  /// Level 1: the reason for which something could not be read when the run began; empty: all could.
-  /// Checkpoints in it were passed over.
+  /// Level 1: the reason for which something could not be read when the run began; empty: all
+  /// could. Checkpoints in it were passed over.
   std::string unreadable_;
   std::uint64_t start_ = 0;  ///< this start of the run; level 1
   Removal removal_;

@@ -143,8 +143,8 @@ Checksums give_extents(std::string const& step_directory, Manifest& manifest,
   return checksums;
 }
 
-/// Reserves the planes of all subgroups without a file of their own. Returns false if the file's room
-/// for HDF5's own bytes is too small.
+/// Reserves the planes of all subgroups without a file of their own. Returns false if the file's
+/// room for HDF5's own bytes is too small.
 bool lay_out_planes(h5::File& file, Manifest& manifest, StateLayout const& layout) {
   for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
     StoredSubgroup& stored = manifest.subgroups[k];
@@ -194,8 +194,8 @@ void lay_out(std::string const& path, std::span<Manifest> manifests, StateLayout
   }
 }
 
-/// Waits until the files that the ranks say they wrote are here. Errors: IoError: they are not, as where a node has another
-/// directory at that path.
+/// Waits until the files that the ranks say they wrote are here. Errors: IoError: they are not, as
+/// where a node has another directory at that path.
 void require_seen(std::string const& step_directory, Master const& master, Seconds patience) {
   Stopwatch const watch;
   for (std::size_t rank = 0; rank < master.ranks.size();) {

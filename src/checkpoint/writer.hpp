@@ -70,10 +70,10 @@ struct RankFiles {
 /// Makes a checkpoint of a step directory in which every rank has written its files: writes the
 /// master under another name, syncs, reads it back, renames, syncs the directories. `manifests` are
 /// the ranks' texts in rank order; Meta::ranks is their number, and Meta::state describes their
-/// state. `is_local`: of level 1, where each node has its own ranks' files alone, and readers without
-/// Offstage are shown no tensors; nor are they where can_show says no. Otherwise this process must see the
-/// files of all ranks, `patience` later at the latest: NFS knows for up to a minute what a directory
-/// held before.
+/// state. `is_local`: of level 1, where each node has its own ranks' files alone, and readers
+/// without Offstage are shown no tensors; nor are they where can_show says no. Otherwise this
+/// process must see the files of all ranks, `patience` later at the latest: NFS knows for up to a
+/// minute what a directory held before.
 /// Errors: IoError.
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests, bool is_local = false,

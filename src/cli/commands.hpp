@@ -12,8 +12,8 @@ namespace offstage::cli {
 using Arguments = std::vector<std::string>;
 
 /// Runs the command line, given without the program's name. Reports an error as one line on
-/// standard error; lost output of a command other than a training is one, too. Returns the process's
-/// exit code. Throws nothing.
+/// standard error; lost output of a command other than a training is one, too. Returns the
+/// process's exit code. Throws nothing.
 [[nodiscard]] ExitCode run(Arguments const& arguments) noexcept;
 
 /// `offstage train ...`: one rank of a training, alone or started by mpirun or srun. Starts and

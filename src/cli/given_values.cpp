@@ -53,8 +53,8 @@ std::string keys_called(std::string_view name) {
   return fmt::to_string(fmt::join(found, " or "));
 }
 
-/// The name that is so near to the unknown `word` that it may be meant. A word without a section may
-/// mean a key's bare name, too. Empty: there is none.
+/// The name that is so near to the unknown `word` that it may be meant. A word without a section
+/// may mean a key's bare name, too. Empty: there is none.
 std::string near_name(std::string_view word, std::vector<std::string> const& extra) {
   std::vector<std::string> names{"config", "help"};
   names.insert(names.end(), extra.begin(), extra.end());
@@ -70,7 +70,8 @@ std::string near_name(std::string_view word, std::vector<std::string> const& ext
 }
 
 /// The advice for the unknown `word`: the key of that name, in some section; the key that
-/// does what other tools call so, or what there is in its place; or a name that is near. `_` is `-`.
+/// does what other tools call so, or what there is in its place; or a name that is near. `_` is
+/// `-`.
 std::string advice_on_key(std::string word, std::vector<std::string> const& extra) {
   std::ranges::replace(word, '_', '-');
   auto name = config::find_key(word) != nullptr ? word : keys_called(word);

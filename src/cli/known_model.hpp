@@ -11,8 +11,8 @@ namespace offstage::cli {
 /// A model that is known from files.
 struct KnownModel {
   state::ModelShape shape;
-  std::string
-      origin;  ///< "train.init-from=models/gpt2", "checkpoint runs/a/checkpoints/step-000000100"
+  /// "train.init-from=models/gpt2", "checkpoint runs/a/checkpoints/step-000000100".
+  std::string origin;
   bool begins = false;  ///< the run begins from it and may add tokens to its vocabulary
 };
 

@@ -7,8 +7,9 @@
 
 namespace offstage::config {
 
-/// A value of optimizer.kind, the keys of optimizer.* that it has beside those of all kinds, and its
-/// defaults. Decay that is part of the gradient (L2) is none by default, as elsewhere: 0.1 suits decoupled decay alone.
+/// A value of optimizer.kind, the keys of optimizer.* that it has beside those of all kinds, and
+/// its defaults. Decay that is part of the gradient (L2) is none by default, as elsewhere: 0.1
+/// suits decoupled decay alone.
 struct OptimizerKind {
   kernels::Optimizer optimizer{};
   bool beta1{}, beta2{}, momentum{}, eps{};

@@ -100,8 +100,8 @@ void require_beta(std::string_view key, double value) {
   }
 }
 
-/// Checks that no key was set that has no effect. A user who sets one expects another run. A default
-/// that was written out passes, so that effective.cfg goes with other keys beside it.
+/// Checks that no key was set that has no effect. A user who sets one expects another run. A
+/// default that was written out passes, so that effective.cfg goes with other keys beside it.
 void require_used(RunConfig const& config) {
   for (UnusedKey const& unused : unused_keys(config)) {
     auto const set = std::ranges::find(config.settings, unused.key, &Setting::key);

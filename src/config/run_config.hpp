@@ -54,8 +54,8 @@ struct DataConfig {
   std::optional<std::int32_t> separator;  ///< data.separator
   bool mask = true;                       ///< data.mask
   bool attention_by_document{};           ///< data.attention=document
-  /// Share of attention's pairs that the documents of data.train leave (data::Dataset). It is no key:
-  /// a run settles it when it has opened the files.
+  /// Share of attention's pairs that the documents of data.train leave (data::Dataset). It is no
+  /// key: a run settles it when it has opened the files.
   double attended = 1.0;
 
   /// Returns whether windows have several documents that do not see each other.

@@ -191,7 +191,8 @@ std::string resolve_newest(std::string const& directory, std::string const& path
 }
 
 /// The paths of the newest complete checkpoints, oldest first.
-/// Errors: UsageError if --from is no run and no directory of checkpoints; DataError if it has fewer.
+/// Errors: UsageError if --from is no run and no directory of checkpoints; DataError if it has
+/// fewer.
 std::vector<std::string> newest_steps(std::string const& from, std::int64_t count) {
   auto const directory = huggingface::is_model_directory(from) || checkpoint::has_master(from)
                              ? ""

@@ -18,7 +18,8 @@ namespace offstage::convert {
 
 /// Which model a path means, as a path that means the same later: a Hugging Face directory or a
 /// checkpoint (step-...) as it is; of a directory of checkpoints, or of a run directory with one,
-/// the newest complete checkpoint; of RUN/best the one with the best validation. `key` ("train.init-from") is named in errors.
+/// the newest complete checkpoint; of RUN/best the one with the best validation. `key`
+/// ("train.init-from") is named in errors.
 /// Errors: DataError if the path is none of these or has no complete checkpoint.
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              checkpoint::Warn warn = checkpoint::Warn::yes);
@@ -26,8 +27,8 @@ namespace offstage::convert {
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              mpi::Communicator const& comm);
 
-/// Parameters to start a model from; `path` is resolved first. Errors: as resolve_parameters, and those of
-/// huggingface::ModelDirectory.
+/// Parameters to start a model from; `path` is resolved first. Errors: as resolve_parameters, and
+/// those of huggingface::ModelDirectory.
 [[nodiscard]] std::unique_ptr<state::ParameterReader> open_parameters(
     std::string const& path, std::string const& key, checkpoint::Warn warn = checkpoint::Warn::yes);
 
@@ -40,10 +41,10 @@ struct Converted {
   std::string advice;         ///< a line for the user; empty: none
 };
 
-/// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero moments,
-/// from which `checkpoint.dir=to` goes on.
-/// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers, whatever
-/// the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
+/// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero
+/// moments, from which `checkpoint.dir=to` goes on.
+/// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers,
+/// whatever the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
 /// some.
 Converted import_model(std::string const& from, std::string const& to,
                        mpi::Communicator const& comm);
@@ -51,8 +52,8 @@ Converted import_model(std::string const& from, std::string const& to,
 /// Whose tokenizer, ids of tokens and generation_config an export takes over.
 struct Like {
   std::string directory;  ///< --like; empty: nobody's
-  std::optional<std::string>
-      eos;  ///< --eos: the text of the token that ends a text, in place of its
+  /// --eos: the text of the token that ends a text, in place of its.
+  std::optional<std::string> eos;
 };
 
 /// The model that an export writes.
@@ -62,11 +63,12 @@ struct Exported {
       1};  ///< --average: so many of its newest complete checkpoints, if more than 1
 };
 
-/// Writes the parameters of whatever open_parameters reads, or their mean over several checkpoints, as a Hugging
-/// Face directory; its files do not depend on the ranks that read and wrote them. A failure leaves no
-/// model behind. Collective. Memory: a piece of 4 MiB parameters per rank and the library's buffers.
-/// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number beyond
-/// the range of `dtype` and for fewer checkpoints, those of huggingface::read_companions.
+/// Writes the parameters of whatever open_parameters reads, or their mean over several checkpoints,
+/// as a Hugging Face directory; its files do not depend on the ranks that read and wrote them. A
+/// failure leaves no model behind. Collective. Memory: a piece of 4 MiB parameters per rank and the
+/// library's buffers.
+/// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number
+/// beyond the range of `dtype` and for fewer checkpoints, those of huggingface::read_companions.
 Converted export_model(Exported const& exported, std::string const& to, DType dtype,
                        Bytes shard_bytes, Like const& like, mpi::Communicator const& comm);
 

@@ -27,14 +27,15 @@ struct DatasetOptions {
   bool documents_apart = false;
   std::int64_t keys_seen =
       0;  ///< model.window: most keys that a token sees, for FileFacts::attended
-  /// data.separator: the token that ends a document, and belongs to it, where the format does not say.
+  /// data.separator: the token that ends a document, and belongs to it, where the format does not
+  /// say.
   std::optional<std::int32_t> separator{};
   bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
   bool verifies_masks{};   ///< reads files with masks through, and compares checksums
 };
 
-/// Windows of T tokens in `tokens` tokens that lie one behind the other: (tokens - 1) / T, so that all
-/// T have a token that follows; with `padded` also one for the rest.
+/// Windows of T tokens in `tokens` tokens that lie one behind the other: (tokens - 1) / T, so that
+/// all T have a token that follows; with `padded` also one for the rest.
 [[nodiscard]] std::int64_t count_windows(std::int64_t tokens, std::int64_t sequence, bool padded);
 
 /// One file of a Dataset, for who wants to know on what a run trains.
@@ -47,8 +48,8 @@ struct FileFacts {
   std::int64_t windows{};
   double share{};                         ///< share of the samples
   std::optional<std::int64_t> counted{};  ///< tokens that its mask counts; nullopt: no mask
-  std::optional<double>
-      filled{};  ///< share of positions with tokens; nullopt: windows cross documents
+  /// Share of positions with tokens; nullopt: windows cross documents.
+  std::optional<double> filled{};
   WindowRule rule{};
   /// Documents that are longer than a window: it ends them (whole), or they have several (apart).
   std::int64_t cut{};
@@ -57,39 +58,41 @@ struct FileFacts {
   /// leave; nullopt: they are not.
   std::optional<double> attended{};
   std::string doubt;  ///< TokenFile::doubt
-  std::uint64_t
-      checksum{};  ///< XXH3 of tokens from all over the file, and of what its mask says of them
+  /// XXH3 of tokens from all over the file, and of what its mask says of them.
+  std::uint64_t checksum{};
 };
 
 /// The windows of one source of a Dataset, a file or a pattern of files.
 struct SourceWindows {
   std::string path;  ///< path as it was given
-  std::int64_t
-      end{};  ///< end of its windows, counted over all files; they begin where the source before ends
+  /// End of its windows, counted over all files; they begin where the source before ends.
+  std::int64_t end{};
 };
 
 /// Deals windows of T tokens with the T that follow them as targets.
 ///
 /// Windows: crossing: window w of a file starts at token w T, so there are (tokens - 1) / T of them
 ///          and neighbours share one token. apart: a document of n tokens has ceil((n - 1) / T)
-///          windows of its own; the last one is filled up with token 0 and ignored targets. whole: a
-///          window holds whole documents of together T + 1 tokens at most (pack_windows); a longer
-///          document is cut to that; the rest is filled up. No document's first token is a target
-///          but where windows cross documents.
+///          windows of its own; the last one is filled up with token 0 and ignored targets. whole:
+///          a window holds whole documents of together T + 1 tokens at most (pack_windows); a
+///          longer document is cut to that; the rest is filled up. No document's first token is a
+///          target but where windows cross documents.
 /// Masks:   a token whose mask says 0 is an ignored target; as an input it stays.
-/// Samples: sample s of training, s counting from 0 over all steps, depends on seed and s alone. A file's
+/// Samples: sample s of training, s counting from 0 over all steps, depends on seed and s alone. A
+/// file's
 ///          epochs show every window of it once, each in an order of its own. Files without
 ///          weights, and those of one pattern, are dealt like one file that has all their windows.
 ///          Of several weights each has its share of the samples, see Mixture.
-/// Documents: with documents_apart each token of a batch has the begin of its document; what fills a
+/// Documents: with documents_apart each token of a batch has the begin of its document; what fills
+/// a
 ///          row up is one of its own.
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
-/// Errors:  DataError: a file has no window (says how many tokens there are and how many are needed);
-///          the file is a text by format=automatic alone and the vocabulary is not 256;
+/// Errors:  DataError: a file has no window (says how many tokens there are and how many are
+///          needed); the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          documents are held apart, or windows do not cross them, and neither the format nor a
-///          separator tells them apart; the separator is no token; a pattern matches no file; those of open_tokens and
-///          LossMask.
+///          separator tells them apart; the separator is no token; a pattern matches no file; those
+///          of open_tokens and LossMask.
 /// Threads: one.
 class Dataset {
  public:
@@ -146,7 +149,8 @@ class Dataset {
   [[nodiscard]] double share_of(Part const& part) const;
   /// FileFacts::attended.
   [[nodiscard]] double attended_by(Part const& part) const;
-  /// Places in a window's row of T of its documents, and of what fills it up. They follow each other.
+  /// Places in a window's row of T of its documents, and of what fills it up. They follow each
+  /// other.
   [[nodiscard]] std::vector<Range> documents_of(Part const& part, std::int64_t window) const;
   [[nodiscard]] std::int64_t length_of(Part const& part, std::size_t document) const;
   /// FileFacts::checksum.

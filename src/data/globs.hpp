@@ -10,8 +10,8 @@ namespace offstage::data {
 /// Errors: DataError naming `key`, which may be empty, for a pattern that matches nothing.
 [[nodiscard]] std::vector<std::string> expand(std::string const& name, std::string const& key);
 
-/// The same for files of tokens. A PREFIX.idx, a PREFIX.mask and a PREFIX.tokenizer belong to a PREFIX.bin that
-/// matches too, and are no files of their own; a prefix of Megatron data is a file.
+/// The same for files of tokens. A PREFIX.idx, a PREFIX.mask and a PREFIX.tokenizer belong to a
+/// PREFIX.bin that matches too, and are no files of their own; a prefix of Megatron data is a file.
 [[nodiscard]] std::vector<std::string> expand_tokens(std::string const& name,
                                                      std::string const& key);
 

@@ -26,8 +26,9 @@ class ByteSource {
 /// A regular file that stays open and is read piece by piece, so that others may cut it without
 /// killing this process.
 /// Threads: any.
-/// Errors:  DataError naming key and path: missing, not this user's to read, no regular file, empty, or shorter than it
-///          was. IoError if the system cannot open or read it now: too many open files, a file system that fails.
+/// Errors:  DataError naming key and path: missing, not this user's to read, no regular file,
+///          empty, or shorter than it was. IoError if the system cannot open or read it now: too
+///          many open files, a file system that fails.
 class InputFile final : public ByteSource {
  public:
   /// `key` ("data.train") is left out of errors if empty.
@@ -61,8 +62,8 @@ class InputFile final : public ByteSource {
   std::int64_t modified_{};
 };
 
-/// The whole file, as text. Errors: DataError if it has more than `most` bytes, in the words of `too_large`, or is
-/// a pointer of Git LFS; those of read.
+/// The whole file, as text. Errors: DataError if it has more than `most` bytes, in the words of
+/// `too_large`, or is a pointer of Git LFS; those of read.
 [[nodiscard]] std::string read_whole(InputFile const& file, Bytes most,
                                      std::string const& too_large);
 

@@ -67,8 +67,8 @@ std::string first_bytes(ByteSource const& file, Bytes most) {
   return bytes;
 }
 
-/// JSON for `{"`, and an array of it for `[{` or `["`, with blanks anywhere: JSON and JSONL of texts
-/// begin so, and hardly any prose or program. `other`: neither.
+/// JSON for `{"`, and an array of it for `[{` or `["`, with blanks anywhere: JSON and JSONL of
+/// texts begin so, and hardly any prose or program. `other`: neither.
 Lookalike::Kind json_in(std::string_view text) {
   using Kind = Lookalike::Kind;
   if (text.starts_with(byte_order_mark)) {

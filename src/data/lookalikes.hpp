@@ -18,12 +18,12 @@ struct Lookalike {
 };
 
 /// The lookalike that the file's first bytes show: arrays, compressed files, tables, JSON. With
-/// `as_text` also UTF-16, UTF-32 and all else that has a byte of 0, which no text has. nullopt: none
-/// that is known.
+/// `as_text` also UTF-16, UTF-32 and all else that has a byte of 0, which no text has. nullopt:
+/// none that is known.
 [[nodiscard]] std::optional<Lookalike> find_lookalike(ByteSource const& file, bool as_text);
 
-/// The lookalike of a text, whose first bytes `first` are, unpacked: also UTF-16, UTF-32 and all else
-/// that has a byte of 0. The advice is for who packs texts.
+/// The lookalike of a text, whose first bytes `first` are, unpacked: also UTF-16, UTF-32 and all
+/// else that has a byte of 0. The advice is for who packs texts.
 [[nodiscard]] std::optional<Lookalike> find_text_lookalike(std::string_view first);
 
 /// First bytes that these functions look at.

@@ -22,10 +22,10 @@ constexpr char megatron_magic[] = "MMIDIDX\0";
 /// The code of a type in an index. Errors: PreconditionError for u32, which has none.
 [[nodiscard]] std::uint8_t megatron_code(TokenType type);
 
-/// Reads an index and checks all of it against the tokens' file of `data_bytes`: magic, version 1, a
-/// type of whole numbers, its own size, lengths that lie one behind the other and fill the file,
-/// documents that ascend from sequence 0 to the last. Calls `on_document`, if there is one, with the
-/// first token of every document that has tokens.
+/// Reads an index and checks all of it against the tokens' file of `data_bytes`: magic, version 1,
+/// a type of whole numbers, its own size, lengths that lie one behind the other and fill the file,
+/// documents that ascend from sequence 0 to the last. Calls `on_document`, if there is one, with
+/// the first token of every document that has tokens.
 /// Source: Megatron-LM, core/datasets/indexed_dataset.py.
 /// Memory: a small buffer, whatever the index says.
 /// Errors: DataError naming field, value and what would be right.

@@ -20,17 +20,19 @@ struct Source {
 /// Errors: UsageError without the key's name: an empty path, some paths with a weight and some
 ///         without, a weight that is not above 0 or below a billionth of all weights together.
 [[nodiscard]] std::vector<Source> parse_sources(std::string const& text);
-/// Files that are read one after the other. Errors: UsageError, as above, also for a weight other than 1.
+/// Files that are read one after the other. Errors: UsageError, as above, also for a weight other
+/// than 1.
 [[nodiscard]] std::vector<Source> parse_sources_in_turn(std::string const& text);
 
 /// The file, or the group of files, that each sample comes from.
 ///
-/// Order:  samples are cut into blocks of 64. After every whole number of blocks, each of N files has
-///         its share of all samples so far within ceil(log2 N) / 2 samples; inside a block the files
-///         come in shuffled order. A file's own samples stay in their order.
-/// Method: the files are halved and halved again; of n samples one half gets its share, rounded, and
-///         the other one the rest. Both grow with n, so no file ever gives a sample back, nothing is
-///         counted from the start, and no share drifts, however small it is.
+/// Order:  samples are cut into blocks of 64. After every whole number of blocks, each of N files
+///         has its share of all samples so far within ceil(log2 N) / 2 samples; inside a block the
+///         files come in shuffled order. A file's own samples stay in their order.
+/// Method: the files are halved and halved again; of n samples one half gets its share, rounded,
+/// and
+///         the other one the rest. Both grow with n, so no file ever gives a sample back, nothing
+///         is counted from the start, and no share drifts, however small it is.
 class Mixture {
  public:
   static constexpr std::int64_t block = 64;

@@ -10,7 +10,8 @@
 
 namespace offstage::data {
 
-/// Errors: UsageError if something is at `path`: its name, and `what`, which says what would be right.
+/// Errors: UsageError if something is at `path`: its name, and `what`, which says what would be
+/// right.
 void refuse_existing(std::string const& path, char const* what);
 
 /// Makes names in the directory of `file` last. Errors: IoError.
@@ -19,14 +20,16 @@ void sync_directory(std::string const& file);
 /// PATH.part, a file that gets the name PATH when it is whole.
 [[nodiscard]] std::string part_of(std::string const& path);
 
-/// Appends to PATH.part through a buffer of 1 MiB. The file is removed in the end unless it was kept.
+/// Appends to PATH.part through a buffer of 1 MiB. The file is removed in the end unless it was
+/// kept.
 /// Errors:  IoError.
 /// Threads: one.
 class PartFile {
  public:
-  /// Makes the file; `begun`: the length of one that is there, which is cut to it and kept. A file of length
-  /// 0 may be missing.
-  /// Errors: UsageError if there is a file of the name, or a part that is not expected; DataError if the part is
+  /// Makes the file; `begun`: the length of one that is there, which is cut to it and kept. A file
+  /// of length 0 may be missing.
+  /// Errors: UsageError if there is a file of the name, or a part that is not expected; DataError
+  /// if the part is
   ///         shorter than `begun`.
   PartFile(std::string path, std::optional<Bytes> begun);
   ~PartFile();

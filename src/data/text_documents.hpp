@@ -28,8 +28,8 @@ class TextDocuments {
     std::string text;
     std::string end;  ///< separator before the next document: line end and blank lines
   };
-  /// Fetches the next one; false if there is none. All texts and ends together are the file, but for
-  /// that mark.
+  /// Fetches the next one; false if there is none. All texts and ends together are the file, but
+  /// for that mark.
   [[nodiscard]] bool next(Document& document);
 
  private:

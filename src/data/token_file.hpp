@@ -40,8 +40,8 @@ constexpr std::int64_t u16_tokens = 65'536;  ///< tokens that u16 can tell apart
 /// Bytes of one token.
 [[nodiscard]] std::int64_t size_of(TokenType type);
 
-/// A file of tokens. It stays open and is read piece by piece, so it takes no memory of this process
-/// but a small buffer, and may be cut by others without killing it.
+/// A file of tokens. It stays open and is read piece by piece, so it takes no memory of this
+/// process but a small buffer, and may be cut by others without killing it.
 /// Threads: one.
 class TokenFile {
  public:
@@ -72,14 +72,16 @@ struct OpenTokens {
   std::string vocab_key = "model.vocab";  ///< named in errors
   bool vocab_is_known = true;             ///< false: `vocab` is no more than a limit
 };
-/// Opens one file. `automatic` takes megatron for X.idx, and for X.bin or an X that is no file if both
-/// X.bin and X.idx are there; llmc for its magic; nanogpt for other names that end in .bin; else text.
-/// A text is read through if the vocabulary does not hold all bytes. `automatic` refuses what is no
-/// tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int32 or int64, and
-/// every file where the known vocabulary has more tokens than u16 can tell apart.
-/// Errors: DataError naming key, path, field, value and what would be right: missing or no regular file,
-///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or pointers
-///         in the index that do not fit the file, a token count that does not fit. IoError from reads.
+/// Opens one file. `automatic` takes megatron for X.idx, and for X.bin or an X that is no file if
+/// both X.bin and X.idx are there; llmc for its magic; nanogpt for other names that end in .bin;
+/// else text. A text is read through if the vocabulary does not hold all bytes. `automatic` refuses
+/// what is no tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int32 or
+/// int64, and every file where the known vocabulary has more tokens than u16 can tell apart.
+/// Errors: DataError naming key, path, field, value and what would be right: missing or no regular
+/// file,
+///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or
+///         pointers in the index that do not fit the file, a token count that does not fit. IoError
+///         from reads.
 [[nodiscard]] std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what);
 
 /// Calls work(first, tokens) with all tokens of a file in order, piece by piece.

@@ -36,7 +36,8 @@ std::optional<Bytes> begun_bytes(std::optional<Written> const& begun, Bytes head
   return begun->tokens == 0 ? 0 : header + rest;
 }
 
-/// The index, in the order in which it comes to be: lengths while documents come, the rest at the end.
+/// The index, in the order in which it comes to be: lengths while documents come, the rest at the
+/// end.
 class IndexWriter {
  public:
   IndexWriter(std::string const& path, TokenType type, std::optional<Written> const& begun)

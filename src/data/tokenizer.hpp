@@ -51,8 +51,8 @@ class Tokenizer {
 /// Throws DataError for the first token outside 0 .. vocab - 1.
 void check_tokens(std::span<std::int32_t const> tokens, std::int64_t vocab);
 
-/// Whether a SentencePiece model's tokens for begin and end are put around a text if asked to, and the text of
-/// the token that ends one, if it is not the model's own.
+/// Whether a SentencePiece model's tokens for begin and end are put around a text if asked to, and
+/// the text of the token that ends one, if it is not the model's own.
 struct Around {
   bool begin = false, end = false;
   std::optional<std::string> end_token{};

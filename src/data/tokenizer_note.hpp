@@ -16,21 +16,22 @@ struct TokenizerNote {
   Bytes bytes{};  ///< size of PREFIX.bin; a file of another size was not made by this tokenizer
 };
 
-/// XXH3 of the tokens of one fixed text: words of several languages, code, numbers, blanks and signs. Tokenizers that
-/// split what people write into other tokens differ in it; other files of the same tokenizer do not. nullopt: the
-/// tokenizer cannot take the text.
+/// XXH3 of the tokens of one fixed text: words of several languages, code, numbers, blanks and
+/// signs. Tokenizers that split what people write into other tokens differ in it; other files of
+/// the same tokenizer do not. nullopt: the tokenizer cannot take the text.
 [[nodiscard]] std::optional<std::uint64_t> sample_of(Tokenizer const& tokenizer);
 
 /// Errors: UsageError if something is at PREFIX.tokenizer and is no note.
 void refuse_other_than_note(std::string const& prefix);
 
-/// Writes the note of PREFIX.bin, which is there, in the place of an older one, and makes it last; where there is no
-/// sample, removes the older one. Errors: IoError; those of refuse_other_than_note.
+/// Writes the note of PREFIX.bin, which is there, in the place of an older one, and makes it last;
+/// where there is no sample, removes the older one. Errors: IoError; those of
+/// refuse_other_than_note.
 void write_note(std::string const& prefix, std::string const& name,
                 std::optional<std::uint64_t> sample);
 
-/// The note of a file of tokens, of PREFIX, PREFIX.bin or PREFIX.idx; nullopt if there is none that can be read, or one
-/// of other tokens.
+/// The note of a file of tokens, of PREFIX, PREFIX.bin or PREFIX.idx; nullopt if there is none that
+/// can be read, or one of other tokens.
 [[nodiscard]] std::optional<TokenizerNote> note_beside(std::string const& tokens_path);
 
 }  // namespace offstage::data

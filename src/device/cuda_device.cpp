@@ -32,7 +32,8 @@ namespace {
 
 using cuda::check;
 
-/// What a rank's libraries may still want of the device: their code, workspaces, the stacks of kernels.
+/// What a rank's libraries may still want of the device: their code, workspaces, the stacks of
+/// kernels.
 constexpr Bytes library_bytes = 1 * GiB;
 
 /// Of that, what a calling stream gives to kernels.
@@ -179,7 +180,8 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaStream>(index_, clock_, 0, priority);
   }
   [[nodiscard]] std::unique_ptr<Stream> make_calling_stream(std::string const& /*name*/) override {
-    // Before the plan looks at the host's memory, and before long work that would be lost without it.
+    // Before the plan looks at the host's memory, and before long work that would be lost without
+    // it.
     cuda::BlasLt::load();
     return std::make_unique<CudaStream>(index_, clock_, scratch_bytes, Priority::usual);
   }

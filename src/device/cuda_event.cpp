@@ -20,7 +20,8 @@ Origin::Origin(int index, cudaStream_t stream) : index_{index} {
   constexpr auto close_enough = std::chrono::microseconds{200};
   check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
   check(cudaEventCreateWithFlags(&other_, cudaEventBlockingSync));
-  // Between the event and the look at the clock a busy host may do something else: the quickest attempt is kept.
+  // Between the event and the look at the clock a busy host may do something else: the quickest
+  // attempt is kept.
   auto quickest = Clock::duration::max();
   for (int attempt = 0; attempt < attempts && quickest >= close_enough; ++attempt) {
     auto const before = Clock::now();

@@ -56,8 +56,8 @@ class CudaClock {
 
 class CudaEvent final : public Event {
  public:
-  /// Makes an event of device `index`, the current one. A thread without a current device would open
-  /// device 0 by some of these calls.
+  /// Makes an event of device `index`, the current one. A thread without a current device would
+  /// open device 0 by some of these calls.
   CudaEvent(int index, std::shared_ptr<Origin const> origin);
   ~CudaEvent() override;
   CudaEvent(CudaEvent const&) = delete;

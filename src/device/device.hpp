@@ -68,7 +68,8 @@ class Event {
   [[nodiscard]] virtual std::chrono::steady_clock::time_point when() const = 0;
 };
 
-/// Host memory that a device can copy from and to on its own; ends with this. The memory must outlive it.
+/// Host memory that a device can copy from and to on its own; ends with this. The memory must
+/// outlive it.
 class Pinned {
  public:
   virtual ~Pinned() = default;
@@ -76,20 +77,23 @@ class Pinned {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
-/// Which of two streams' kernels a GPU begins first where it could begin either. What moves data is `high`, so that a
-/// transfer or an exchange between ranks need not wait until the model's kernels leave room.
+/// Which of two streams' kernels a GPU begins first where it could begin either. What moves data is
+/// `high`, so that a transfer or an exchange between ranks need not wait until the model's kernels
+/// leave room.
 enum class Priority { usual, high };
 
-/// A kernel's size, for the rates of an emulated device: a kernel that updates is paced by its updates alone.
+/// A kernel's size, for the rates of an emulated device: a kernel that updates is paced by its
+/// updates alone.
 struct Work {
   std::int64_t updates = 0;  ///< elements of the state that it updates
   double flops = 0.0;        ///< floating-point operations of the products that it makes
 };
 
-/// A queue of work that runs in order; its destructor waits for all of it. Must not outlive its device.
+/// A queue of work that runs in order; its destructor waits for all of it. Must not outlive its
+/// device.
 /// Threads: one at a time.
-/// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after it. A
-///          stream that failed runs nothing more, nor does one that waits for such an event.
+/// Errors:  those of queued work surface at synchronize() and at wait() of an event recorded after
+///          it. A stream that failed runs nothing more, nor does one that waits for such an event.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -98,20 +102,22 @@ class Stream {
   virtual void copy(void* target, void const* source, Bytes size, Copy direction) = 0;
   /// Queues zeros for device memory; the link is left to others.
   virtual void zero(void* target, Bytes size) = 0;
-  /// Queues a kernel of the host backend, to which the emulated rates apply. Kernels of the cuda backend are
-  /// launched on native().
+  /// Queues a kernel of the host backend, to which the emulated rates apply. Kernels of the cuda
+  /// backend are launched on native().
   virtual void enqueue(std::function<void()> kernel, Work work = {}) = 0;
-  /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host backend.
+  /// The CUstream_st*, whose GPU becomes the calling thread's current one; nullptr on the host
+  /// backend.
   [[nodiscard]] virtual void* native() const noexcept = 0;
-  /// Device memory that every kernel of this stream may use between its own launches, and none keeps:
-  /// 64 MiB in the calling streams of cuda, from what is left to libraries; empty in all others.
+  /// Device memory that every kernel of this stream may use between its own launches, and none
+  /// keeps: 64 MiB in the calling streams of cuda, from what is left to libraries; empty in all
+  /// others.
   [[nodiscard]] virtual std::span<std::byte> scratch() const noexcept = 0;
   /// Library handle for matrix products on this stream. It has half of the scratch memory as its
   /// workspace. The first call makes it. Errors: PreconditionError on the host backend.
   [[nodiscard]] virtual cuda::BlasLt& blas() = 0;
   [[nodiscard]] virtual std::shared_ptr<Event> record() = 0;
-  /// Work queued later starts after `event`, of this or another stream of the same backend. Never waits
-  /// itself, but for a calling stream (below).
+  /// Work queued later starts after `event`, of this or another stream of the same backend. Never
+  /// waits itself, but for a calling stream (below).
   virtual void wait(Event const& event) = 0;
   virtual void synchronize() = 0;
 };
@@ -123,7 +129,8 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual Kind kind() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Libraries on whose version the bits of a result depend: "cuBLASLt 13.1.0"; empty on the emulated device.
+  /// Libraries on whose version the bits of a result depend: "cuBLASLt 13.1.0"; empty on the
+  /// emulated device.
   /// Errors: CudaError: one is missing.
   [[nodiscard]] virtual std::string libraries() const { return {}; }
   /// `purpose` is named in the error. Aligned to 64 bytes at least; contents undefined.
@@ -131,20 +138,23 @@ class Device {
   [[nodiscard]] virtual Buffer allocate(Bytes size, std::string const& purpose) = 0;
   /// Counts memory that a library takes by itself, for good. Errors: as allocate.
   virtual void set_aside(Bytes size, std::string const& purpose) = 0;
-  /// A stream whose work runs beside the caller's: a thread of its own on the emulated device, whose
-  /// kernels run on that thread alone.
+  /// A stream whose work runs beside the caller's: a thread of its own on the emulated device,
+  /// whose kernels run on that thread alone.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(std::string const& name,
                                                             Priority priority = Priority::high) = 0;
-  /// The stream of the model, of usual priority. On the emulated device its work runs at once, on the calling thread, whose
-  /// OpenMP team the kernels use, and errors surface where work is given; but with an emulated rate of products it is
-  /// queued, as a GPU's is, and runs on a thread of its own, whose OpenMP teams are as large as the calling thread's
-  /// (equal teams, equal bits). A GPU's has cuBLASLt loaded. Errors: CudaError, also where that is missing.
+  /// The stream of the model, of usual priority. On the emulated device its work runs at once, on
+  /// the calling thread, whose OpenMP team the kernels use, and errors surface where work is given;
+  /// but with an emulated rate of products it is queued, as a GPU's is, and runs on a thread of its
+  /// own, whose OpenMP teams are as large as the calling thread's (equal teams, equal bits). A
+  /// GPU's has cuBLASLt loaded. Errors: CudaError, also where that is missing.
   [[nodiscard]] virtual std::unique_ptr<Stream> make_calling_stream(std::string const& name) = 0;
-  /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda, nothing
-  /// on the emulated device). Memory that the system does not lock stays as it is: copies of it are slower, and the
-  /// first such says so in a warning, with how much was asked for. No limit of locked memory (ulimit -l) counts for it.
+  /// Lets the device copy from and to this memory by itself (page-locked and registered on cuda,
+  /// nothing on the emulated device). Memory that the system does not lock stays as it is: copies
+  /// of it are slower, and the first such says so in a warning, with how much was asked for. No
+  /// limit of locked memory (ulimit -l) counts for it.
   [[nodiscard]] virtual std::unique_ptr<Pinned> pin(std::span<std::byte> memory) = 0;
-  /// Whether host code may touch device memory as its own: the emulated device without an emulated link.
+  /// Whether host code may touch device memory as its own: the emulated device without an emulated
+  /// link.
   [[nodiscard]] virtual bool host_visible() const noexcept = 0;
   [[nodiscard]] virtual Bytes capacity() const noexcept = 0;
   [[nodiscard]] virtual Bytes used() const noexcept = 0;
@@ -164,8 +174,9 @@ struct Emulation {
   double host_update{};
   /// Bytes per second that these cores read and write where they add gradients; applied there too.
   double host_sum{};
-  double
-      compute{};  ///< floating-point operations per second of products; kernels between them take no time of their own
+  /// Floating-point operations per second of products; kernels between them take no time of their
+  /// own.
+  double compute{};
 
   [[nodiscard]] bool any() const noexcept {
     return host_to_device > 0 || device_to_host > 0 || device_update > 0 || host_update > 0 ||
@@ -173,15 +184,17 @@ struct Emulation {
   }
 };
 
-/// Reads device.emulate: "h2d=3GB/s,d2h=3GB/s,compute=2T,update=900M,host-update=50M,host-sum=500MB/s", any of them,
-/// each once; empty: none. Errors: UsageError, without the key's name.
+/// Reads device.emulate:
+/// "h2d=3GB/s,d2h=3GB/s,compute=2T,update=900M,host-update=50M,host-sum=500MB/s", any of them, each
+/// once; empty: none. Errors: UsageError, without the key's name.
 [[nodiscard]] Emulation parse_emulation(std::string const& text);
 
 /// The emulated device: an arena of host memory with a limit of `capacity` bytes (0: none).
 ///
-/// Order: streams are threads. One copy per direction goes at a time, in order of arrival, and takes at
-///        least its size divided by the emulated rate; so do kernels that update, one at a time, and kernels
-///        that make products. A copy within the device uses no engine.
+/// Order: streams are threads. One copy per direction goes at a time, in order of arrival, and
+/// takes at
+///        least its size divided by the emulated rate; so do kernels that update, one at a time,
+///        and kernels that make products. A copy within the device uses no engine.
 /// Same results as any legal order of the interface above.
 [[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity,
                                                        Emulation const& emulation = {});
@@ -192,11 +205,12 @@ enum class Check {
   launches  ///< each launch of a kernel or a product waits for its end, so that an error names it
 };
 
-/// The GPU of this number among those visible, as CUDA counts them. `capacity`: pretend to have no more
-/// (0: all that is free at construction, in equal parts for the `ranks` that compute on it, less what a rank's
-/// libraries take). Ranks that share it are all to look before any of them allocates. `checks`: holds for all GPUs of the
-/// process while the device lives.
-/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, the GPU is too old (cuda::require_capable) or
+/// The GPU of this number among those visible, as CUDA counts them. `capacity`: pretend to have no
+/// more (0: all that is free at construction, in equal parts for the `ranks` that compute on it,
+/// less what a rank's libraries take). Ranks that share it are all to look before any of them
+/// allocates. `checks`: holds for all GPUs of the process while the device lives.
+/// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, the GPU is too old
+/// (cuda::require_capable) or
 ///         too small for so many ranks; IoError where others use all of it.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1,
                                                        Check checks = Check::off);

@@ -19,8 +19,8 @@ class Engine {
  public:
   /// Units per second; 0: as fast as it can.
   explicit Engine(double rate) noexcept : pacer_{rate} {}
-  /// Runs `work`, which is worth so many units, on the calling thread when its turn comes; returns when
-  /// it is due. Errors: what `work` throws.
+  /// Runs `work`, which is worth so many units, on the calling thread when its turn comes; returns
+  /// when it is due. Errors: what `work` throws.
   void run(double units, std::function<void()> const& work);
   [[nodiscard]] bool is_paced() const noexcept { return pacer_.is_paced(); }
 
@@ -44,8 +44,9 @@ struct HostEngines {
   Engine products;            ///< floating-point operations
 };
 
-/// Streams of the emulated device; `engines` must outlive them. One has a thread, with OpenMP teams of so many
-/// threads, the other runs its work on the caller's: see Device::make_stream and make_calling_stream.
+/// Streams of the emulated device; `engines` must outlive them. One has a thread, with OpenMP teams
+/// of so many threads, the other runs its work on the caller's: see Device::make_stream and
+/// make_calling_stream.
 [[nodiscard]] std::unique_ptr<Stream> make_queued_stream(HostEngines& engines,
                                                          std::string const& name, int team = 1);
 [[nodiscard]] std::unique_ptr<Stream> make_inline_stream(HostEngines& engines);

@@ -12,9 +12,9 @@
 
 namespace offstage::device {
 
-/// Counter of the device memory that holds something, over time: the row "device memory" of a trace, a
-/// series for each user, in bytes. All of it is allocated before the first step. It is in use from when
-/// something is written there until nobody will read it again.
+/// Counter of the device memory that holds something, over time: the row "device memory" of a
+/// trace, a series for each user, in bytes. All of it is allocated before the first step. It is in
+/// use from when something is written there until nobody will read it again.
 ///
 /// Source:  DOS section 3, Figure 3.
 /// Memory:  host: 32 bytes per use that is not written yet.
@@ -23,7 +23,8 @@ namespace offstage::device {
 class MemoryCounter {
  public:
   using Clock = trace::Clock;
-  /// `slots`, `lent`: chunks of state on their way through memory of the update's own and of the activations.
+  /// `slots`, `lent`: chunks of state on their way through memory of the update's own and of the
+  /// activations.
   enum class User : std::uint8_t {
     parameters,
     resident_state,
@@ -46,8 +47,8 @@ class MemoryCounter {
   void keep(User user, Bytes bytes) noexcept;
   /// Was in use in [from, until).
   void used(User user, Bytes bytes, Clock::time_point from, Clock::time_point until) noexcept;
-  /// Writes the row up to `before`, when everything is told that changed before then. Changes that are told
-  /// later are drawn late, never lost.
+  /// Writes the row up to `before`, when everything is told that changed before then. Changes that
+  /// are told later are drawn late, never lost.
   void write(Clock::time_point before) noexcept;
 
  private:

@@ -9,8 +9,8 @@ namespace offstage::generate {
 struct Sampling {
   double temperature{};  ///< the logits are divided by it; 0 takes the largest
   std::int64_t top_k{};  ///< only so many of the largest take part; 0: all
-  /// Share of probability: the sampler takes only the likeliest tokens, as few as have together this
-  /// share or more; 1: all.
+  /// Share of probability: the sampler takes only the likeliest tokens, as few as have together
+  /// this share or more; 1: all.
   double top_p = 1.0;
   std::uint64_t seed{};
 };

@@ -63,9 +63,11 @@ class Directory {
   [[nodiscard]] Json json(std::string const& name, std::string const& content) const {
     return parse<Json>(name, content);
   }
-  /// The file tokenizer.json. A vocabulary takes time by the square of its tokens where order counts.
+  /// The file tokenizer.json. A vocabulary takes time by the square of its tokens where order
+  /// counts.
   [[nodiscard]] Tree tokenizer() const { return parse<Tree>(tokenizer_name, text(tokenizer_name)); }
-  /// The SentencePiece model tokenizer.model in the place of a tokenizer.json; null if there is none.
+  /// The SentencePiece model tokenizer.model in the place of a tokenizer.json; null if there is
+  /// none.
   [[nodiscard]] std::unique_ptr<data::Tokenizer> pieces() const {
     if (has(tokenizer_name) || !has(pieces_name)) {
       return nullptr;
@@ -140,8 +142,8 @@ std::int64_t number_of(Directory const& directory, std::string const& token) {
   return tree[in_vocabulary].get<std::int64_t>();
 }
 
-/// The text of a token in tokenizer_config.json, which is a text or an object with content; null if it
-/// says nothing.
+/// The text of a token in tokenizer_config.json, which is a text or an object with content; null if
+/// it says nothing.
 Json text_in(Json const& config, char const* name) {
   auto const value = config.value(name, Json{});
   return value.is_object() ? value.value("content", Json{}) : value;
@@ -276,8 +278,8 @@ TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   return ids;
 }
 
-/// Gives generation_config.json the model's ids where its own are beyond. Errors: DataError if it has
-/// others that are none.
+/// Gives generation_config.json the model's ids where its own are beyond. Errors: DataError if it
+/// has others that are none.
 void settle_generation(Directory const& directory, std::int64_t vocab, Companions& companions) {
   auto tree = directory.json(generation_name);
   bool changed = false;

@@ -20,10 +20,11 @@ struct Companions {
 
 /// The companions of the model, or of the tokenizer alone, in `directory`, for a model of `vocab`
 /// tokens. Ids are those of its config.json, or without one those of bos_token and eos_token in
-/// tokenizer_config.json, which also take the place of a number behind the last token, with a warning.
-/// `eos`, a token's text, takes the place of its end token in all files. Tokens are those of
-/// tokenizer.json, or of a SentencePiece model tokenizer.model without it.
-/// Errors: DataError naming `key` and the path: no companion at all, a larger vocab_size, a tokenizer
+/// tokenizer_config.json, which also take the place of a number behind the last token, with a
+/// warning. `eos`, a token's text, takes the place of its end token in all files. Tokens are those
+/// of tokenizer.json, or of a SentencePiece model tokenizer.model without it.
+/// Errors: DataError naming `key` and the path: no companion at all, a larger vocab_size, a
+/// tokenizer
 ///         with more tokens than the model (but for a pad token), an id that is no token, no such
 ///         token, no JSON.
 [[nodiscard]] Companions read_companions(std::string const& directory, std::string const& key,

@@ -33,7 +33,8 @@ class File : public aio::Descriptor {
   File(std::string const& path, int flags) : Descriptor{path, flags, 0666} {}
 };
 
-/// A whole text file. Errors: DataError if it is not there, larger than `limit`, or a Git LFS pointer.
+/// A whole text file. Errors: DataError if it is not there, larger than `limit`, or a Git LFS
+/// pointer.
 [[nodiscard]] std::string read_text(std::string const& path, Bytes limit);
 
 }  // namespace offstage::huggingface

@@ -7,11 +7,12 @@
 
 namespace offstage::huggingface {
 
-/// Levels of the deepest text that is read. Copying a tree and writing it take stack for each level.
+/// Levels of the deepest text that is read. Copying a tree and writing it take stack for each
+/// level.
 constexpr int deepest_json = 32;
 
-/// Takes a tree apart from the leaves on. The library's own destructor asks for memory on the way, and ends the process
-/// where there is none.
+/// Takes a tree apart from the leaves on. The library's own destructor asks for memory on the way,
+/// and ends the process where there is none.
 struct JsonEnd {
   void operator()(nlohmann::json* tree) const noexcept;
 };

@@ -24,7 +24,8 @@ namespace offstage::huggingface {
 /// Head:   lm_head.weight may stand beside a tied head if it is the embedding again, in the same or
 ///         another dtype; read() compares what it reads of the embedding, piece by piece.
 /// Memory: headers. Files stay open.
-/// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor its
+/// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor
+/// its
 ///         file does not have, tensors missing, in excess, of the wrong shape or of a dtype that is
 ///         not F32, BF16 or F16; in read(), a lm_head.weight of its own beside a tied head.
 class ModelDirectory final : public state::ParameterReader {
@@ -39,8 +40,8 @@ class ModelDirectory final : public state::ParameterReader {
  private:
   struct Place {
     SafetensorsFile const* file{};
-    TensorEntry
-        tensor;  ///< a part of a fused one has that one's name, and a shape and bytes of its own
+    /// A part of a fused one has that one's name, and a shape and bytes of its own.
+    TensorEntry tensor;
   };
 
   SafetensorsFile const& open(std::string const& name);
@@ -66,8 +67,8 @@ class ModelDirectory final : public state::ParameterReader {
 /// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.
 ///
 /// Files:  one model.safetensors, or model-00001-of-0000N.safetensors with tensors of at most
-///         `shard_bytes` in each (a larger tensor has one of its own) with the index; companions, if
-///         there are some; config.json.
+///         `shard_bytes` in each (a larger tensor has one of its own) with the index; companions,
+///         if there are some; config.json.
 ///         The layout depends on shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
 ///         fsync, config.json last.

@@ -151,8 +151,8 @@ int Group::home_with_room(int wanted, int rank, std::map<int, int> const& reserv
   return best;
 }
 
-/// The largest share, of which domains hold whole ones for all ranks; nothing if that is none, or more
-/// than a fifth below `even`, or if ranks have different masks.
+/// The largest share, of which domains hold whole ones for all ranks; nothing if that is none, or
+/// more than a fifth below `even`, or if ranks have different masks.
 std::optional<int> Group::share_within_domains(int even) const {
   std::map<int, int> room;
   for (Unit const& unit : units_) {
@@ -193,8 +193,8 @@ void Group::choose_homes() {
   }
 }
 
-/// The best unit that nobody holds, or nobody's: near the rank's home, in a domain where it holds some
-/// already or else nobody does, of use to few others, low.
+/// The best unit that nobody holds, or nobody's: near the rank's home, in a domain where it holds
+/// some already or else nobody does, of use to few others, low.
 int Group::best_free(int rank, bool at_home) const {
   int best = nobody;
   constexpr int mine = 0;

@@ -196,8 +196,8 @@ void put_in_order(std::vector<RankOnNode> const& ranks, std::vector<int>& gpu_of
   }
 }
 
-/// Whether the node shows fewer GPUs than it should, and would have enough. Slices by MIG count one by one for Slurm, and
-/// a process sees one alone.
+/// Whether the node shows fewer GPUs than it should, and would have enough. Slices by MIG count one
+/// by one for Slurm, and a process sees one alone.
 bool lacks_gpus(std::vector<RankOnNode> const& ranks, VisibleGpu const& gpu, int gpus) {
   int const given = ranks.front().given_gpus;
   return given > gpus && given >= std::ssize(ranks) && gpu.name.find("MIG") == std::string::npos;

@@ -24,7 +24,8 @@
 namespace offstage::launch {
 namespace {
 
-/// A rank as lines: its number and given_gpus, its CPUs, then ordinal, bus, UUID and name of each GPU.
+/// A rank as lines: its number and given_gpus, its CPUs, then ordinal, bus, UUID and name of each
+/// GPU.
 std::string text_of(RankOnNode const& rank) {
   std::string text = fmt::format("{} {}\n{}\n", rank.world_rank, rank.given_gpus,
                                  fmt::join(rank.allowed_cpus, " "));

@@ -25,8 +25,8 @@ struct RankPlace {
   topology::Topology topology;  ///< topology of the node
 };
 
-/// Finds this rank's place on its node and goes there: binds the calling thread (OpenMP's threads and
-/// all later ones inherit it) and prefers its NUMA domain's memory, unless a
+/// Finds this rank's place on its node and goes there: binds the calling thread (OpenMP's threads
+/// and all later ones inherit it) and prefers its NUMA domain's memory, unless a
 /// policy for memory was set before (numactl, Slurm's --mem-bind). Must run before the first OpenMP
 /// region and before large memory is touched. Sets OpenMP's number of threads.
 ///

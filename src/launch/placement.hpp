@@ -39,14 +39,14 @@ struct PlacementRules {
 ///         least distance to their CPUs; where masks span the NUMA domains, GPUs are dealt evenly
 ///         over the domains and CPUs follow the GPU. Alike ranks get them in CUDA's order.
 /// CPUs:   ranks whose inherited masks are disjoint keep them whole; ranks that share CPUs divide
-///         them, whole physical cores while there are enough, each rank inside one NUMA domain where
-///         one has room or would have with a fifth fewer cores for each rank; else in few, and whole
-///         ones. Ranks with fewer CPUs than there are of them share their mask.
+///         them, whole physical cores while there are enough, each rank inside one NUMA domain
+///         where one has room or would have with a fifth fewer cores for each rank; else in few,
+///         and whole ones. Ranks with fewer CPUs than there are of them share their mask.
 /// Threads: a rank gets all CPUs of its share, so that its I/O threads and other jobs have room;
 ///         where `threads` cores of one domain are enough, that domain's alone.
 /// Errors: UsageError naming both ranks, their GPU and the remedy (more GPUs, fewer ranks,
-///         CUDA_VISIBLE_DEVICES per rank, device.share-gpu) if two would use one GPU. IoError if that is
-///         so because the node shows fewer GPUs than Slurm gave.
+///         CUDA_VISIBLE_DEVICES per rank, device.share-gpu) if two would use one GPU. IoError if
+///         that is so because the node shows fewer GPUs than Slurm gave.
 [[nodiscard]] std::vector<Placement> place(topology::Topology const& node,
                                            std::vector<RankOnNode> const& ranks,
                                            PlacementRules const& rules);

@@ -40,8 +40,8 @@ void look_at_threads(NodeFigures const& node, Found& found) {
   }
 }
 
-/// mpirun binds each of a few ranks to one core by default, and Slurm gives a task one. OpenMP, told
-/// to bind, has put the first thread on its first place before the program begins.
+/// mpirun binds each of a few ranks to one core by default, and Slurm gives a task one. OpenMP,
+/// told to bind, has put the first thread on its first place before the program begins.
 void look_at_masks(NodeFigures const& node, Found& found) {
   std::vector<int> narrow;
   bool openmp_binds = false;

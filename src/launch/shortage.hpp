@@ -53,8 +53,8 @@ struct Shortage {
   std::optional<ExitCode> ends_with;  ///< the run cannot succeed; empty: it is slower
 };
 
-/// Fatal:    a plan above the memory limit, or a rank's part of it above what ulimit -v leaves (64); fs.aio-max-nr minus aio-nr below the requests of the
-///           node's ranks (74).
+/// Fatal:    a plan above the memory limit, or a rank's part of it above what ulimit -v leaves
+///           (64); fs.aio-max-nr minus aio-nr below the requests of the node's ranks (74).
 /// Warnings: more threads than CPUs; ranks bound to one CPU of many; less memory left than is to be
 ///           taken; a storage path whose NUMA domain holds no rank.
 /// Pure. Empty if all is well.

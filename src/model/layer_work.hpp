@@ -91,7 +91,8 @@ class LayerWork {
         .head(embedding ? view(embedding_layer, *embedding).embedding().table
                         : std::span<T const>{});
   }
-  /// `tied_gradient`: the embedding's gradient, to which the table's is written if the head is tied.
+  /// `tied_gradient`: the embedding's gradient, to which the table's is written if the head is
+  /// tied.
   [[nodiscard]] HeadTensors<T> head(std::span<T> gradient, std::span<T> tied_gradient) const {
     return view(head_layer(), gradient)
         .head(tied_ ? embedding(tied_gradient).table : std::span<T>{});

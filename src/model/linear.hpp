@@ -78,7 +78,8 @@ struct Linear {
     kernels::matmul<T, Sum>(stream, product);
   }
 
-  /// Host memory in which cores widen operands (kernels::host::widened_bytes), of the product that takes most.
+  /// Host memory in which cores widen operands (kernels::host::widened_bytes), of the product that
+  /// takes most.
   template <class T>
   [[nodiscard]] Bytes widened_bytes() const {
     return std::max({kernels::host::widened_bytes(forward_product<T, T>()),

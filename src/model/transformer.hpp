@@ -28,7 +28,8 @@ struct RunShape {
   bool documents_apart = false;
   /// Share of attention's pairs that documents leave, for counting operations.
   double attended = 1.0;
-  /// Weight of the auxiliary loss (kernels::CrossEntropy), which has a gradient and is in no loss that is returned.
+  /// Weight of the auxiliary loss (kernels::CrossEntropy), which has a gradient and is in no loss
+  /// that is returned.
   double z_loss = 0.0;
   /// Device memory for backward of attention by cuDNN; 0: Offstage's own kernels compute it.
   Bytes attention_workspace{};

@@ -63,7 +63,8 @@ class Vertical {
       tensors_.bring(tensor);
     }
   }
-  /// The one block's activations that there are, with the documents of micro-batch g and this input.
+  /// The one block's activations that there are, with the documents of micro-batch g and this
+  /// input.
   [[nodiscard]] BlockActivations<T> with_input(int g, std::span<T> x) const;
 
   void forward_block(int block, int i, state::HeldLayer<T> const& attention,
@@ -83,8 +84,8 @@ class Vertical {
   state::ActivationStore* store_{};
   GradientBuffers<T> gradients_;
   WaitingTensors tensors_;  ///< (B, T, C) each
-  WaitingTensors
-      tables_;     ///< the tied head's gradients of the table, until the embedding adds its part
+  /// The tied head's gradients of the table, until the embedding adds its part.
+  WaitingTensors tables_;
   int count_ = 0;  ///< micro-batches of this rank in this step
   int rounds_ = 0;
   std::span<T> last_;  ///< the head's gradient of the last round, until backward; empty: none

@@ -39,7 +39,8 @@ struct WorkspaceDemand {
                                                bool tied_head, BlockRing ring,
                                                VerticalDemand const& vertical);
 
-/// Where the documents of micro-batches lie, (micro-batches, B, T) each; empty unless they are apart.
+/// Where the documents of micro-batches lie, (micro-batches, B, T) each; empty unless they are
+/// apart.
 struct DocumentRows {
   std::span<std::int32_t> begins, ends;  ///< kernels::AttentionDocuments
   std::span<std::int32_t> position_of;   ///< position in its document; empty without learned ones

@@ -233,7 +233,8 @@ std::size_t ConversationEncoder::place_of(Text::Turn const& turn,
   // Tokens before that place may differ too, so it is found by the text that tokens are decoded to.
   std::string const text = tokenizer_.decode(before);
   auto const decoded = [&](std::size_t count) { return tokenizer_.decode(tokens.first(count)); };
-  // Special tokens have no text, and nothing is merged across them. Decoders drop one blank at most.
+  // Special tokens have no text, and nothing is merged across them. Decoders drop one blank at
+  // most.
   std::size_t special = same;
   while (special < tokens.size() &&
          !tokenizer_.decode({{tokens[special], tokens[special]}}).empty()) {

@@ -29,8 +29,9 @@ struct Conversation {
 /// `field`, with role and content, and maybe a weight of 0 (not learned) or 1. Beside tool_calls or
 /// function_call a content may be null or missing; such a message is not learned.
 /// ShareGPT's from and value are the same, its human is user and its gpt assistant; `conversations`
-/// stands for `messages`. Without that array there is one message for each role of the template that is a field
-/// of the object, in the template's order (prompt, completion), without null and empty ones.
+/// stands for `messages`. Without that array there is one message for each role of the template
+/// that is a field of the object, in the template's order (prompt, completion), without null and
+/// empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
 ///         that the template does not have, a content that is no text, another weight, a system
 ///         message without a later one that has it inside, where the template puts it there.
@@ -39,14 +40,14 @@ struct Conversation {
 
 /// Turns conversations into tokens, one after another.
 ///
-/// Tokens:  those of the whole text, {bos} and {eos} included where the tokenizer makes them of their
-///         texts, else between two of them. So they are the same tokens that the tokenizer makes of
-///         the text elsewhere. A token that lies on both sides of
+/// Tokens:  those of the whole text, {bos} and {eos} included where the tokenizer makes them of
+///         their texts, else between two of them. So they are the same tokens that the tokenizer
+///         makes of the text elsewhere. A token that lies on both sides of
 ///         {learn} or {/learn} counts in the loss, unless the text before ends with it anyway (one
 ///         that stands for several blanks). Such places are counted, because a prompt that ends
 ///         there has other tokens.
-/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place. Where
-///          one lies inside a token, the tokens are decoded some times too.
+/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place.
+///          Where one lies inside a token, the tokens are decoded some times too.
 /// Threads: one.
 class ConversationEncoder {
  public:

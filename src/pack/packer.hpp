@@ -31,8 +31,8 @@ struct Task {
   Template const* form{};  ///< null: lines are texts, not conversations
   std::int64_t longest{};  ///< tokens of a conversation; longer ones are left out; 0: none are
   data::Frame frame;       ///< tokens around every document
-  std::optional<std::int32_t>
-      end;                  ///< token that ends every document with text, in place of the separator
+  /// Token that ends every document with text, in place of the separator.
+  std::optional<std::int32_t> end;
   std::int64_t most_bad{};  ///< JSON lines that may be left out as Bad
   int threads = 1;  ///< threads that encode, beside one that reads and the caller, which writes
 };
@@ -93,9 +93,10 @@ struct Progress {
 ///          the memory of one document with its tokens if that is larger.
 /// Threads: starts its own. The caller's thread calls `on_progress` after each part that is
 ///          written.
-/// Errors:  DataError naming file and line of bytes that are no text, or of bad lines beyond Task::most_bad; DataError if documents before
-///          `begin` have changed; those of ByteStream, Tokenizer and TokenWriter. The first one in
-///          the order of the texts is thrown, whatever the threads do.
+/// Errors:  DataError naming file and line of bytes that are no text, or of bad lines beyond
+///          Task::most_bad; DataError if documents before `begin` have changed; those of
+///          ByteStream, Tokenizer and TokenWriter. The first one in the order of the texts is
+///          thrown, whatever the threads do.
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
               Progress const& begin, std::function<void(Progress const&)> const& on_progress);
 

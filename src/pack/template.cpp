@@ -29,8 +29,8 @@ struct Given {
   std::string text;
 };
 
-/// A token, and the text of which the tokenizer makes it alone, which may be empty. Such a text stands
-/// for the token, as it does elsewhere: what follows it is not the beginning of a text.
+/// A token, and the text of which the tokenizer makes it alone, which may be empty. Such a text
+/// stands for the token, as it does elsewhere: what follows it is not the beginning of a text.
 struct Special {
   std::int32_t token{};
   std::string text;

@@ -46,7 +46,8 @@ struct Template {
   /// Name of the role that no_system and {system} are about.
   static constexpr std::string_view system_role = "system";
 
-  /// Whether a system message stands inside of a later one, as in LLaMA 2's [INST], and not where it is given.
+  /// Whether a system message stands inside of a later one, as in LLaMA 2's [INST], and not where
+  /// it is given.
   [[nodiscard]] bool puts_system_inside() const;
   /// The role of this name; null if there is none.
   [[nodiscard]] Role const* role(std::string_view name) const;
@@ -64,13 +65,13 @@ struct Template {
 /// Format: lines `NAME = "TEXT"`, with TEXT as in JSON (\n, \t, \", \\, \u00e9). Empty lines and
 ///         those that begin with # are passed over. `bos` and `eos` name tokens of the tokenizer;
 ///         by default they are the token that it puts in front of a text and its own end token.
-///         `begin` and `end` are around every conversation, `no-system` stands behind `begin` where the
-///         first message is not of the role `system`, and `asks` names the role of a prompt where it is
-///         not the one in front of the first learned one. Every other NAME is a role, whose TEXT has
-///         {content} or {trimmed} once. Where a role has {system}, the line of a system message stands there, in the
-///         next such message, and not by itself. {bos} and {eos} stand for the tokens. The text between {learn} and
-///         {/learn}, or the line's end, counts in the loss; one role at least has such a text. {{
-///         stands for {.
+///         `begin` and `end` are around every conversation, `no-system` stands behind `begin` where
+///         the first message is not of the role `system`, and `asks` names the role of a prompt
+///         where it is not the one in front of the first learned one. Every other NAME is a role,
+///         whose TEXT has {content} or {trimmed} once. Where a role has {system}, the line of a
+///         system message stands there, in the next such message, and not by itself. {bos} and
+///         {eos} stand for the tokens. The text between {learn} and {/learn}, or the line's end,
+///         counts in the loss; one role at least has such a text. {{ stands for {.
 /// Errors: DataError naming `key`, path, line and what would be right.
 [[nodiscard]] Template read_template(std::string const& path, std::string const& key,
                                      data::Tokenizer const& tokenizer);

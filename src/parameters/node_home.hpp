@@ -13,13 +13,14 @@
 
 namespace offstage::parameters {
 
-/// A home of whole layers, in memory that the ranks of a node share (NodeMemory). After each begin()
-/// the first use of a layer waits until this rank's part is ready, brings all parts to all nodes, and
-/// waits for the node's ranks. Further uses find the layer there, without a message.
+/// A home of whole layers, in memory that the ranks of a node share (NodeMemory). After each
+/// begin() the first use of a layer waits until this rank's part is ready, brings all parts to all
+/// nodes, and waits for the node's ranks. Further uses find the layer there, without a message.
 ///
-/// Order:      a rank's update changes a layer only after its last use by any rank. The update needs
-///             the complete gradient, to which all ranks have added by then. A rank that is idle in
-///             the last round may still bring the layer to its device, and uses nothing of it.
+/// Order:      a rank's update changes a layer only after its last use by any rank. The update
+///             needs the complete gradient, to which all ranks have added by then. A rank that is
+///             idle in the last round may still bring the layer to its device, and uses nothing of
+///             it.
 /// Collective: bring and layer, when they are called for a layer the first time after begin().
 /// Memory:     on the host, pinned: the NodeMemory, which outlives it.
 /// Trace:      row "parameters from ranks".
@@ -54,8 +55,8 @@ class NodeHome final : public ShardHome<T> {
   state::Readiness* readiness_{};
 };
 
-/// Parameters that a node shares (Home::node), for a device that uses host memory as its own. Layers
-/// are used in place.
+/// Parameters that a node shares (Home::node), for a device that uses host memory as its own.
+/// Layers are used in place.
 template <class T>
 class NodeParameters final : public WorkingParameters<T> {
  public:

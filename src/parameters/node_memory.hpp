@@ -12,21 +12,23 @@
 
 namespace offstage::parameters {
 
-/// Host memory that the ranks of a node share, with whole layers of the working copy, once per node.
+/// Host memory that the ranks of a node share, with whole layers of the working copy, once per
+/// node.
 ///
 /// Memory:     all layers once per node, each rank's part near it. Nothing of it stays in /dev/shm,
 ///             whatever ends the run. Every rank maps all layers, and its own shard once more, one
 ///             layer behind the other. Chunks are whole pages, so that this is possible, and an
 ///             update writes a subgroup in one piece.
-/// Order:      ranks write their shards while nobody reads them. exchange brings them to other nodes.
+/// Order:      ranks write their shards while nobody reads them. exchange brings them to other
+///             nodes.
 /// Collective: construction and exchange, over `comm`.
 /// Threads:    one, the one that calls MPI. Any may use the bytes.
 /// Errors:     construction throws mpi::AgreedError: /dev/shm has no room (74), or pages of the
 ///             system are larger than a chunk (64).
 class NodeMemory {
  public:
-  /// Returns the bytes that the ranks of each node can share: the least of all nodes, 0 if the ranks
-  /// of one have no memory in common. Collective over `comm`.
+  /// Returns the bytes that the ranks of each node can share: the least of all nodes, 0 if the
+  /// ranks of one have no memory in common. Collective over `comm`.
   [[nodiscard]] static Bytes room(mpi::Communicator const& comm, mpi::Communicator const& node,
                                   Bytes element_bytes);
   /// Bytes of the system's own that a rank's mappings of `elements` in all take: 8 for each page.

@@ -9,8 +9,8 @@
 namespace offstage::parameters {
 
 /// The ways of layers' parts to nodes that hold whole layers. Each rank owns a part of a layer. On
-/// every other node one rank takes it for its node: the k-th rank of a node sends to the k-th ranks of
-/// the others, or, if a node has only n ranks, to its k mod n-th.
+/// every other node one rank takes it for its node: the k-th rank of a node sends to the k-th ranks
+/// of the others, or, if a node has only n ranks, to its k mod n-th.
 class NodeParts {
  public:
   /// `nodes`: the lowest rank on the node of each rank. Nodes need not have equally many ranks.
@@ -29,8 +29,8 @@ class NodeParts {
   [[nodiscard]] std::vector<Slice> shard() const;
   /// Parts that this rank writes: its shard and those that it takes.
   [[nodiscard]] std::vector<Slice> written() const;
-  /// Parts of a layer by rank, for an exchange: those that each rank gets of this one, and those that
-  /// this one gets of each.
+  /// Parts of a layer by rank, for an exchange: those that each rank gets of this one, and those
+  /// that this one gets of each.
   [[nodiscard]] std::vector<Slice> sent(int layer) const;
   [[nodiscard]] std::vector<Slice> received(int layer) const;
 

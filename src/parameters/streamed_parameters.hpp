@@ -132,8 +132,8 @@ class StreamedParameters final : public WorkingParameters<T> {
   std::int64_t filled_ = 0;    ///< uses whose layers are in their slots, or on the way there
   std::int64_t acquired_ = 0;  ///< uses that have begun
   std::vector<std::int64_t> held_;
-  std::vector<std::shared_ptr<device::Event>>
-      freed_;  ///< event of each slot behind its last use that ended
+  /// Event of each slot behind its last use that ended.
+  std::vector<std::shared_ptr<device::Event>> freed_;
   std::exception_ptr error_;
   bool stopping_ = false;
   std::optional<NamedThread> thread_;  ///< last: it uses all members above

@@ -235,7 +235,8 @@ std::uint32_t RunLengths::next() {
     is_packed_ = (head & 1U) != 0;
     left_ = head >> 1U;
     if (is_packed_) {
-      // No more groups than there are bytes, so that no product overflows. Bits of padding may lack.
+      // No more groups than there are bytes, so that no product overflows. Bits of padding may
+      // lack.
       left_ = std::min<std::uint64_t>(left_, UINT32_MAX) * octet_bits;
       bit_ = 0;
     } else {

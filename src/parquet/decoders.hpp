@@ -35,7 +35,8 @@ class RunLengths {
 /// Errors: Damage.
 class Differences {
  public:
-  /// `bytes` must outlive this object. They say themselves how many values there are, at most `most`.
+  /// `bytes` must outlive this object. They say themselves how many values there are, at most
+  /// `most`.
   Differences(std::span<std::byte const> bytes, std::int64_t most);
 
   [[nodiscard]] std::int64_t next();

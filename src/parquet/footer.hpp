@@ -59,7 +59,8 @@ struct Footer {
   std::vector<RowGroup> groups;
 };
 
-/// The end of a Parquet file, which says where all else is. Source: github.com/apache/parquet-format.
+/// The end of a Parquet file, which says where all else is. Source:
+/// github.com/apache/parquet-format.
 /// Memory: some times the footer, which the writer's row groups and columns make large.
 /// Errors: DataError naming the file: no Parquet file, damaged, encrypted, or with columns in other
 ///         files; those of `file`.

@@ -123,7 +123,8 @@ class RowStream final : public data::ByteStream {
 
   [[nodiscard]] std::string column_name() const { return printable_name(leaves_[at_]->name); }
 
-  /// Opens the columns of the next row group if the last one is at its end. False at the end of all.
+  /// Opens the columns of the next row group if the last one is at its end. False at the end of
+  /// all.
   [[nodiscard]] bool begin_group() {
     while (left_in_group_ == 0) {
       if (group_ == footer_.groups.size()) {

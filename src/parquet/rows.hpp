@@ -16,9 +16,9 @@ namespace offstage::parquet {
 /// the objects; nullopt: all are, and bytes that are not said to be text become null.
 /// Threads: one.
 /// Memory:  a page of each column, with its dictionary, and a row.
-/// Errors:  DataError naming the file: no such column (naming those that it has); damaged, encrypted
-///          or written in a way that is not read (naming it), at once or where it is read; those of
-///          InputFile.
+/// Errors:  DataError naming the file: no such column (naming those that it has); damaged,
+///          encrypted or written in a way that is not read (naming it), at once or where it is
+///          read; those of InputFile.
 [[nodiscard]] std::unique_ptr<data::ByteStream> open_rows(std::string const& path,
                                                           std::string const& key,
                                                           std::optional<std::string> const& column);

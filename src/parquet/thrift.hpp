@@ -44,8 +44,8 @@ class Thrift {
     Kind kind{};
   };
 
-  /// Calls `use(field)` for each field of a structure. It takes the value and returns true, or takes
-  /// nothing and returns false.
+  /// Calls `use(field)` for each field of a structure. It takes the value and returns true, or
+  /// takes nothing and returns false.
   template <class Use>
   void structure(Use const& use) {
     Depth const depth{*this};

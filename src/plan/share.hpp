@@ -10,8 +10,8 @@ namespace offstage::plan {
 
 /// Rates of one rank's resources while all ranks of the node do the same. 0: not known.
 struct UpdateRates {
-  double
-      cpu_update{};  ///< elements per second: an update on the rank's cores, 16-bit result included
+  /// Elements per second: an update on the rank's cores, 16-bit result included.
+  double cpu_update{};
   double device_update{};   ///< elements per second: the same on the device
   double host_to_device{};  ///< bytes per second from pinned memory, the other direction idle
   double device_to_host{};
@@ -19,8 +19,8 @@ struct UpdateRates {
   double host_to_device_both{};
   double device_to_host_both{};
   double host_memory{};  ///< bytes per second of cores and copies together; 0: no limit
-  double
-      conversion{};  ///< elements per second, FP32 to 16 bit on the cores; for paper_stride alone
+  /// Elements per second, FP32 to 16 bit on the cores; for paper_stride alone.
+  double conversion{};
   /// The storage paths that are written to, with each one's rates divided by the ranks that use it.
   /// Not needed if nothing is stored.
   std::vector<PathRate> paths{};
@@ -53,8 +53,8 @@ struct UpdateDemand {
   /// residents first.
   std::int64_t held{};
   Bytes parameter_bytes = 2;  ///< per element of the working copy
-  std::int64_t
-      chunk{};  ///< elements that go to the device at a time; they fill and drain the pipeline
+  /// Elements that go to the device at a time; they fill and drain the pipeline.
+  std::int64_t chunk{};
   bool direct_copy =
       false;  ///< the CPU writes new parameters to the place where they are used (host_visible)
   Transfers transfers = Transfers::overlap;

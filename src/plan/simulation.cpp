@@ -11,8 +11,8 @@
 namespace offstage::plan {
 namespace {
 
-/// Rounds of a row that are simulated as they are. An exchange after more rounds hardly shows, and a row
-/// as long as that would be simulated round by round.
+/// Rounds of a row that are simulated as they are. An exchange after more rounds hardly shows, and
+/// a row as long as that would be simulated round by round.
 constexpr std::int64_t longest_row = 64;
 
 /// Difference in rounds of the two simulated steps.

@@ -40,8 +40,8 @@ struct WaitingWork {
 
 /// The work of a rank in a step.
 struct Workload {
-  std::vector<LayerWork>
-      layers;  ///< in the shard's order; the gradient of the last one comes first
+  /// In the shard's order; the gradient of the last one comes first.
+  std::vector<LayerWork> layers;
   std::vector<int> forward, backward;  ///< layers in the order of their use
   /// Layers whose activations leave together, with the last of them, and have a slab together.
   std::size_t layers_per_block = 1;

@@ -32,7 +32,8 @@ enum class Figure {
 };
 constexpr std::size_t figure_count = 15;
 
-/// Figures of one rank, indexed by Figure: bytes, elements or operations per second; 0: not measured.
+/// Figures of one rank, indexed by Figure: bytes, elements or operations per second; 0: not
+/// measured.
 using Figures = std::array<double, figure_count>;
 
 /// For the table: "host to device, pinned". For a config: "host-to-device", or empty.
@@ -52,7 +53,8 @@ struct Measured {
 /// more than a twentieth.
 [[nodiscard]] std::vector<std::string> table(Measured const& measured);
 
-/// One line for every rank and figure under 0.8 of the ranks' median: figure, rank, host, by how much.
+/// One line for every rank and figure under 0.8 of the ranks' median: figure, rank, host, by how
+/// much.
 [[nodiscard]] std::vector<std::string> outliers(Measured const& measured);
 
 /// A storage path and what was measured there, by node.
@@ -74,7 +76,8 @@ struct Occasion {
 };
 
 /// A config file that train and plan accept: [platform] with the medians of all ranks together,
-/// [device] of an emulated one, and [tiers] with read= and write= of each path. Paths are made absolute.
+/// [device] of an emulated one, and [tiers] with read= and write= of each path. Paths are made
+/// absolute.
 [[nodiscard]] std::string platform_config(Measured const& measured,
                                           std::span<ProbedPath const> paths,
                                           Occasion const& occasion);

@@ -53,7 +53,8 @@ double rate_of(Effort const& effort, double units, Work&& work) {
   });
 }
 
-/// Elements of type T whose state, gradient and working copy take `bytes`; whole chunks, at least one.
+/// Elements of type T whose state, gradient and working copy take `bytes`; whole chunks, at least
+/// one.
 template <class T>
 std::int64_t elements_in(Bytes bytes) {
   constexpr auto each = static_cast<Bytes>(3 * sizeof(float) + 2 * sizeof(T));
@@ -241,7 +242,8 @@ double measure_host_memory(Effort const& effort) {
   });
 }
 
-/// Numbers from -1 to 1 whose bits differ: a GPU multiplies equal ones at a higher clock rate than a model's.
+/// Numbers from -1 to 1 whose bits differ: a GPU multiplies equal ones at a higher clock rate than
+/// a model's.
 void fill_unevenly(std::span<float> values) {
   constexpr std::uint32_t golden = 2'654'435'769U;
   std::uint32_t bits = 1;

@@ -33,8 +33,9 @@ struct LinkRates {
 /// Both directions at once alone, from pinned memory; what moves is not verified.
 [[nodiscard]] LinkRates measure_link_both(device::Device& device, Effort const& effort);
 
-/// Elements per second of AdamW as the update runs it: chunk by chunk, G and W of `dtype`. On the CPU with
-/// the calling thread's OpenMP team and an emulated rate if there is one; on the device with the state there.
+/// Elements per second of AdamW as the update runs it: chunk by chunk, G and W of `dtype`. On the
+/// CPU with the calling thread's OpenMP team and an emulated rate if there is one; on the device
+/// with the state there.
 [[nodiscard]] double measure_cpu_update(DType dtype, device::Emulation const& emulation,
                                         Effort const& effort);
 [[nodiscard]] double measure_device_update(device::Device& device, DType dtype,

@@ -18,8 +18,8 @@ namespace offstage::probe {
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-/// Units per second of `timed(passes)`, which does work worth so many units that many times and says how
-/// long it took: the median of the rounds, each long enough, after one pass that warms up.
+/// Units per second of `timed(passes)`, which does work worth so many units that many times and
+/// says how long it took: the median of the rounds, each long enough, after one pass that warms up.
 template <class Timed>
 [[nodiscard]] double median_rate(Effort const& effort, double units, Timed&& timed) {
   constexpr Seconds shortest{1e-7};  // less cannot be told from nothing

@@ -31,9 +31,9 @@ struct Size {
 
 enum class Mark { circle, square, diamond, triangle };
 
-/// A picture with two axes, as an SVG element. Colours are classes of the page's style; `look` names
-/// some: "c0" and on are runs, "forward" and the like phases, "thin", "bold" and "dashed" lines.
-/// Points that are not finite interrupt a line. What lies beyond the axes is cut off.
+/// A picture with two axes, as an SVG element. Colours are classes of the page's style; `look`
+/// names some: "c0" and on are runs, "forward" and the like phases, "thin", "bold" and "dashed"
+/// lines. Points that are not finite interrupt a line. What lies beyond the axes is cut off.
 class Plot {
  public:
   /// `title` is for who cannot see it.

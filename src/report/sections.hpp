@@ -8,8 +8,8 @@
 
 namespace offstage::report {
 
-/// Parts of the page, each a <section> with its pictures and legend. Empty where no run has recorded
-/// what it would show. Runs are told apart by the looks of run_look().
+/// Parts of the page, each a <section> with its pictures and legend. Empty where no run has
+/// recorded what it would show. Runs are told apart by the looks of run_look().
 
 /// Loss, smoothed and of validations; norm and learning rate.
 [[nodiscard]] std::string loss_section(std::vector<Run> const& runs);

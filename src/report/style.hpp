@@ -2,8 +2,8 @@
 
 namespace offstage::report {
 
-/// The page's style. Colours of runs and phases are those of Okabe and Ito, which colour-blind readers tell
-/// apart, made lighter on dark ground.
+/// The page's style. Colours of runs and phases are those of Okabe and Ito, which colour-blind
+/// readers tell apart, made lighter on dark ground.
 /// Source: M. Okabe, K. Ito, Color Universal Design (2008).
 inline constexpr char const* page_style = R"css(
 :root { color-scheme: light dark; --ground: #ffffff; --card: #f7f7f5; --ink: #1d1d1f; --soft: #5c5f66; --grid: #e3e3df;

@@ -13,11 +13,14 @@ namespace offstage::state {
 
 /// A model's parameters with tokens added behind its vocabulary.
 ///
-/// Rows:   each new token's row, of the embedding and of a head of its own, is the mean of the old rows.
-///         A new token is then never likelier than all others, whatever the text (Hewitt, "Initializing
-///         New Word Embeddings for Pretrained Language Models", 2021); transformers does so too.
-/// Bits:   sums over rows in FP64, in order, rounded once to FP32. They do not depend on the ranges read.
-/// Memory: the range that is read once more, and 4 MiB. The first read of a new row reads its whole table.
+/// Rows:   each new token's row, of the embedding and of a head of its own, is the mean of the old
+///         rows. A new token is then never likelier than all others, whatever the text (Hewitt,
+///         "Initializing New Word Embeddings for Pretrained Language Models", 2021); transformers
+///         does so too.
+/// Bits:   sums over rows in FP64, in order, rounded once to FP32. They do not depend on the ranges
+///         read.
+/// Memory: the range that is read once more, and 4 MiB. The first read of a new row reads its whole
+/// table.
 class GrownVocabulary final : public ParameterReader {
  public:
   /// `vocab` is the source's at least.

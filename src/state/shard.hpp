@@ -71,8 +71,8 @@ class ShardMap {
   std::vector<LayerLayout> layers_;
   int ranks_;
   Deal deal_;
-  // Most layers of a model are alike, so a shard is added up by sizes: a plan asks for the offsets of
-  // thousands of layers on each of thousands of ranks.
+  // Most layers of a model are alike, so a shard is added up by sizes: a plan asks for the offsets
+  // of thousands of layers on each of thousands of ranks.
   std::vector<std::int64_t> sizes_;          ///< the numbers of chunks that layers have
   std::vector<std::int64_t> layers_before_;  ///< [layers + 1, sizes]: layers of a size before one
 };

@@ -91,8 +91,8 @@ class WorkingCopy final : public ParameterSource<T> {
   bool keeps_;               ///< there is a slot for each layer
   std::vector<Slot> slots_;  ///< without keeps_ the last one is for large layers
   std::int64_t releases_{};
-  std::unique_ptr<device::Stream>
-      gathering_;  ///< null: nothing is gathered, or host code does all of it
+  /// Null: nothing is gathered, or host code does all of it.
+  std::unique_ptr<device::Stream> gathering_;
 };
 
 }  // namespace offstage::state

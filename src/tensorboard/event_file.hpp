@@ -11,15 +11,16 @@
 namespace offstage::tensorboard {
 
 /// One start's events, in a file of their own beside those of earlier starts:
-/// DIRECTORY/events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER, whose names TensorBoard reads in order.
+/// DIRECTORY/events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER, whose names TensorBoard reads in
+/// order.
 class EventFile {
  public:
   /// Opens the run's file. Events of earlier starts for steps from `step` on do not count any more.
   /// Errors: IoError naming run.tensorboard and the path.
   EventFile(std::string const& directory, std::string const& host, std::int64_t step);
 
-  /// In the file when this returns, but not durable. If it cannot be written, the file ends here, which a
-  /// warning says once; throws no IoError.
+  /// In the file when this returns, but not durable. If it cannot be written, the file ends here,
+  /// which a warning says once; throws no IoError.
   void write(std::int64_t step, std::span<Scalar const> scalars);
 
  private:

@@ -35,30 +35,30 @@ enum class Purpose {
 ///          free slots; otherwise an extent might ask for a slot that is not free yet.
 ///
 /// No deadlock. A thread waits here for an extent that another thread has taken, for a buffer, or
-/// (the thread that has taken an extent) for a path. A worker holds at most one lease of this object,
-/// and none while it waits for an extent or a buffer. (All workers take several objects in one
-/// order.) One thread may hold a lease while it waits for a second one: the thread that loads a
-/// checkpoint. No worker runs then and there are two buffers (Tiers::fits_beside), so the extent that
-/// it waits for is being written and comes free.
+/// (the thread that has taken an extent) for a path. A worker holds at most one lease of this
+/// object, and none while it waits for an extent or a buffer. (All workers take several objects in
+/// one order.) One thread may hold a lease while it waits for a second one: the thread that loads a
+/// checkpoint. No worker runs then and there are two buffers (Tiers::fits_beside), so the extent
+/// that it waits for is being written and comes free.
 ///   paths    A thread inside a path waits for nothing, so each path comes free.
 ///   extents  An extent that is being written waits for paths only. A leased extent is given back
 ///            without a wait here. So each comes free, and so does what revert waits for.
 ///   buffers  Cached extents and versions before have at most `cached` + spare_buffers buffers
 ///            together: a commit that makes one too many takes one of them to be written, under the
-///            same lock; accept and revert add none. The other buffers are free, or belong to leases
-///            and to extents that are being written, which end. Where a miss is possible there is at
-///            least one such buffer. Where all extents fit into the cache, a lease on trial finds a
-///            buffer: it has a spare that no version before has, or it waits for leases that had one
-///            when trials were accepted. A hit needs no buffer and passes those that wait for one.
-///            Only failed writes can give all buffers to the cache and the versions before. Waiting
-///            for a buffer is an error then.
+///            same lock; accept and revert add none. The other buffers are free, or belong to
+///            leases and to extents that are being written, which end. Where a miss is possible
+///            there is at least one such buffer. Where all extents fit into the cache, a lease on
+///            trial finds a buffer: it has a spare that no version before has, or it waits for
+///            leases that had one when trials were accepted. A hit needs no buffer and passes those
+///            that wait for one. Only failed writes can give all buffers to the cache and the
+///            versions before. Waiting for a buffer is an error then.
 ///   spares   Nobody waits for one.
 /// Nobody starves. An extent goes to the thread that asked first, and a buffer to the first thread
 /// whose extent is free.
 ///
-/// Slots: at most extents - `cached` + spare_slots are in use on all paths together, and one for each
-/// held version that is not current. A cached extent has no slot but that of a version before. An
-/// extent that leaves the cache takes one when the commit that drove it out has freed its own.
+/// Slots: at most extents - `cached` + spare_slots are in use on all paths together, and one for
+/// each held version that is not current. A cached extent has no slot but that of a version before.
+/// An extent that leaves the cache takes one when the commit that drove it out has freed its own.
 class ExtentTable {
  public:
   /// `store`: where the extents go that leave the cache; null if none does.
@@ -70,16 +70,16 @@ class ExtentTable {
     bool hit{};                              ///< the current version is in host memory,
     std::optional<std::int64_t> original{};  ///< in this buffer if the lease is to be a copy
   };
-  /// Takes the extent, and a buffer if the lease needs one. Returns nothing if there is no spare for
-  /// Purpose::trial.
+  /// Takes the extent, and a buffer if the lease needs one. Returns nothing if there is no spare
+  /// for Purpose::trial.
   /// Errors: PreconditionError: no such key; a fetch of an extent that has no version. IoError: no
   ///         buffer will come free, because of the error that not_written was told.
   [[nodiscard]] std::optional<Lent> lend(Key key, Purpose purpose);
   /// Ends a lease.
   void discard(Key key, bool touched) noexcept;
   struct Committed {
-    std::optional<Place>
-        freed;  ///< where no version is now: for the caller to free, without this lock
+    /// Where no version is now: for the caller to free, without this lock.
+    std::optional<Place> freed;
     std::optional<Key> leaving;  ///< has to be written, and is taken for that
   };
   /// Ends a lease: its buffer has the current version.
@@ -103,7 +103,8 @@ class ExtentTable {
   [[nodiscard]] StoredExtent const& held(Key key) const { return at(key).held->version.stored; }
   void release_held(Key key) noexcept;
 
-  /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on trial.
+  /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on
+  /// trial.
   [[nodiscard]] bool take_stored(Key key);
   void give_back(Key key);
 
@@ -124,8 +125,8 @@ class ExtentTable {
  private:
   static constexpr std::int64_t no_buffer = -1;
 
-  /// Where a version is. `leaving`: in memory, being written. `torn`: it was in memory and was changed
-  /// without commit.
+  /// Where a version is. `leaving`: in memory, being written. `torn`: it was in memory and was
+  /// changed without commit.
   enum class Content { none, memory, leaving, storage, torn };
   struct Holding {
     Content content = Content::none;

@@ -27,10 +27,11 @@ struct PlannedSpace {
 [[nodiscard]] std::vector<PlannedSpace> planned_space(std::vector<Bytes> const& extent_bytes,
                                                       VirtualSettings const& settings);
 
-/// Whether `needed` bytes on each path, of all ranks that share it and of all their tiers, fit into what is
-/// free there; paths on one file system share its space. Returns what is free on each.
+/// Whether `needed` bytes on each path, of all ranks that share it and of all their tiers, fit into
+/// what is free there; paths on one file system share its space. Returns what is free on each.
 /// `nodes`: the number of nodes that share each path; empty: each is this node's alone.
-/// `with_spares`: some of them are for second versions (spare_slots, holds), which could be done without.
+/// `with_spares`: some of them are for second versions (spare_slots, holds), which could be done
+/// without.
 /// Errors: IoError naming tiers.path, the directories, what is needed, what is free and what helps.
 std::vector<Bytes> require_room(std::vector<PathSettings> const& paths,
                                 std::vector<Bytes> const& needed, bool with_spares = false,

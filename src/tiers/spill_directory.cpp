@@ -52,8 +52,8 @@ std::optional<int> number(std::string_view text) {
   return whole && value >= 0 && text.front() != '-' ? std::optional{value} : std::nullopt;
 }
 
-/// True for a process that has ended and whose parent has not asked how: under an init that is slow to, or in a
-/// container without one, for long. It has no file open any more.
+/// True for a process that has ended and whose parent has not asked how: under an init that is slow
+/// to, or in a container without one, for long. It has no file open any more.
 bool has_ended(std::int64_t process) {
   std::ifstream file{fmt::format("/proc/{}/stat", process)};
   std::string line;

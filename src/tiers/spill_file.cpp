@@ -99,8 +99,8 @@ void require_space(std::string const& directory, Bytes size) {
 
 namespace {
 
-/// Calls make(path) with the path of a file that may be made in a new spill directory, which is gone
-/// when it returns.
+/// Calls make(path) with the path of a file that may be made in a new spill directory, which is
+/// gone when it returns.
 template <class Make>
 auto in_spill_directory(SpillPlace const& place, Bytes size, Make const& make) {
   require_space(place.directory, size);

@@ -11,8 +11,8 @@ namespace offstage::tiers {
 /// Inside its directory, for the moment that it has a name.
 constexpr char const* spill_file_name = "extents";
 
-/// A file that no directory names. NFS and FUSE keep it under a hidden name until it is closed, and so
-/// its spill directory, which the destructor removes then.
+/// A file that no directory names. NFS and FUSE keep it under a hidden name until it is closed, and
+/// so its spill directory, which the destructor removes then.
 class SpillFile : public aio::File {
  public:
   SpillFile() noexcept = default;
@@ -36,9 +36,10 @@ class SpillFile : public aio::File {
 
 /// A file of `size` bytes that no directory names: made in `directory`/`name` (0600 in 0700),
 /// unlinked together with that directory, and only then allocated. Nothing is left behind, however
-/// the process ends; on NFS and FUSE a killed one leaves the empty directory. An empty directory that a
-/// killed process left is taken over.
-/// Errors: IoError with the key tiers.path, the path and the remedy: the directory is missing, is none,
+/// the process ends; on NFS and FUSE a killed one leaves the empty directory. An empty directory
+/// that a killed process left is taken over.
+/// Errors: IoError with the key tiers.path, the path and the remedy: the directory is missing, is
+/// none,
 ///         is not writable or has no space; `directory`/`name` exists and is not empty.
 [[nodiscard]] SpillFile make_spill_file(std::string const& directory, std::string const& name,
                                         Bytes size);
@@ -55,8 +56,8 @@ void make_named_file(SpillPlace const& place, Bytes size,
                      std::function<void(std::string const& path)> const& fill,
                      std::string const& target);
 
-/// An empty spill directory, by which processes of other nodes see that they share `directory`. It is
-/// gone with this object.
+/// An empty spill directory, by which processes of other nodes see that they share `directory`. It
+/// is gone with this object.
 class SpillMark {
  public:
   /// Errors: IoError as make_spill_file.

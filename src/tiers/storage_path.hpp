@@ -135,8 +135,8 @@ struct PathSetSettings {
   /// Whether processes take turns on each path; empty: on all of them. Paths of one device
   /// are alike. Without shared memory they exclude each other within this process.
   std::vector<bool> exclusive{};
-  std::span<std::byte>
-      shared{};  ///< shared_bytes(paths) zero bytes that the node's processes share
+  /// shared_bytes(paths) zero bytes that the node's processes share.
+  std::span<std::byte> shared{};
   std::shared_ptr<aio::Kernel> kernel{};  ///< null: libaio; a test brings a failing one
   trace::Trace* trace{};
   int ranks = 1;  ///< processes of the node that use the paths
@@ -164,7 +164,8 @@ struct Measure {
 /// Writes and reads a file in the path's directory until its end or that of the time (one transfer
 /// at least), through the path itself, with PathSettings::transfers() threads: see
 /// StoragePath::rate, which this does not change. Reads what was just written: with O_DIRECT from
-/// the device, else this is too high, which a warning says. Blocks must come back as they were written.
+/// the device, else this is too high, which a warning says. Blocks must come back as they were
+/// written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
 /// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.

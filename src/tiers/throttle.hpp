@@ -9,9 +9,9 @@
 
 namespace offstage::tiers {
 
-/// Times that the processes of a node share of an emulated path: nanoseconds of the monotonic clock,
-/// until when booked transfers keep the path busy. All zeros: idle since ever. Half duplex uses `read`
-/// alone.
+/// Times that the processes of a node share of an emulated path: nanoseconds of the monotonic
+/// clock, until when booked transfers keep the path busy. All zeros: idle since ever. Half duplex
+/// uses `read` alone.
 struct ThrottleState {
   std::atomic<std::int64_t> read_busy_until;
   std::atomic<std::int64_t> write_busy_until;
@@ -19,12 +19,12 @@ struct ThrottleState {
 };
 
 /// Makes a directory as slow as the path that it stands for, for all processes of a node together:
-/// each transfer is booked behind those booked before and ends no sooner than the emulated path would
-/// have moved it.
+/// each transfer is booked behind those booked before and ends no sooner than the emulated path
+/// would have moved it.
 ///
-/// A path that was idle for less than `credit` counts as if it had been busy: a sleep that ends late
-/// does not lower the rate, and no rate is exceeded over more than that. A transfer that begins
-/// while another process has one under way takes longer where `sharing` says so.
+/// A path that was idle for less than `credit` counts as if it had been busy: a sleep that ends
+/// late does not lower the rate, and no rate is exceeded over more than that. A transfer that
+/// begins while another process has one under way takes longer where `sharing` says so.
 /// Threads: any of any process.
 class Throttle {
  public:

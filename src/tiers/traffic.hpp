@@ -36,8 +36,8 @@ struct Traffic {
   [[nodiscard]] Bytes write_bytes() const;
 };
 
-/// Where the current versions are (MLP Figure 10), in bytes of extents. Versions before those on trial
-/// are not counted.
+/// Where the current versions are (MLP Figure 10), in bytes of extents. Versions before those on
+/// trial are not counted.
 struct Residence {
   Bytes device{};  ///< in device memory (DeviceTiers)
   Bytes host{};

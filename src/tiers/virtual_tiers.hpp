@@ -75,8 +75,8 @@ struct VirtualSettings {
 /// Faults:  a write that fails leaves its path out, for all processes of the node and with one
 ///          warning, and goes to another; if none is left, commit throws IoError and the extent
 ///          stays in memory, beside the version before if it is on trial; a fetch that no buffer is
-///          left for then throws it too. A read is tried three times (and by aio::Engine); a failure or a
-///          wrong checksum after that has lost the only copy: IoError.
+///          left for then throws it too. A read is tried three times (and by aio::Engine); a
+///          failure or a wrong checksum after that has lost the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
 ///          for one transfer of at most path_hold_bytes.
 /// Errors:  construction: IoError: a directory is missing (says that it must exist), not writable

@@ -65,7 +65,8 @@ AddedTokens::AddedTokens(Fields& file, Model const& model, Normalizer const& nor
     auto const number = static_cast<std::size_t>(token.number);
     bool const of_model = number < model.texts().size() && model.texts()[number].has_value();
     auto const wanted = model.find(token.text);
-    // The `tokenizers` package numbers those that the model lacks in their order, whatever the file says.
+    // The `tokenizers` package numbers those that the model lacks in their order, whatever the file
+    // says.
     std::int64_t const last = tokens_.empty() ? -1 : tokens_.rbegin()->first;
     std::int64_t const next = std::max<std::int64_t>(known, last + 1);
     bool const right = wanted ? *wanted == token.number : !of_model && token.number == next;

@@ -13,8 +13,8 @@ namespace offstage::tokens {
 ///
 /// Text:   bytes that are no UTF-8 become U+FFFD first.
 /// Fields: all that change tokens are known or refused; "truncation" and "padding" are passed over,
-///         which are about batches. The token that ends a document is the one that the files beside it
-///         name: see Beside.
+///         which are about batches. The token that ends a document is the one that the files beside
+///         it name: see Beside.
 /// Errors: DataError naming `key`, path, field and value; those of read_beside and require_tokens.
 [[nodiscard]] std::unique_ptr<data::Tokenizer> open_json_tokenizer(std::string const& path,
                                                                    std::string const& key);

@@ -30,7 +30,8 @@ class Model {
 
 /// Tokens beyond are a mistake in a file that shall not fill the memory.
 constexpr std::int64_t largest_vocab = 16'777'216;
-/// The number of a token in the field `name`. Errors: DataError, also for one from largest_vocab on.
+/// The number of a token in the field `name`. Errors: DataError, also for one from largest_vocab
+/// on.
 [[nodiscard]] std::int32_t token_number(Fields const& fields, char const* name,
                                         nlohmann::json const& value);
 

@@ -7,7 +7,8 @@
 namespace offstage::tokens {
 
 /// The object in one of a tokenizer's files.
-/// Errors: DataError naming `key` and the path: no JSON, no object, too large, a pointer of Git LFS; those
+/// Errors: DataError naming `key` and the path: no JSON, no object, too large, a pointer of Git
+/// LFS; those
 ///         of data::InputFile.
 [[nodiscard]] huggingface::JsonTree read_json(std::string const& path, std::string const& key);
 

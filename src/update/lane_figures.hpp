@@ -22,16 +22,16 @@ struct DeviceLaneStats {
 [[nodiscard]] DeviceLaneStats operator-(DeviceLaneStats const& after,
                                         DeviceLaneStats const& before);
 
-/// How long a resource was busy, of spans that may overlap: two streams that share a copy engine each see
-/// the time that they wait for the other.
+/// How long a resource was busy, of spans that may overlap: two streams that share a copy engine
+/// each see the time that they wait for the other.
 /// Threads: one at a time.
 class BusyTime {
  public:
   using Point = std::chrono::steady_clock::time_point;
 
   void add(Point begin, Point end) { spans_.push_back({begin, end}); }
-  /// Length of all spans so far; time that several have in common counts once. Spans that are added later
-  /// count from the latest end of those before on.
+  /// Length of all spans so far; time that several have in common counts once. Spans that are added
+  /// later count from the latest end of those before on.
   [[nodiscard]] Seconds total();
 
  private:

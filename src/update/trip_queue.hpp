@@ -30,15 +30,16 @@ class TripQueue {
   /// Returns a trip to make, or nothing when none is left or one has failed. Blocks only for
   /// device_first.
   [[nodiscard]] std::optional<Deal> take();
-  /// Deals this trip before all that are left; no effect if it was dealt. The next forward wants the
-  /// subgroup that became possible last first, so a storage path that is behind should be behind with
-  /// the others.
+  /// Deals this trip before all that are left; no effect if it was dealt. The next forward wants
+  /// the subgroup that became possible last first, so a storage path that is behind should be
+  /// behind with the others.
   void bring_forward(std::int64_t subgroup);
   /// Deals the trips that are left in ascending order of subgroups from now on.
   void lowest_first();
   /// Ends a trip that was taken, whether it failed or not.
   void end(Trip const& trip) noexcept;
-  /// Deals no more trips. The first error stays. Returns how many CPU trips are left that nobody took.
+  /// Deals no more trips. The first error stays. Returns how many CPU trips are left that nobody
+  /// took.
   std::int64_t fail(std::exception_ptr error) noexcept;
   /// Blocks until no device trip is left or under way.
   void wait_for_device();

@@ -19,7 +19,8 @@ using model::Fate;
 using model::Part;
 using Rule = Policy::Rule;
 
-/// Of 512 rows. A product's element costs 2 C operations, attention's some 2 T: with 16 tokens it is worth least, with 512 most.
+/// Of 512 rows. A product's element costs 2 C operations, attention's some 2 T: with 16 tokens it
+/// is worth least, with 512 most.
 model::Dims dims(std::int64_t sequence) {
   state::ModelShape const shape{.layers = 8,
                                 .hidden = 64,

@@ -1,4 +1,5 @@
-// A model whose activations stay, are computed again or leave, in every combination, has the bits of one that keeps all.
+// A model whose activations stay, are computed again or leave, in every combination, has the bits
+// of one that keeps all.
 
 #include "model/fates.hpp"
 
@@ -113,7 +114,8 @@ class Fates : public ::testing::TestWithParam<test::NamedShape> {};
 INSTANTIATE_TEST_SUITE_P(Of, Fates, ::testing::ValuesIn(test::all_tiny_shapes()), test::name_of);
 
 TEST_P(Fates, ChangeNoBits) {
-  // In one run after another these are tried: first_tried + stride n / 3. Together the shapes meet all that a block can have.
+  // In one run after another these are tried: first_tried + stride n / 3. Together the shapes meet
+  // all that a block can have.
   auto const shapes = test::all_tiny_shapes();
   auto const number = static_cast<std::size_t>(
       std::ranges::find(shapes, GetParam().name, &test::NamedShape::name) - shapes.begin());

@@ -210,7 +210,8 @@ TEST(StoredActivations, BringBackWhatWasPutWhateverTheWorkersAndTheCache) {
   }
 }
 
-// Host first: of a micro-batch those that come back last go to storage, each once, and are read once.
+// Host first: of a micro-batch those that come back last go to storage, each once, and are read
+// once.
 TEST(StoredActivations, LeaveTheLastBlocksInHostMemory) {
   update::MemoryTiers counted{StoredActivations::extents(stored_parts()), {.buffers = 2}};
   device::ShuffledDevice device{1};

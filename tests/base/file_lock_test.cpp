@@ -15,7 +15,8 @@
 namespace offstage {
 namespace {
 
-/// A file that is open, and a root directory whose mounts have it on a file system of these options.
+/// A file that is open, and a root directory whose mounts have it on a file system of these
+/// options.
 class LocalLocks : public testing::Test {
  protected:
   LocalLocks() {

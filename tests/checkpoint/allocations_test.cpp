@@ -1,5 +1,5 @@
-// Whatever allocation of a save or a restart fails: it ends with an error that says so, leaves nothing open, and is done
-// the next time.
+// Whatever allocation of a save or a restart fails: it ends with an error that says so, leaves
+// nothing open, and is done the next time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

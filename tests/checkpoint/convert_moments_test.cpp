@@ -86,8 +86,8 @@ TEST(ConvertMoments, RoundsToTheNearestBf16) {
   }
 }
 
-// Codes have 4 bits of significand, half a place is 2^-4, of numbers that are not too small beside the largest of their block:
-// 2^-14 of it for m, 2^-30 for v.
+// Codes have 4 bits of significand, half a place is 2^-4, of numbers that are not too small beside
+// the largest of their block: 2^-14 of it for m, 2^-30 for v.
 TEST(ConvertMoments, RoundsToTheNearestCodeOfABlock) {
   Sample source = of_many_powers();
   Sample small{layout_of(Moments::int8)};
@@ -151,7 +151,8 @@ TEST(ConvertMoments, KeepsWhatIsNoNumber) {
   EXPECT_TRUE(std::isnan(small.plane<float>(4)[1]));
 }
 
-// In 8 bits m is scale * (power * (1 + eighths) - 2^-15), which takes more than bf16's 8 bits of significand.
+// In 8 bits m is scale * (power * (1 + eighths) - 2^-15), which takes more than bf16's 8 bits of
+// significand.
 TEST(ConvertMoments, IsExactToFp32Alone) {
   StateLayout const fp32 = layout_of(Moments::fp32);
   StateLayout const half = layout_of(Moments::bf16);

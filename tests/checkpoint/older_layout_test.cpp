@@ -137,8 +137,9 @@ TEST(OlderLayout, IsReadTensorByTensorAsItsFilesShowIt) {
   }
 }
 
-/// Formats 5 and 6, written by the last program that knew no newer one: four ranks, Lion with moments in bf16, two steps of a
-/// model whose largest layer has five chunks, of which the ranks had 2, 1, 1 and 1.
+/// Formats 5 and 6, written by the last program that knew no newer one: four ranks, Lion with
+/// moments in bf16, two steps of a model whose largest layer has five chunks, of which the ranks
+/// had 2, 1, 1 and 1.
 class OlderDeal : public ::testing::TestWithParam<char const*> {};
 INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderDeal,
                          ::testing::Values(OFFSTAGE_FORMATS "/format-5",

@@ -20,7 +20,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Files of two ranks, one of which wrote its own elsewhere: its node has another directory at that path.
+/// Files of two ranks, one of which wrote its own elsewhere: its node has another directory at that
+/// path.
 class FilesElsewhere : public ::testing::Test {
  protected:
   void commit(Seconds patience) const {

@@ -298,7 +298,8 @@ TEST_F(StoreCopies, OneNodeTakesWhatItHasOfTwo) {
   });
 }
 
-/// Format 5, whose four ranks had chunks dealt otherwise than today: nodes have the files of some, and copies of others'.
+/// Format 5, whose four ranks had chunks dealt otherwise than today: nodes have the files of some,
+/// and copies of others'.
 TEST_F(StoreCopies, AnOlderDealComesFromItsNodesAndCopies) {
   std::string const name = step_name(2);
   std::string const older = std::string{OFFSTAGE_FORMATS "/format-5/"} + name;

@@ -1,5 +1,5 @@
-// Saves and restarts on a file system that fails: what is said to be saved loads, and what cannot be read at the
-// moment is no damage.
+// Saves and restarts on a file system that fails: what is said to be saved loads, and what cannot
+// be read at the moment is no damage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

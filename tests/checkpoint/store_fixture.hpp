@@ -24,7 +24,8 @@
 
 namespace offstage::checkpoint {
 
-/// The last of so many ranks that owns something of the small model: those behind it may own nothing.
+/// The last of so many ranks that owns something of the small model: those behind it may own
+/// nothing.
 inline int last_owner(int ranks) {
   state::ShardMap const map{state::layers_of(small_model()), ranks};
   int rank = ranks - 1;

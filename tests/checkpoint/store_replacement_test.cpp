@@ -1,4 +1,5 @@
-// A save of a step that another run's checkpoint has: nothing good goes before its replacement is complete.
+// A save of a step that another run's checkpoint has: nothing good goes before its replacement is
+// complete.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The job scripts read a few keys themselves (slurm/run_directory.sh). The program is the reference.
+// The job scripts read a few keys themselves (slurm/run_directory.sh). The program is the
+// reference.
 #include <gtest/gtest.h>
 
 #include <array>

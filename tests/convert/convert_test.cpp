@@ -196,9 +196,10 @@ TEST_F(Convert, NothingIsWrittenAmongCheckpointsOrIntoOne) {
               HasSubstr("holds checkpoints already (step-000000000)"));
   EXPECT_FALSE(fs::exists(path("run/step-000000000")));
   for (std::string const& to : {path("run"), path("run/checkpoints"), done.path}) {
-    EXPECT_THAT(refusal([&] { return export_model({path("run")}, to, DType::fp32, GiB, {}, self); }),
-                AnyOf(HasSubstr("holds checkpoints already (step-000000000)"),
-                      HasSubstr("is a checkpoint")))
+    EXPECT_THAT(
+        refusal([&] { return export_model({path("run")}, to, DType::fp32, GiB, {}, self); }),
+        AnyOf(HasSubstr("holds checkpoints already (step-000000000)"),
+              HasSubstr("is a checkpoint")))
         << to;
     EXPECT_FALSE(fs::exists(to + "/config.json"));
   }

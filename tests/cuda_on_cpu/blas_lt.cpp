@@ -10,8 +10,8 @@
 #include "cuda_on_cpu/runtime.hpp"
 #include "platform/cuda/blas_lt_library.hpp"
 
-/// cuBLASLt's functions that the project calls: products by columns, summed in FP32 in order, rounded once. load_blas_lt()
-/// stands here too, so that no program opens the real library.
+/// cuBLASLt's functions that the project calls: products by columns, summed in FP32 in order,
+/// rounded once. load_blas_lt() stands here too, so that no program opens the real library.
 namespace {
 
 using offstage::bfloat16;

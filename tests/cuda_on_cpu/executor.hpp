@@ -8,9 +8,10 @@
 #include <new>
 #include <type_traits>
 
-/// Runs the blocks of a grid one after another, the threads of a block as fibers of the calling thread. Between two
-/// barriers of the block its warps run one after another in a random order, between two exchanges of a warp its lanes.
-/// Ends the program with a message where threads wait for each other, or where one has left a barrier's threads alone.
+/// Runs the blocks of a grid one after another, the threads of a block as fibers of the calling
+/// thread. Between two barriers of the block its warps run one after another in a random order,
+/// between two exchanges of a warp its lanes. Ends the program with a message where threads wait
+/// for each other, or where one has left a barrier's threads alone.
 namespace offstage::cuda_on_cpu {
 
 constexpr unsigned warp_lanes = 32;

@@ -93,7 +93,8 @@ TEST(CudaOnCpu, ExchangesValuesInAWarp) {
   }
 }
 
-/// c (16, 8) = a (16, 16) b (16, 8), b stored by rows: by load_matrices, transposed for b, and multiply_add.
+/// c (16, 8) = a (16, 16) b (16, 8), b stored by rows: by load_matrices, transposed for b, and
+/// multiply_add.
 void multiply(bfloat16 const* a, bfloat16 const* b, float* c) {
   auto* const shared_a = reinterpret_cast<bfloat16*>(shared_memory());
   auto* const shared_b = shared_a + 256;

@@ -1,6 +1,7 @@
 #pragma once
 
-// In front of every .cu file that is compiled for the CPU: CUDA's headers first, which define these names too.
+// In front of every .cu file that is compiled for the CPU: CUDA's headers first, which define these
+// names too.
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>

@@ -1,6 +1,6 @@
-/// Stands in for libnccl, as a library that is loaded: ranks of one machine, pipes in place of links, work queued on
-/// the streams of runtime.cpp. NCCL_ON_CPU_FAULT=1: something went wrong in the background. NCCL_ON_CPU_MEMORY: bytes of
-/// the device that the first call takes.
+/// Stands in for libnccl, as a library that is loaded: ranks of one machine, pipes in place of
+/// links, work queued on the streams of runtime.cpp. NCCL_ON_CPU_FAULT=1: something went wrong in
+/// the background. NCCL_ON_CPU_MEMORY: bytes of the device that the first call takes.
 #include <nccl.h>
 #include <stdlib.h>
 

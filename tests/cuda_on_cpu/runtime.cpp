@@ -136,8 +136,9 @@ Queue& default_queue() {
   return queue;
 }
 
-/// Host memory of a copy. The driver refuses copies of which only a part is pinned. Whether it takes a part of a page for
-/// the page is not documented, so that here a page is pinned as a whole, for such copies alone.
+/// Host memory of a copy. The driver refuses copies of which only a part is pinned. Whether it
+/// takes a part of a page for the page is not documented, so that here a page is pinned as a whole,
+/// for such copies alone.
 enum class HostRange { pageable, pinned, part_pinned };
 HostRange host_range(void const* memory, std::size_t size) {
   constexpr std::uintptr_t page = 4096;
@@ -189,7 +190,8 @@ int driver_version() {
   return text == nullptr ? CUDART_VERSION : std::atoi(text);
 }
 
-/// Ten times the compute capability. One whose blocks have the least shared memory: what runs here runs on all.
+/// Ten times the compute capability. One whose blocks have the least shared memory: what runs here
+/// runs on all.
 int capability() {
   char const* const text = std::getenv("CUDA_ON_CPU_CAPABILITY");
   return text == nullptr ? 86 : static_cast<int>(std::strtod(text, nullptr) * 10 + 0.5);
@@ -420,7 +422,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *greatest = greatest_priority;
   return cudaSuccess;
 }
-// Each stream has a thread, whatever its priority, which is only remembered; beyond the range it is the nearest.
+// Each stream has a thread, whatever its priority, which is only remembered; beyond the range it is
+// the nearest.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int priority) {
   auto* const queue = new Queue;
   queue->priority = std::clamp(priority, greatest_priority, 0);

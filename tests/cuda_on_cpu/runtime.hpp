@@ -18,15 +18,16 @@ void enqueue(CUstream_st* stream, std::function<void()> work);
 [[nodiscard]] int begin_launch(dim3 blocks, dim3 threads, std::size_t shared_bytes);
 /// Runs a kernel that was queued, unless this one or one before it is to fail.
 void run_kernel(std::function<void()> const& kernel);
-/// The number-th kernel from now on fails as one that writes where it must not: from then on so does every call. 0: none
-/// does, and what has failed is forgotten.
+/// The number-th kernel from now on fails as one that writes where it must not: from then on so
+/// does every call. 0: none does, and what has failed is forgotten.
 void break_kernel(std::int64_t number);
 
 /// Counts a product that was called and refused; how many there were.
 void refuse_product() noexcept;
 [[nodiscard]] std::int64_t refused_products() noexcept;
 
-/// What a library takes of the device's memory, or gives back if below 0, as cudaMemGetInfo counts it.
+/// What a library takes of the device's memory, or gives back if below 0, as cudaMemGetInfo counts
+/// it.
 void take(Bytes size);
 
 }  // namespace offstage::cuda_on_cpu

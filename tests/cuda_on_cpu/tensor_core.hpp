@@ -33,7 +33,8 @@ void multiply_add(float (&d)[4], std::uint32_t const (&a)[4], std::uint32_t cons
   }
   auto const all = cuda_on_cpu::exchange(mine);
   auto const lane = cuda_on_cpu::here().lane;
-  // Rows lane / 4 and 8 more of a, columns lane % 4 * 2 and the next of b; k = 8 * registers + 2 * i + half.
+  // Rows lane / 4 and 8 more of a, columns lane % 4 * 2 and the next of b; k = 8 * registers + 2 *
+  // i + half.
   unsigned const of_a = lane / 4 * 4;
   unsigned const of_b = lane % 4 * 8;
   for (unsigned registers = 0; registers < 2; ++registers) {

@@ -153,7 +153,8 @@ TEST_F(Writer, WhatCameMeanwhileIsNotOverwrittenEither) {
   }
 }
 
-/// Writes some documents with a mask from `begun` on: a save behind each, and more that is not saved in the end.
+/// Writes some documents with a mask from `begun` on: a save behind each, and more that is not
+/// saved in the end.
 Written write_some(std::string const& prefix, Format format, std::int64_t vocab,
                    std::optional<Written> begun, int documents) {
   TokenWriter writer{prefix, format, vocab, true, begun};

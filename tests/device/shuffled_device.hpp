@@ -16,8 +16,8 @@
 
 namespace offstage::device {
 
-/// Gives work to another stream and delays it at random. Delays depend on seed, stream and place in the
-/// stream alone; what overtakes what depends on the clock too.
+/// Gives work to another stream and delays it at random. Delays depend on seed, stream and place in
+/// the stream alone; what overtakes what depends on the clock too.
 class ShuffledStream final : public WrappedStream {
  public:
   ShuffledStream(std::unique_ptr<Stream> inner, std::uint64_t seed, std::uint64_t number,
@@ -58,9 +58,9 @@ class ShuffledStream final : public WrappedStream {
   std::uint64_t place_{};
 };
 
-/// An emulated device whose streams delay their work at random, so that work of different streams ends in
-/// any order that events allow. Host code must not touch its memory, and fresh memory is not zero: what
-/// relies on neither has the bits of any other device.
+/// An emulated device whose streams delay their work at random, so that work of different streams
+/// ends in any order that events allow. Host code must not touch its memory, and fresh memory is
+/// not zero: what relies on neither has the bits of any other device.
 class ShuffledDevice final : public WrappedDevice {
  public:
   explicit ShuffledDevice(std::uint64_t seed, Bytes capacity = 0,

@@ -18,7 +18,8 @@ TEST(ShuffledDevice, HidesItsMemoryFromTheHostAndFillsItWithNoise) {
   EXPECT_EQ(device.used(), 100);
 }
 
-/// Three streams, as an update has them: up, compute, down; one slot of device memory for two chunks.
+/// Three streams, as an update has them: up, compute, down; one slot of device memory for two
+/// chunks.
 TEST(ShuffledDevice, WorkThatEventsOrderGivesTheSameUnderEverySeed) {
   constexpr int chunks = 6;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {

@@ -39,8 +39,8 @@ class WrappedStream : public Stream {
   std::unique_ptr<Stream> inner_;
 };
 
-/// Hands everything on to another device, whose memory host code must not touch, so that all work goes
-/// by the streams; wrap() may put others in their place.
+/// Hands everything on to another device, whose memory host code must not touch, so that all work
+/// goes by the streams; wrap() may put others in their place.
 class WrappedDevice : public Device {
  public:
   explicit WrappedDevice(std::unique_ptr<Device> inner) : inner_{std::move(inner)} {}

@@ -1,6 +1,7 @@
-// Preloaded into a run (LD_PRELOAD): a limit of threads, as RLIMIT_NPROC is, which does not hold for root. Those that
-// MPI starts for itself neither count nor fail.
-//   THREADS_MOST=N    so many of the program's and of OpenMP's live at a time; one more fails with EAGAIN
+// Preloaded into a run (LD_PRELOAD): a limit of threads, as RLIMIT_NPROC is, which does not hold
+// for root. Those that MPI starts for itself neither count nor fail.
+//   THREADS_MOST=N    so many of the program's and of OpenMP's live at a time; one more fails with
+//                     EAGAIN
 //   THREADS_LOG=FILE  the most that lived at a time, of each process that ends in good order
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Damage to any file of a checkpoint: a list of changes, six bytes and more each. Whatever the damage, what is read is
-// what was written, or an error.
+// Damage to any file of a checkpoint: a list of changes, six bytes and more each. Whatever the
+// damage, what is read is what was written, or an error.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -11,7 +11,8 @@ namespace {
 using namespace offstage;
 using namespace offstage::checkpoint;
 
-/// Takes one change off the list: which file and how (a byte), where (three), how many bytes (one), the bytes.
+/// Takes one change off the list: which file and how (a byte), where (three), how many bytes (one),
+/// the bytes.
 std::span<std::uint8_t const> apply(std::span<std::uint8_t const> list, DamagedSample& sample) {
   std::size_t const files = sample.targets.size();
   Target& target = *sample.targets[list[0] % files];

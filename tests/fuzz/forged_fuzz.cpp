@@ -1,6 +1,6 @@
-// A checkpoint with right checksums that no run wrote: a list of changes to what its manifests and its master say, and
-// to the arrays and attributes of its HDF5 files. Whoever reads it reads it or throws, and opens nothing else: a pipe
-// beside it would block.
+// A checkpoint with right checksums that no run wrote: a list of changes to what its manifests and
+// its master say, and to the arrays and attributes of its HDF5 files. Whoever reads it reads it or
+// throws, and opens nothing else: a pipe beside it would block.
 #include <hdf5.h>
 #include <sys/stat.h>
 

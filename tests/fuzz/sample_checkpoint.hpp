@@ -1,5 +1,5 @@
-// A small complete checkpoint in memory for fuzz targets to damage: two ranks, the second owns nothing, a subgroup in
-// the rank file and one in an extent file.
+// A small complete checkpoint in memory for fuzz targets to damage: two ranks, the second owns
+// nothing, a subgroup in the rank file and one in an extent file.
 #pragma once
 
 #include <fcntl.h>
@@ -123,7 +123,8 @@ class SampleCheckpoint {
             manifest_name(0), rank_file_name(1), manifest_name(1)};
   }
 
-  /// Reads the state as a restart does. True if all of it was read; what was read is what was written, if `strict`.
+  /// Reads the state as a restart does. True if all of it was read; what was read is what was
+  /// written, if `strict`.
   /// Errors: DataError.
   bool read_all(bool strict) {
     Inspection found = inspect(directory());

@@ -1,4 +1,5 @@
-// A tokenizer.json, as bytes: what is accepted turns texts into tokens of its vocabulary, and those back into some text.
+// A tokenizer.json, as bytes: what is accepted turns texts into tokens of its vocabulary, and those
+// back into some text.
 #include <array>
 #include <string_view>
 #include <vector>

@@ -1,5 +1,5 @@
-// Whatever allocation fails while a model's files are read: it ends with an error that says so, leaves nothing open, and
-// is done the next time.
+// Whatever allocation fails while a model's files are read: it ends with an error that says so,
+// leaves nothing open, and is done the next time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

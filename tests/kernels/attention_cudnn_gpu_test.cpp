@@ -22,8 +22,8 @@
 namespace offstage::kernels {
 namespace {
 
-/// Both directions on a calling stream, by `attention` if it is not null; all views are aligned, and what lies beside
-/// the workspace is looked at.
+/// Both directions on a calling stream, by `attention` if it is not null; all views are aligned,
+/// and what lies beside the workspace is looked at.
 template <class T>
 void solve_on_stream(Problem<T>& p, cudnn::Attention* attention, Bytes workspace_bytes) {
   auto const device = device::make_cuda_device(0, 0);

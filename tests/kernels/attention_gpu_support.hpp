@@ -93,7 +93,8 @@ struct Wanted {
   std::vector<double> out, d_qkv, log_sum_exp;
 };
 
-/// Largest difference relative to the largest number wanted; `begin`: of `values` where those of `wanted` begin.
+/// Largest difference relative to the largest number wanted; `begin`: of `values` where those of
+/// `wanted` begin.
 template <class T>
 double difference(std::vector<T> const& values, std::vector<double> const& wanted,
                   std::size_t begin) {

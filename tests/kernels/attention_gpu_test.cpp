@@ -24,8 +24,8 @@
 namespace offstage::kernels {
 namespace {
 
-/// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew` elements spoil the
-/// alignment of every view; `choices`: as attention_backward takes them.
+/// Both directions by the kernels themselves, with `units` key-value heads at a time; `skew`
+/// elements spoil the alignment of every view; `choices`: as attention_backward takes them.
 template <class T>
 void solve_on_gpu(Problem<T>& p, std::int64_t units = 64, std::size_t skew = 0,
                   cuda::AttentionChoices choices = {}) {
@@ -110,7 +110,8 @@ TYPED_TEST(AttentionOnGpu, AgreesWithTheReferenceAndWritesNothingElse) {
   }
 }
 
-/// Ends of documents in tiles, at their edges and beside them; of one token, and of many tiles; with a window, too.
+/// Ends of documents in tiles, at their edges and beside them; of one token, and of many tiles;
+/// with a window, too.
 TYPED_TEST(AttentionOnGpu, HoldsDocumentsApart) {
   using T = TypeParam;
   struct Case {

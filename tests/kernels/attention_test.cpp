@@ -340,8 +340,9 @@ TEST(Attention, AStreamOfTheHostBackendTakesEveryType) {
   expect_same_on_a_stream(shape, solved_by_reference<double>(shape));
 }
 
-/// The share of `places` that is busy while blocks of dK and dV run, longest first, each on the place that is free first. A
-/// block takes as long as its query tiles, and most of another one to begin and end.
+/// The share of `places` that is busy while blocks of dK and dV run, longest first, each on the
+/// place that is free first. A block takes as long as its query tiles, and most of another one to
+/// begin and end.
 double busy(AttentionShape const& shape, std::int64_t parts, std::int64_t places) {
   constexpr double overhead = 0.7;
   constexpr std::int64_t query_tile = 64;

@@ -19,8 +19,8 @@ class DeviceArray {
     check(cudaMalloc(&data, bytes()));
     data_ = static_cast<T*>(data);
     check(cudaMemcpy(data_, from.data(), bytes(), cudaMemcpyHostToDevice));
-    check(
-        cudaDeviceSynchronize());  // a copy of pageable memory may still be on its way to the device
+    // A copy of pageable memory may still be on its way to the device.
+    check(cudaDeviceSynchronize());
   }
   ~DeviceArray() { cudaFree(data_); }
   DeviceArray(DeviceArray const&) = delete;

@@ -44,7 +44,8 @@ std::vector<T> random_rows(std::int64_t rows, std::int64_t length, std::int64_t 
   return values;
 }
 
-/// Products in a process whose memory ends, with more room each time; 0 if some were refused and one was not.
+/// Products in a process whose memory ends, with more room each time; 0 if some were refused and
+/// one was not.
 template <class T>
 int multiply_as_memory_ends() {
   constexpr std::int64_t m = 129, n = 65, k = 71;
@@ -120,8 +121,8 @@ std::vector<Case> cases_beyond_a_tile() {
   return cases;
 }
 
-/// Each entry against a plain sum in double, within `tolerance` of the entry's sum of magnitudes, and
-/// half of the smallest float16.
+/// Each entry against a plain sum in double, within `tolerance` of the entry's sum of magnitudes,
+/// and half of the smallest float16.
 template <class T, class Out>
 void expect_product(Matmul<T, Out> const& p, double tolerance) {
   constexpr double smallest = std::is_same_v<Out, float16> ? 0x1p-25 : 0.0;

@@ -13,7 +13,8 @@ template <class Element>
 class NormsOnGpu : public OnGpu {};
 TYPED_TEST_SUITE(NormsOnGpu, GpuElements);
 
-/// What a norm of one shape is tested with; activations begin `offset` elements beside a multiple of 16 bytes.
+/// What a norm of one shape is tested with; activations begin `offset` elements beside a multiple
+/// of 16 bytes.
 template <class T>
 struct Inputs {
   std::int64_t rows, width;

@@ -111,8 +111,8 @@ void for_each_optimize(Check const& check) {
   }
 }
 
-// alpha = 1/4, b1 = 1/2, b2 = 3/4, mu = 1/2, eps = 1, lambda = 1/2, p = 8, g = 2 * 1/2 = 1, m = v = 0; the gradient with
-// its weight decay is 5.
+// alpha = 1/4, b1 = 1/2, b2 = 3/4, mu = 1/2, eps = 1, lambda = 1/2, p = 8, g = 2 * 1/2 = 1, m = v =
+// 0; the gradient with its weight decay is 5.
 TEST(Optimize, StepsAsComputedByHand) {
   struct Expected {
     OptimizerCase of;

@@ -41,8 +41,8 @@ struct Placed {
   Shape shape;
   std::size_t offset;
 };
-/// Widths of one element and of no multiple of any vector, and every way in which a block holds a row; more rows
-/// than there are blocks in a sum over rows.
+/// Widths of one element and of no multiple of any vector, and every way in which a block holds a
+/// row; more rows than there are blocks in a sum over rows.
 constexpr Placed placed_shapes[] = {
     {{1, 1}, 0},     {{3, 37}, 0},    {{70, 200}, 0},  {{37, 64}, 1},  {{2500, 8}, 0},
     {{5, 2048}, 0},  {{3, 4096}, 0},  {{601, 33}, 3},  {{9, 768}, 0},  {{2, 8192}, 0},

@@ -68,8 +68,8 @@ TEST(RopeTables, LinearStretchesAllAlike) {
   EXPECT_NEAR(scaled[2], 0.0025, 1e-15);
 }
 
-// Four turns lie at number 6 ln(5) / (2 ln(1000)) = 0.70 of the frequencies, half a turn at 1.60: the
-// ramp goes from 0 to 2.
+// Four turns lie at number 6 ln(5) / (2 ln(1000)) = 0.70 of the frequencies, half a turn at 1.60:
+// the ramp goes from 0 to 2.
 TEST(RopeTables, YarnScalesByNumberAndMakesCosinesAndSinesLarger) {
   YarnScaling yarn{.factor = 8.0,
                    .slow = 0.5,

@@ -202,8 +202,8 @@ TEST(BlockScale, IsAPowerOfTwoThatTheLargestIsNearTo) {
   EXPECT_EQ(bits_of_float(of(float_of_bits(nan_bits), variance_codes).scale), nan_bits);
 }
 
-/// v of many elements after steps of RMSprop from v = 1 whose gradient's square is always 2, and its deviation over
-/// the elements.
+/// v of many elements after steps of RMSprop from v = 1 whose gradient's square is always 2, and
+/// its deviation over the elements.
 struct Mean {
   double value, deviation;
 };

@@ -162,7 +162,8 @@ TYPED_TEST(TokensOnGpu, WithoutAGradientCrossEntropyGivesTheLossAlone) {
   expect_close(loss.read(), expected<T>(logits, targets, 0.0).loss, 1e-6);
 }
 
-/// Whoever is masked out has no share, wherever it stands; a sum of nothing but infinities is no number.
+/// Whoever is masked out has no share, wherever it stands; a sum of nothing but infinities is no
+/// number.
 TYPED_TEST(TokensOnGpu, InfiniteLogitsGiveWhatTheReferenceGives) {
   using T = TypeParam;
   constexpr std::int64_t vocab = 9001;
@@ -276,7 +277,8 @@ TYPED_TEST(TokensOnGpu, EmbeddingBackwardIsCloseToTheFp64Reference) {
   }
 }
 
-/// Positions of documents that share a sequence, and more rows of one position than one search sees.
+/// Positions of documents that share a sequence, and more rows of one position than one search
+/// sees.
 TYPED_TEST(TokensOnGpu, PositionsThatAreGivenTakeThePlaceOfTheRows) {
   using T = TypeParam;
   constexpr std::int64_t rows = 1400, vocab = 30, width = 40, sequence = 700;

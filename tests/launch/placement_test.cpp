@@ -305,8 +305,9 @@ TEST(Placement, TellsALostGpuFromTooManyRanks) {
     ranks[0].given_gpus = ranks[1].given_gpus = given;
     return ranks;
   };
-  EXPECT_THAT([&] { static_cast<void>(place(node, both_see("NVIDIA A100", 2), {})); },
-              ThrowsMessage<IoError>(HasSubstr("Slurm gave 2 GPUs of their node, and CUDA shows 1")));
+  EXPECT_THAT(
+      [&] { static_cast<void>(place(node, both_see("NVIDIA A100", 2), {})); },
+      ThrowsMessage<IoError>(HasSubstr("Slurm gave 2 GPUs of their node, and CUDA shows 1")));
   EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100", 1), {})), UsageError);
   // Slurm counts slices, of which a process sees one.
   EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100 MIG 1g.5gb", 2), {})),

@@ -92,8 +92,8 @@ TEST_P(Gradient, OfFp32IsCloseToFp64) {
   compare_with_fp64<float>(GetParam().shape, 1e-4);
 }
 // A bf16 number has 8 bits: 0.4 % per rounding, and some twenty roundings lie on the way back; more
-// where queries and keys have norms, whose gradients are differences of what is rounded, and yet more
-// where what layers add goes through another norm.
+// where queries and keys have norms, whose gradients are differences of what is rounded, and yet
+// more where what layers add goes through another norm.
 double bf16_tolerance(state::ModelShape const& shape) {
   return shape.norms_after ? 0.2 : shape.qk_norm == state::QkNorm::none ? 0.05 : 0.1;
 }
@@ -105,8 +105,8 @@ TEST_P(Gradient, OfFp16IsCloseToFp64) {
   compare_with_fp64<float16>(GetParam().shape, bf16_tolerance(GetParam().shape) / 8);
 }
 
-// 600 rows: the head has three tiles of them. In 16 bits the gradients of queries and keys, which nearly cancel over so many
-// rows, say little; for the head see head_test.cpp.
+// 600 rows: the head has three tiles of them. In 16 bits the gradients of queries and keys, which
+// nearly cancel over so many rows, say little; for the head see head_test.cpp.
 TEST_P(Gradient, OfSeveralTilesOfRowsIsCloseToFp64) {
   compare_with_fp64<float>(GetParam().shape, 1e-4, {.batch = 40, .sequence = 15});
 }

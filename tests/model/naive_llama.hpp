@@ -8,7 +8,8 @@
 
 namespace offstage::model::test {
 
-/// LLaMA, with the biases of Qwen2, the norms of Qwen3 and OLMo 2, windows, and the RoPE scaling of LLaMA 3 where the shape has them.
+/// LLaMA, with the biases of Qwen2, the norms of Qwen3 and OLMo 2, windows, and the RoPE scaling of
+/// LLaMA 3 where the shape has them.
 class NaiveLlama final : public NaiveModel {
  public:
   using NaiveModel::NaiveModel;

@@ -86,7 +86,8 @@ class NaiveModel {
     }
   }
 
-  /// The logits of the document that begins at this row, or of the sequence: it stands alone, and its positions count from 0.
+  /// The logits of the document that begins at this row, or of the sequence: it stands alone, and
+  /// its positions count from 0.
   [[nodiscard]] std::vector<Vector> logits(data::TokenBatch const& batch,
                                            std::int64_t first) const {
     auto const at = [](auto const& of_rows, std::int64_t row) {

@@ -30,8 +30,8 @@ inline std::vector<state::LayerLayout> layers_with(std::vector<std::int64_t> con
   return made;
 }
 
-/// What element i of a rank's shard holds after so many updates: unlike all of its neighbours, and exact in
-/// every type.
+/// What element i of a rank's shard holds after so many updates: unlike all of its neighbours, and
+/// exact in every type.
 inline float value_of(int rank, std::int64_t i, int updates) {
   return static_cast<float>((i * 7 + rank * 31 + updates * 3) % 251);
 }
@@ -50,8 +50,8 @@ inline mpi::Communicator on_node(mpi::Communicator const& comm, int node) {
   return mpi::Communicator{part};
 }
 
-/// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one, and
-/// subgroups that begin in the middle of layers. The first and the last one are much larger on
+/// Layers of sizes that no number of ranks divides, on ranks that own nothing of the second one,
+/// and subgroups that begin in the middle of layers. The first and the last one are much larger on
 /// request.
 template <class T>
 class Parameters {
@@ -133,7 +133,8 @@ class Parameters {
       }
     }
   }
-  /// Acquires what was expected, in order; a layer of `with_next` is held while the next one is used.
+  /// Acquires what was expected, in order; a layer of `with_next` is held while the next one is
+  /// used.
   void use(std::vector<int> const& layers, int updates, int with_next = -1) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       auto const whole = parameters_->acquire(layers[i]);

@@ -151,7 +151,8 @@ TEST(StreamedParameters, NeverHangWithTheSmallestPools) {
   }
 }
 
-// As an update under backward does: a subgroup changes as soon as no layer of it is expected any more.
+// As an update under backward does: a subgroup changes as soon as no layer of it is expected any
+// more.
 TEST(StreamedParameters, TakeNewParametersOfLayersThatAreOverWhileOthersAreUsed) {
   for (Home const home : {Home::host, Home::storage}) {
     Deadline const deadline{60s, "an update under backward"};

@@ -53,7 +53,8 @@ TEST(PlanMemory, StateInHostMemoryNeedsTwelveBytesPerParameter) {
   EXPECT_EQ(plan.node_total, 256 * MiB);
 }
 
-// 4 + 2 + 2 bytes; with the scales of 8 bits 4 + 2 * (1 + 4 / 256), in whole storage blocks of each subgroup.
+// 4 + 2 + 2 bytes; with the scales of 8 bits 4 + 2 * (1 + 4 / 256), in whole storage blocks of each
+// subgroup.
 TEST(PlanMemory, StateTakesWhatItsLayoutSays) {
   auto wanted = demand();
   wanted.paths = 0;

@@ -99,7 +99,8 @@ TEST(UpdateTimes, BothDirectionsAtOnceAreSlowerUntilOneIsDone) {
   auto const all = update_times(hundred(), rates, 1.0);
   EXPECT_NEAR(all.host_to_device.count(), 2.0, 1e-12);
   EXPECT_NEAR(all.device_to_host.count(), 2.0, 1e-12);
-  // 500 B there and 300 B back: 300 / 600 = 0.5 s together, then the 150 B that are left at full rate.
+  // 500 B there and 300 B back: 300 / 600 = 0.5 s together, then the 150 B that are left at full
+  // rate.
   auto const some = update_times(hundred(), rates, 0.25);
   EXPECT_NEAR(some.device_to_host.count(), 0.5, 1e-12);
   EXPECT_NEAR(some.host_to_device.count(), 0.5 + 150.0 / 1400, 1e-12);
@@ -108,7 +109,8 @@ TEST(UpdateTimes, BothDirectionsAtOnceAreSlowerUntilOneIsDone) {
 TEST(UpdateTimes, AChunkFillsAndDrainsThePipeline) {
   auto demand = hundred();
   demand.chunk = 10;
-  // A chunk takes 0.1 s on each resource; the link is busy for 1 s and the chunk's rest comes beside.
+  // A chunk takes 0.1 s on each resource; the link is busy for 1 s and the chunk's rest comes
+  // beside.
   EXPECT_NEAR(update_times(demand, even(), 1.0).total.count(), 1.2, 1e-12);
   // The CPU's last new parameters: 10 * 2 B.
   EXPECT_NEAR(update_times(demand, even(), 0.0).total.count(), 1.0 + 20.0 / 1400, 1e-12);

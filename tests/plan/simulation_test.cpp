@@ -259,7 +259,8 @@ TEST(Simulation, ParametersOfANodeComeFromOthersOnceInAStep) {
   EXPECT_NEAR(sent(4), gradients + 3 * parts / 100.0, 1e-9);
 }
 
-/// Rows of rounds with one exchange each: a step of which a part is simulated has the exchanges of all.
+/// Rows of rounds with one exchange each: a step of which a part is simulated has the exchanges of
+/// all.
 TEST(Simulation, LongStepsHaveTheirShareOfExchanges) {
   auto machine = one_a_second();
   machine.rank_link = 100.0;

@@ -80,7 +80,8 @@ std::size_t by_trial(SwapDemand const& of, std::vector<SwapItem> const& items) {
 }
 
 TEST(BestSwap, SwapsWhileTheLinkIsIdle) {
-  // Each item saves 0.2 s of computing; backward's link is as busy as its computing when 180 bytes of activations come.
+  // Each item saves 0.2 s of computing; backward's link is as busy as its computing when 180 bytes
+  // of activations come.
   std::vector<SwapItem> const items(10, {.flops = 20, .bytes = 16});
   EXPECT_EQ(best_swap(swap_demand(), items), by_trial(swap_demand(), items));
   auto fast = swap_demand();

@@ -1,5 +1,6 @@
-// A library of the name of NVIDIA's driver, which knows of no GPU and loads whatever kernel it is given: with it cuDNN chooses
-// and builds its plans, and says what they take. It stops at the first that it misses of these functions.
+// A library of the name of NVIDIA's driver, which knows of no GPU and loads whatever kernel it is
+// given: with it cuDNN chooses and builds its plans, and says what they take. It stops at the first
+// that it misses of these functions.
 
 namespace {
 

@@ -23,7 +23,8 @@ std::vector<std::uint8_t> contents(int key, Bytes size) {
   return all;
 }
 
-/// Rank s sends (s + 1) * 10 * t bytes to rank t, nothing to rank 0; ranks from `active` on are idle and send nothing.
+/// Rank s sends (s + 1) * 10 * t bytes to rank t, nothing to rank 0; ranks from `active` on are
+/// idle and send nothing.
 class AllToAll {
  public:
   explicit AllToAll(int active) : active_{active} {

@@ -6,8 +6,9 @@
 
 namespace offstage {
 
-/// System calls of this process that fail on purpose, for files in a scratch directory. The program that links
-/// failing_calls.cpp answers them in the place of libc, for all its libraries; with no FailingCalls alive they are libc's.
+/// System calls of this process that fail on purpose, for files in a scratch directory. The program
+/// that links failing_calls.cpp answers them in the place of libc, for all its libraries; with no
+/// FailingCalls alive they are libc's.
 enum class Call : unsigned {
   open = 1,
   read = 2,   ///< read, pread
@@ -23,8 +24,8 @@ constexpr Call operator|(Call a, Call b) {
   return static_cast<Call>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-/// While it lives calls number `first`, `first` + 1, ... of these kinds fail, counted over all threads from its
-/// construction on: `times` of them, with this errno. One at a time.
+/// While it lives calls number `first`, `first` + 1, ... of these kinds fail, counted over all
+/// threads from its construction on: `times` of them, with this errno. One at a time.
 class FailingCalls {
  public:
   struct Plan {

@@ -26,8 +26,8 @@ inline constexpr std::array site_names{"setup", "submit of a read",     "submit 
                                        "wait",  "completion of a read", "completion of a write",
                                        "growth"};
 
-/// What one call meets: nothing, or an error, or fewer bytes; of a completed read a bit in memory, of a
-/// completed write a bit in the file.
+/// What one call meets: nothing, or an error, or fewer bytes; of a completed read a bit in memory,
+/// of a completed write a bit in the file.
 struct Mishap {
   int error = 0;
   bool shorten = false;

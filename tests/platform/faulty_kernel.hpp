@@ -28,8 +28,8 @@ class FaultyKernel final : public Kernel {
   std::function<int()> on_wait;
   /// Waits for everything in flight and reports it last first.
   bool reverse = false;
-  /// Waits for everything in flight and then reports one completion at a time: of so many that have not
-  /// been reported, the one that it names.
+  /// Waits for everything in flight and then reports one completion at a time: of so many that have
+  /// not been reported, the one that it names.
   std::function<std::size_t(std::size_t)> on_order;
 
   int setup(int depth, Context& context) override {

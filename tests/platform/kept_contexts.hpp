@@ -10,8 +10,8 @@
 
 namespace offstage::aio {
 
-/// libaio, but contexts that end are kept for the next: io_destroy takes 30 ms, and a test that makes
-/// hundreds of engines would do little else.
+/// libaio, but contexts that end are kept for the next: io_destroy takes 30 ms, and a test that
+/// makes hundreds of engines would do little else.
 class KeptContexts final : public Kernel {
  public:
   ~KeptContexts() override {

@@ -1,5 +1,5 @@
-// Logits, loss and gradients of small random models against what PyTorch and transformers computed of
-// them in FP32; README.md says where the files come from.
+// Logits, loss and gradients of small random models against what PyTorch and transformers computed
+// of them in FP32; README.md says where the files come from.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@
 namespace offstage::model {
 namespace {
 
-/// Of the largest error over the largest entry of a tensor. PyTorch's own FP32 lies within 1.2e-6 of
-/// FP64 for these models.
+/// Of the largest error over the largest entry of a tensor. PyTorch's own FP32 lies within 1.2e-6
+/// of FP64 for these models.
 constexpr double tolerance = 1e-5;
 
 using Values = std::vector<float>;

@@ -15,8 +15,8 @@
 
 namespace offstage::state {
 
-/// A link on the route `direct` whose work is queued on the stream, as NCCL's is, by pipes in its place: what
-/// its user does not order goes wrong. For the emulated device.
+/// A link on the route `direct` whose work is queued on the stream, as NCCL's is, by pipes in its
+/// place: what its user does not order goes wrong. For the emulated device.
 class QueuedLink final : public RankLink {
  public:
   explicit QueuedLink(mpi::Communicator const& comm) : RankLink{comm, Route::direct} {

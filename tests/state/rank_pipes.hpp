@@ -47,8 +47,8 @@ class RankPipes {
   RankPipes(RankPipes const&) = delete;
   RankPipes& operator=(RankPipes const&) = delete;
 
-  /// Sends and receives all, to and from a rank in the order given; empty ones are fine. Returns when done, or
-  /// when cancelled.
+  /// Sends and receives all, to and from a rank in the order given; empty ones are fine. Returns
+  /// when done, or when cancelled.
   void exchange(std::vector<Out> outs, std::vector<In> ins) {
     while (!cancelled_) {
       bool open = false;

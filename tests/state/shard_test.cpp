@@ -50,7 +50,8 @@ TEST(ShardMap, DealsEveryChunkOnceAndInRankOrder) {
   }
 }
 
-// Of 5 chunks 2 for each of 4 ranks: one is padding in the third part, and the fourth is all padding.
+// Of 5 chunks 2 for each of 4 ranks: one is padding in the third part, and the fourth is all
+// padding.
 TEST(ShardMap, DealsEqualPartsWithPaddingBehindTheLastChunk) {
   ShardMap const map{layers_with({{5 * 4096 - 1, 0}}), 4};
   EXPECT_EQ(map.gathered_elements(0), 4 * 2 * 4096);

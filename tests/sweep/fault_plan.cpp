@@ -96,7 +96,8 @@ bool is_below(std::string_view path, std::string_view directory) {
          (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
-/// This process's number, as a part of a name between dashes, is written PID: names stay the same from run to run.
+/// This process's number, as a part of a name between dashes, is written PID: names stay the same
+/// from run to run.
 std::string without_process(std::string path) {
   static std::string const mine = std::string{"-"}.append(std::to_string(getpid())).append("-");
   if (auto const at = path.find(mine); at != std::string::npos) {

@@ -5,19 +5,23 @@
 //   FAULT_AFTER=N        not the first N of those of each process (0 unless told)
 //   FAULT_TIMES=N        so many then (all unless told)
 //   FAULT_THEN=KIND,...  once one has failed, all calls of these kinds below FAULT_PATH fail
-//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there; or DELAY: the call
-//                        takes FAULT_SECONDS (1 unless told) longer; or SHORT: it moves half of its bytes (of kinds read,
-//                        write, aio-read-end and aio-write-end; no fewer than two pages of a direct file, nor a single byte)
+//   FAULT_ERROR=N        the errno (EIO unless told), or KILL: the process is killed there; or
+//                        DELAY: the call takes FAULT_SECONDS (1 unless told) longer; or SHORT: it
+//                        moves half of its bytes (of kinds read, write, aio-read-end and
+//                        aio-write-end; no fewer than two pages of a direct file, nor a single
+//                        byte)
 //   FAULT_RANK=N         in this rank of a job alone (all unless told)
-//   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if it does
-//   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes: power_loss.py reads it
-// Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink), statfs, read, write,
-// sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir, mmap, close, lock, chmod, direct (asking
-// for O_DIRECT), and of libaio aio-read and aio-write (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
-// one's path. In a path this process's number between dashes is written PID. close closes and then fails; a completion
-// that fails has moved its bytes; all other calls that fail do nothing. After a short read the rest of the memory has
-// other bytes than the file.
-// This file has the calls on open files and those that open them; faulty_names.cpp those on names.
+//   FAULT_LOG=FILE       a line "KIND PATH" for each call that counts, with " failed" behind it if
+//                        it does
+//   FAULT_RECORD=FILE    what all ranks change below FAULT_PATH, with the bytes, for power_loss.py
+// Kinds: open, create (opens with O_CREAT), opendir, readdir, stat (with access and readlink),
+// statfs, read, write, sync, truncate, allocate, rename, link (with symlink), unlink, rmdir, mkdir,
+// mmap, close, lock, chmod, direct (asking for O_DIRECT), and of libaio aio-read and aio-write
+// (io_submit), aio-read-end and aio-write-end (the completion). A call of two files has the first
+// one's path. In a path this process's number between dashes is written PID. close closes and then
+// fails; a completion that fails has moved its bytes; all other calls that fail do nothing. After a
+// short read the rest of the memory has other bytes than the file. This file has the calls on open
+// files and those that open them; faulty_names.cpp those on names.
 #include <libaio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -80,7 +84,8 @@ int opened(Place const& place, int flags, Call const& call) {
   return file;
 }
 
-/// A write of these bytes at `offset`; below 0: where the file stands, at its end if it was opened so.
+/// A write of these bytes at `offset`; below 0: where the file stands, at its end if it was opened
+/// so.
 template <class Call>
 ssize_t written(int file, void const* memory, off_t offset, Call const& call) {
   return recorded(path_of(file), call, [&](ssize_t size) {
@@ -107,7 +112,8 @@ ssize_t shortened(int file, ssize_t size) {
   return size > 1 ? size / 2 : size;
 }
 
-/// The result of a read into `memory`: the call's, a part of that, or a failure. `moves`: the file's position goes on with the bytes.
+/// The result of a read into `memory`: the call's, a part of that, or a failure. `moves`: the
+/// file's position goes on with the bytes.
 template <class Call>
 ssize_t read_or_fail(int file, void* memory, bool moves, Call const& call) {
   int const error = fault_of("read", file);
@@ -127,7 +133,8 @@ ssize_t read_or_fail(int file, void* memory, bool moves, Call const& call) {
   return part;
 }
 
-/// The same for a write of `size` bytes at `offset`, as `written` takes it; `call` writes as many as it is told.
+/// The same for a write of `size` bytes at `offset`, as `written` takes it; `call` writes as many
+/// as it is told.
 template <class Call>
 ssize_t write_or_fail(int file, void const* memory, std::size_t size, off_t offset,
                       Call const& call) {
@@ -161,8 +168,8 @@ int resized(char const* kind, Place const& place, off_t size, Call const& call) 
   });
 }
 
-/// A request in flight. Its completion finds it by the context and the word that the caller gave it. The caller may reuse
-/// its block once it is submitted.
+/// A request in flight. Its completion finds it by the context and the word that the caller gave
+/// it. The caller may reuse its block once it is submitted.
 struct Request {
   char const* kind;
   int descriptor;
@@ -197,7 +204,8 @@ void note_ended(Request const& request) {
   }
 }
 
-/// Makes a completion short. After a read the rest of the memory has other bytes than the file; a write is there whole.
+/// Makes a completion short. After a read the rest of the memory has other bytes than the file; a
+/// write is there whole.
 void shorten(io_event& event, Request const& request) {
   auto const size = static_cast<ssize_t>(event.res);
   if (size <= 0) {

@@ -12,7 +12,8 @@
 namespace faulty {
 namespace {
 
-/// The file of the recording, open for as long as the process lives: its lock is this process's against the others.
+/// The file of the recording, open for as long as the process lives: its lock is this process's
+/// against the others.
 int recording_file() {
   static int const file = [] {
     char const* const name = std::getenv("FAULT_RECORD");

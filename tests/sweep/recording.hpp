@@ -8,8 +8,8 @@
 
 #include "fault_plan.hpp"
 
-/// What the processes of a run did to files, in order, with all bytes that they wrote: power_loss.py makes of it what a
-/// disk may hold after a loss of power.
+/// What the processes of a run did to files, in order, with all bytes that they wrote:
+/// power_loss.py makes of it what a disk may hold after a loss of power.
 namespace faulty {
 
 /// One change of a file or a directory. Numbers and names that a kind has not are 0 and empty.
@@ -39,7 +39,8 @@ class Recording {
   void add(Change const& change) const;
 };
 
-/// Makes the call and, if it succeeded, records change(result). Nothing else is recorded in between.
+/// Makes the call and, if it succeeded, records change(result). Nothing else is recorded in
+/// between.
 template <class Call, class Describe>
 auto recorded(std::string const& path, Call const& call, Describe const& change) {
   if (!records(path)) {

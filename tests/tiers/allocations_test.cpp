@@ -1,5 +1,5 @@
-// Whatever allocation of the tiers fails: it ends with an error that says so, leaves nothing open and no file, and all is
-// done the next time.
+// Whatever allocation of the tiers fails: it ends with an error that says so, leaves nothing open
+// and no file, and all is done the next time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Tiers with one persistent path, or more, and extents of 8 KiB in files with 4 KiB of 'h' before and
-/// three 't' behind them.
+/// Tiers with one persistent path, or more, and extents of 8 KiB in files with 4 KiB of 'h' before
+/// and three 't' behind them.
 class KeptFilesTest : public ::testing::Test, protected VirtualFixture {
  protected:
   static constexpr Bytes extent_bytes = 8 * KiB;

@@ -268,7 +268,8 @@ TEST_F(StoragePathTest, TimeSpentWaitingForAnotherProcessIsNotTransferTime) {
   EXPECT_EQ(count.most, 1);
 }
 
-/// Four processes, each with a path and two threads; the most transfers that were under way at a time.
+/// Four processes, each with a path and two threads; the most transfers that were under way at a
+/// time.
 int most_in_four_processes(SharedCount& all, PathSettings const& settings, bool exclusive,
                            aio::File const& file) {
   Processes processes;

@@ -1,5 +1,5 @@
-// Random schedules of several threads over the smallest pools: leases, on trial and not, committed and
-// discarded, trials accepted and reverted. A model says what every fetch must show.
+// Random schedules of several threads over the smallest pools: leases, on trial and not, committed
+// and discarded, trials accepted and reverted. A model says what every fetch must show.
 //   OFFSTAGE_FAULT_SECONDS=600 tiers_test --gtest_filter='*AtRandom*'    so long, in place of a few
 //   OFFSTAGE_FAULT_SEED=N                                                the first one's seed (1)
 #include <fmt/format.h>
@@ -91,8 +91,9 @@ class Schedule : private VirtualFixture {
   [[nodiscard]] int reverted() const { return reverted_; }
 
  private:
-  /// What is known of a key; whoever has its lease writes it. When its last trial was accepted, if it was, is
-  /// known by how many accepts had ended before it was asked for, and had begun when the lease was there.
+  /// What is known of a key; whoever has its lease writes it. When its last trial was accepted, if
+  /// it was, is known by how many accepts had ended before it was asked for, and had begun when the
+  /// lease was there.
   struct Line {
     int version = 0;
     int latest = 0;
@@ -253,7 +254,8 @@ class Schedule : private VirtualFixture {
     }
   }
 
-  /// While another thread goes on with keys that are not tried, if there are any, which drives out others.
+  /// While another thread goes on with keys that are not tried, if there are any, which drives out
+  /// others.
   std::vector<Key> revert_beside_others() {
     std::atomic<int> steps = 0;
     std::atomic<bool> done = tried_keys_ == keys_;
@@ -285,7 +287,8 @@ class Schedule : private VirtualFixture {
     }
     expect(sum == there, "an extent is nowhere, or twice");
   }
-  /// None was lost, and none is found that was not asked for. Nothing is on trial, nobody else is there.
+  /// None was lost, and none is found that was not asked for. Nothing is on trial, nobody else is
+  /// there.
   void expect_spares() {
     std::int64_t slots = settings.spare_slots;
     std::int64_t buffers = settings.spare_buffers;

@@ -63,7 +63,8 @@ inline std::vector<Key> descending(Key n) {
   return keys;
 }
 
-/// Storage paths in a scratch directory, with a kernel that a test can make fail, and small requests.
+/// Storage paths in a scratch directory, with a kernel that a test can make fail, and small
+/// requests.
 class VirtualFixture {
  public:
   static constexpr char const* spill = "offstage-test-3";

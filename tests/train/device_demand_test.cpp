@@ -142,7 +142,8 @@ config::RunConfig of_gpt2() {
   return config;
 }
 
-/// Padded for equal parts, in bf16, of the MLP: 2 * 64 * 256 weights are 8 chunks, a norm and biases a part of one.
+/// Padded for equal parts, in bf16, of the MLP: 2 * 64 * 256 weights are 8 chunks, a norm and
+/// biases a part of one.
 Bytes mlp_bytes_of(int ranks) {
   return 2 * round_up(9, ranks) * 4096;
 }
@@ -247,7 +248,8 @@ TEST(DeviceDemand, CountsWhatAttentionsBackwardNeedsOnAGpu) {
   Bytes const on_host = of_the_model(config);
   config.device.kind = config::DeviceKind::cuda;
   std::int64_t const rows = config.train.micro_batch * config.train.sequence;
-  // Heads are small here: their sums take more than what they share memory with, (rows, 64) and (rows, 64) of 2 bytes.
+  // Heads are small here: their sums take more than what they share memory with, (rows, 64) and
+  // (rows, 64) of 2 bytes.
   Bytes const attention =
       kernels::attention_workspace<bfloat16>({.batch = config.train.micro_batch,
                                               .sequence = config.train.sequence,

@@ -88,7 +88,8 @@ TEST(Forecast, CountsTheModelAndItsShards) {
   EXPECT_EQ(four.shard_elements, 6 * 4096);
 }
 
-/// GPT-3 as Table 4 of Fuyou has it, on its machine: all is on storage, updates begin under backward.
+/// GPT-3 as Table 4 of Fuyou has it, on its machine: all is on storage, updates begin under
+/// backward.
 config::RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t batch,
                         Bytes memory) {
   config::RunConfig config;
@@ -250,7 +251,8 @@ TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
   auto const result = forecast(config, lone_rank);
   EXPECT_TRUE(result.compute_known);
   EXPECT_EQ(result.tokens, 48);
-  // The cores update 100 elements a second and everything else is quicker; parameters hide but for the last chunk.
+  // The cores update 100 elements a second and everything else is quicker; parameters hide but for
+  // the last chunk.
   EXPECT_EQ(result.step.bound(), "updates on the cores");
   double const elements = static_cast<double>(result.shard_elements);
   EXPECT_NEAR(result.step.uses.front().busy.count(), elements / 100, 1e-6);

@@ -106,8 +106,9 @@ TEST_F(LocalLevelOfRanks, RefusesADirectoryThatIsNotThere) {
   expect_refused(ExitCode::io, "no such directory", [&] { LocalLevel const level{config, comm}; });
 }
 
-/// Two checkpoints are there at a time, three if the run began at one of them. One that is there already has its room.
-/// Other processes use the same disk: parts of what is free lie well apart from the limits.
+/// Two checkpoints are there at a time, three if the run began at one of them. One that is there
+/// already has its room. Other processes use the same disk: parts of what is free lie well apart
+/// from the limits.
 TEST_F(LocalLevelOfRanks, WantsRoomForTheCheckpointsThatAreThereAtATimeLessOneThatIs) {
   LocalLevel const level{config, comm};
   Bytes const free = comm.broadcast_value(aio::free_bytes(config.checkpoint.level_1), 0);

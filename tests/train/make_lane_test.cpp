@@ -39,7 +39,8 @@ class CrowdedDevice final : public device::WrappedDevice {
   Bytes room_ = std::numeric_limits<Bytes>::max();
 };
 
-/// Two subgroups of a chunk that a device updates, and memory for slots that activations could lend.
+/// Two subgroups of a chunk that a device updates, and memory for slots that activations could
+/// lend.
 class LentSlots : public ::testing::Test {
  protected:
   static constexpr Bytes slot_bytes = chunk_elements * (12 + 2);

@@ -10,7 +10,8 @@
 namespace offstage::train {
 namespace {
 
-/// Seven windows of two tokens; each micro-batch of two rows has as its loss the first token of its first row.
+/// Seven windows of two tokens; each micro-batch of two rows has as its loss the first token of its
+/// first row.
 class MeanLossOfRanks : public ::testing::Test {
  protected:
   MeanLossOfRanks() {

@@ -8,7 +8,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Ten subgroups of 4096, two of them cached, four gradients in memory; a copy of parameters on storage.
+/// Ten subgroups of 4096, two of them cached, four gradients in memory; a copy of parameters on
+/// storage.
 MemoryFacts facts() {
   MemoryFacts facts;
   facts.plan.subgroup_elements = 4096;

@@ -19,7 +19,8 @@ bool step(OverlapChoice& choice, Cost const& cost, bool redone = false) {
   choice.learn({.overlapped = overlapped, .redone = redone, .seconds = Seconds{seconds}});
   return overlapped;
 }
-/// How many of so many steps began under backward; one in `redo_every` has to be done again, none if 0.
+/// How many of so many steps began under backward; one in `redo_every` has to be done again, none
+/// if 0.
 int overlapped(OverlapChoice& choice, Cost const& cost, int steps, int redo_every = 0) {
   int count = 0;
   for (int i = 0; i < steps; ++i) {

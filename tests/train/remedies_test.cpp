@@ -17,7 +17,8 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
-/// A model of some 35,000 parameters whose state goes through one slow path; all else takes no time.
+/// A model of some 35,000 parameters whose state goes through one slow path; all else takes no
+/// time.
 config::RunConfig stored() {
   config::RunConfig config;
   config.model = {.layers = 2,

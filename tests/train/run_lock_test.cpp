@@ -76,8 +76,8 @@ TEST(RunLock, IsLetGoByTheDeathOfItsProcess) {
   EXPECT_EQ(locked_message(directory.path().string()), "not locked");
 }
 
-/// A lock that this process holds, in whose file stands a child that has ended. Until this test asks
-/// how (forget), the child has no command line, as a killed process that keeps its files open.
+/// A lock that this process holds, in whose file stands a child that has ended. Until this test
+/// asks how (forget), the child has no command line, as a killed process that keeps its files open.
 class HeldByTheDead : public ::testing::Test {
  protected:
   HeldByTheDead() : child_{::fork()} {

@@ -58,7 +58,8 @@ TEST(Schedule, WsdBeginsToFallAfterTheWarmUp) {
 TEST(Schedule, CooldownFallsByOneMinusTheRootOfWhatIsOver) {
   auto const cooldown = optimizer(config::Schedule::cooldown);  // 4 of 16 steps fall
   EXPECT_EQ(learning_rate(cooldown, 16, 12), 1.0);
-  // 1/4, 1/2, 3/4 and all of the fall are over; 1 - sqrt(1/2) and 1 - sqrt(3/4) to 16 digits by hand.
+  // 1/4, 1/2, 3/4 and all of the fall are over; 1 - sqrt(1/2) and 1 - sqrt(3/4) to 16 digits by
+  // hand.
   EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 13), 0.2 + 0.8 * 0.5);
   EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 14), 0.2 + 0.8 * 0.2928932188134524);
   EXPECT_DOUBLE_EQ(learning_rate(cooldown, 16, 15), 0.2 + 0.8 * 0.1339745962155614);

@@ -20,8 +20,8 @@ config::RunConfig small() {
   return config;
 }
 
-// Forward uses each of the six layers, and backward the four of the blocks: the head's is over with forward, and an
-// embedding's needs no parameters.
+// Forward uses each of the six layers, and backward the four of the blocks: the head's is over with
+// forward, and an embedding's needs no parameters.
 TEST(Sharding, AStepGathersALayerForEachUseOrOnce) {
   auto config = small();
   EXPECT_EQ(gathers_per_step(config, 1), 0);

@@ -29,7 +29,8 @@ inline config::RunConfig small_run(int layers, std::int64_t global_batch) {
   return config;
 }
 
-/// Micro-batches of 16 sequences of 64 tokens, whose activations are most of what eight blocks need.
+/// Micro-batches of 16 sequences of 64 tokens, whose activations are most of what eight blocks
+/// need.
 inline config::RunConfig run_of_activations(std::int64_t global_batch) {
   auto config = small_run(8, global_batch);
   config.model.max_sequence = config.train.sequence = 64;

@@ -15,7 +15,8 @@
 namespace offstage::update {
 namespace {
 
-/// "0 2 4": micro-batches of ranks in a round, "-" for none; "[" where blocks begin, "]" where they are over.
+/// "0 2 4": micro-batches of ranks in a round, "-" for none; "[" where blocks begin, "]" where they
+/// are over.
 std::vector<std::string> rounds_of(BlockRounds const& dealt) {
   std::vector<std::string> all;
   for (std::int64_t number = 0; number < dealt.count(); ++number) {

@@ -19,9 +19,9 @@
 
 namespace offstage::update {
 
-/// A rank's updates over the real tiers, with what stands for its backward: gradients come subgroup by
-/// subgroup, the last first, through pools of their own. The thread of the test is the one that computes
-/// backward.
+/// A rank's updates over the real tiers, with what stands for its backward: gradients come subgroup
+/// by subgroup, the last first, through pools of their own. The thread of the test is the one that
+/// computes backward.
 class EarlyUpdate : private tiers::VirtualFixture {
  public:
   explicit EarlyUpdate(Scene const& scene);
@@ -36,12 +36,13 @@ class EarlyUpdate : private tiers::VirtualFixture {
   [[nodiscard]] tiers::Tiers& state() { return *state_; }
   [[nodiscard]] aio::FaultyKernel& faults() { return *kernel; }
 
-  /// A step begins: its update is planned, and its rounds of gradients before the last come to nothing.
+  /// A step begins: its update is planned, and its rounds of gradients before the last come to
+  /// nothing.
   void first_rounds();
   /// And its update.
   void begin_early(kernels::OptimizerStep const& presumed, double most_squares = no_clipping);
-  /// The last round brings this gradient, of the whole shard, for one subgroup: complete soon, and after
-  /// drain() at the latest. Subgroups come in descending order.
+  /// The last round brings this gradient, of the whole shard, for one subgroup: complete soon, and
+  /// after drain() at the latest. Subgroups come in descending order.
   void bring(std::int64_t index, Values const& gradient);
   void drain() { flusher_->drain(); }
   /// Brings all.

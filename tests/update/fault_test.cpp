@@ -1,7 +1,7 @@
-// Whole updates over the virtual tier while storage fails: at every kind of call, the first, a middle and
-// the last one, and at random. A run ends with the bits of a run in host memory, or with an error that
-// says what was lost; nothing hangs, and nothing that is not lost is gone.
-//   OFFSTAGE_FAULT_SECONDS=600 fault_test --gtest_filter='*Random*'    so long, in place of a few rounds
+// Whole updates over the virtual tier while storage fails: at every kind of call, the first, a
+// middle and the last one, and at random. A run ends with the bits of a run in host memory, or with
+// an error that says what was lost; nothing hangs, and nothing that is not lost is gone.
+//   OFFSTAGE_FAULT_SECONDS=600 fault_test --gtest_filter='*Random*'    so long, not a few rounds
 //   OFFSTAGE_FAULT_SEED=N                                              the first round's seed (1)
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -51,8 +51,8 @@ struct TrafficSettings {
   bool ahead = false;  ///< updates begin under the last round; every second one is done again
 };
 
-/// What one rank of a run does with its tiers: first versions; then, step by step, sums of gradients
-/// that a thread writes in the background, and the update.
+/// What one rank of a run does with its tiers: first versions; then, step by step, sums of
+/// gradients that a thread writes in the background, and the update.
 class Traffic {
  public:
   Traffic(Lesson const& lesson, TrafficSettings settings)

@@ -200,7 +200,8 @@ class Trial {
     }
   }
 
-  /// Every subgroup is as a step left it, unless it is lost or memory is full of what cannot be written.
+  /// Every subgroup is as a step left it, unless it is lost or memory is full of what cannot be
+  /// written.
   void check_state() {
     if (!began_) {
       return;

@@ -1,4 +1,5 @@
-// Sums that are written in the background: who waits for what, what others may fetch when, and errors.
+// Sums that are written in the background: who waits for what, what others may fetch when, and
+// errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

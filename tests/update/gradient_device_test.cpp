@@ -54,7 +54,8 @@ class CountingDevice final : public device::WrappedDevice {
   int& copies_;
 };
 
-// Links keep their order: what is gathered for the next layer must not come behind slices of this one.
+// Links keep their order: what is gathered for the next layer must not come behind slices of this
+// one.
 TEST(SliceTransfer, LeavesTheLinkToOthersWhileTheGradientIsStillToCome) {
   auto const comm = mpi::Communicator::world();
   if (comm.size() == 1) {

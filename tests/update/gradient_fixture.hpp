@@ -132,7 +132,8 @@ class GradientFixture {
     accumulator_->end_round();
   }
   void bring(int layer, std::vector<T> gradient) { bring(layer, std::move(gradient), layer == 0); }
-  /// Adds a gradient as the model does, in two buffers in turn. `last`: of the round, or of all of them.
+  /// Adds a gradient as the model does, in two buffers in turn. `last`: of the round, or of all of
+  /// them.
   void bring(int layer, std::vector<T> gradient, bool last) {
     turn_ = 1 - turn_;
     auto& before = brought_[1 - turn_];

@@ -14,9 +14,9 @@
 
 namespace offstage::update {
 
-/// Stands for tiers on storage: keys below `in_memory` are leased where they lie, the others through
-/// `buffers`, so that a thread which waits for a lease waits as it would for a real one. What create
-/// hands out is garbage. Remembers what was asked for; a hook delays and fails it.
+/// Stands for tiers on storage: keys below `in_memory` are leased where they lie, the others
+/// through `buffers`, so that a thread which waits for a lease waits as it would for a real one.
+/// What create hands out is garbage. Remembers what was asked for; a hook delays and fails it.
 /// Threads: any.
 class MemoryTiers final : public tiers::Tiers {
  public:

@@ -70,7 +70,8 @@ std::vector<A> sum_in_order(int layer, int first, int end) {
   return sum;
 }
 
-/// The sum that must come out: blocks of `block` micro-batches in order, and then blocks in order; 0: one block.
+/// The sum that must come out: blocks of `block` micro-batches in order, and then blocks in order;
+/// 0: one block.
 template <class T, class A>
 std::vector<A> sum_in_blocks(int layer, int block) {
   int const step = block > 0 ? block : micro_batches;

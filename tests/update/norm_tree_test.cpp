@@ -33,7 +33,8 @@ std::int64_t power_of_two(std::int64_t chunks) {
   return width;
 }
 
-/// Chunks of `layers` layers, each dealt to the ranks in runs, and the ranks' trees joined two by two.
+/// Chunks of `layers` layers, each dealt to the ranks in runs, and the ranks' trees joined two by
+/// two.
 double by_ranks(std::int64_t layers, std::int64_t in_layer, std::int64_t ranks) {
   std::vector<NormTree> trees(static_cast<std::size_t>(ranks));
   for (std::int64_t chunk = 0; chunk < layers * in_layer; ++chunk) {

@@ -121,8 +121,8 @@ inline Values const& gradient_at(int t) {
   return at->second;
 }
 
-/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU alone and
-/// beside a device.
+/// The scenes of most tests: spares for none, some and all, in slots and in memory, on the CPU
+/// alone and beside a device.
 inline std::vector<Scene> scenes() {
   std::vector<Scene> all;
   for (int const spares : {0, 3, 7}) {

@@ -1,6 +1,6 @@
-// Random schedules of updates that begin under backward, over the smallest pools: kept, done again, skipped,
-// left to the next forward, or abandoned halfway. A plain update says what must come out.
-//   OFFSTAGE_FAULT_SECONDS=600 overlap_test --gtest_filter='*AtRandom*'    so long, in place of a few
+// Random schedules of updates that begin under backward, over the smallest pools: kept, done again,
+// skipped, left to the next forward, or abandoned halfway. A plain update says what must come out.
+//   OFFSTAGE_FAULT_SECONDS=600 overlap_test --gtest_filter='*AtRandom*'    so long
 //   OFFSTAGE_FAULT_SEED=N                                                  the first one's seed (1)
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -90,7 +90,8 @@ TEST(Overlap, TakenBackLeavesWhatWasAndIsDoneAgainByAnotherFactor) {
   }
 }
 
-// One step is kept, the next taken back and done again; stochastic rounding gives the same bits once more.
+// One step is kept, the next taken back and done again; stochastic rounding gives the same bits
+// once more.
 TEST(Overlap, KeepsAndTakesBackWithEveryOptimizerAndItsMoments) {
   StallWatch watch;
   bool on_device = false;
@@ -185,7 +186,8 @@ TEST(Overlap, ChangesNothingBeforeTheVerdictWhereThereIsNoSpare) {
   }
 }
 
-/// Brings three gradients and waits for their updates; then one that fails the presumption, and the others.
+/// Brings three gradients and waits for their updates; then one that fails the presumption, and the
+/// others.
 void expect_three_reverted(Values const& gradient, double most_squares) {
   EarlyUpdate ahead{all_on_trial()};
   Plain const plain{ahead.shard()};

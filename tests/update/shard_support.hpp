@@ -73,7 +73,8 @@ inline std::vector<Optimizer> all_optimizers() {
   return all;
 }
 
-/// A shard cut into subgroups of one to three chunks, of one or two layers, each with a decayed and an undecayed part.
+/// A shard cut into subgroups of one to three chunks, of one or two layers, each with a decayed and
+/// an undecayed part.
 struct Shard {
   explicit Shard(int count, StateLayout of_state = adamw_layout()) : layout{std::move(of_state)} {
     for (int index = 0; index < count; ++index) {

@@ -1,4 +1,5 @@
-// Updates that CPU and device share, while a tier or a stream fails: an error, and nothing hangs or is held.
+// Updates that CPU and device share, while a tier or a stream fails: an error, and nothing hangs or
+// is held.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

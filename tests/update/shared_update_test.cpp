@@ -1,5 +1,5 @@
-// Updates that CPU and device share: the bits of the CPU alone, whoever updates what, in which pieces and in
-// which order it ends.
+// Updates that CPU and device share: the bits of the CPU alone, whoever updates what, in which
+// pieces and in which order it ends.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

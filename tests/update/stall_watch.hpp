@@ -14,8 +14,8 @@
 
 namespace offstage::update {
 
-/// Ends the program, with what every thread is in, if nothing moves for so long: a deadlock is a failure
-/// that says where, however long the test may take.
+/// Ends the program, with what every thread is in, if nothing moves for so long: a deadlock is a
+/// failure that says where, however long the test may take.
 class StallWatch {
  public:
   explicit StallWatch(Seconds most = Seconds{30.0})

@@ -1,4 +1,5 @@
-// What gradients pass from the device to the sums: staging buffers, transfers, the thread that adds.
+// What gradients pass from the device to the sums: staging buffers, transfers, the thread that
+// adds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>

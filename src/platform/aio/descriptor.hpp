@@ -7,9 +7,9 @@
 
 namespace offstage::aio {
 
-/// Owns a file descriptor and the path that it was opened by; move-only. What is done with the bytes
-/// is for the files built on it. Errors: IoError that names the path; the destructor closes and
-/// never throws.
+/// Owns a file descriptor and the path that it was opened by; move-only. What is done with the
+/// bytes is for the files built on it. Errors: IoError that names the path; the destructor closes
+/// and never throws.
 class Descriptor {
  public:
   Descriptor() noexcept = default;

@@ -124,7 +124,8 @@ void Engine::Implementation::tear_down() noexcept {
   in_flight_ = 0;
 }
 
-// Requests are in flight: where memory has ended, too, they have to come to their end before anything is thrown.
+// Requests are in flight: where memory has ended, too, they have to come to their end before
+// anything is thrown.
 template <class Cause>
 void Engine::Implementation::fail(Transfer const& transfer, int error_number,
                                   Cause const& cause) noexcept {

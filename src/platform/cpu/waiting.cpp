@@ -12,13 +12,14 @@
 namespace offstage::cpu {
 namespace {
 
-/// Turns of the loop in which an idle OpenMP thread spins. Whoever sleeps leaves its core to others, who do not give it back
-/// at once: with 1000, libgomp's own number where it knows that it has more threads than cores, threads sleep at nearly
-/// every barrier. perf/busy.sh compares it with libgomp's number otherwise.
+/// Turns of the loop in which an idle OpenMP thread spins. Whoever sleeps leaves its core to
+/// others, who do not give it back at once: with 1000, libgomp's own number where it knows that it
+/// has more threads than cores, threads sleep at nearly every barrier. perf/busy.sh compares it
+/// with libgomp's number otherwise.
 constexpr char const* spin_turns = "5000";
 
-/// Whether the user named the dynamic loader, with the program as its first argument: then /proc/self/exe is the loader. The
-/// kernel gives a base address to a loader that it chose itself.
+/// Whether the user named the dynamic loader, with the program as its first argument: then
+/// /proc/self/exe is the loader. The kernel gives a base address to a loader that it chose itself.
 bool is_started_by_name_of_loader() noexcept {
   return getauxval(AT_BASE) == 0;
 }

@@ -88,8 +88,9 @@ cudaDataType_t type_of(Element element) {
   return CUDA_R_16F;
 }
 
-/// Of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes matrices by columns, so that it
-/// sees the transposed ones: what it computes is C^T = op(B)^T op(A)^T, B first.
+/// Of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes matrices by
+/// columns, so that it sees the transposed ones: what it computes is C^T = op(B)^T op(A)^T, B
+/// first.
 Layout layout_of(BlasLtFunctions const& lt, Element element, std::int64_t rows,
                  std::int64_t columns, std::int64_t stride) {
   cublasLtMatrixLayout_t layout{};
@@ -264,7 +265,8 @@ class BlasLt::Implementation {
 
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> choose(Product const& product,
                                                            Plan const& plan) const {
-    // A bias that is not aligned, or one of a vector, is refused by the call where the heuristic has not.
+    // A bias that is not aligned, or one of a vector, is refused by the call where the heuristic
+    // has not.
     if (product.bias != nullptr &&
         (alignment_of(product.bias) < 16 || product.m == 1 || product.n == 1 || product.k == 1)) {
       return std::nullopt;

@@ -26,9 +26,10 @@ struct BlasLtFunctions {
   decltype(&cublasLtMatmul) matmul{};
 };
 
-/// libcublasLt is loaded and not linked, as its start takes 0.1 s and 200 MB of host memory. From this file, or where that
-/// is empty from where the system finds the major version that offstage was built with, or else from where that was then.
-/// It stays until the process ends; further calls find it loaded.
+/// libcublasLt is loaded and not linked, as its start takes 0.1 s and 200 MB of host memory. From
+/// this file, or where that is empty from where the system finds the major version that offstage
+/// was built with, or else from where that was then. It stays until the process ends; further calls
+/// find it loaded.
 /// Threads: any.
 /// Errors:  CudaError that names the file: it is not there, or lacks a function.
 [[nodiscard]] BlasLtFunctions load_blas_lt(std::string const& file = "");

@@ -17,17 +17,18 @@ struct Gpus {
   };
   int count{};
   Absence absence = Absence::none;
-  bool
-      everywhere{};  ///< the program or its environment is the cause: other nodes would be no better
-  std::string
-      why{};  ///< in words, with both versions where the driver is too old; empty if there are some
+  /// The program or its environment is the cause: other nodes would be no better.
+  bool everywhere{};
+  /// In words, with both versions where the driver is too old; empty if there are some.
+  std::string why{};
 };
 [[nodiscard]] Gpus find_gpus();
 
-/// Asks CUDA for as many work queues as it has, unless the environment says how many. Streams that share a queue wait for each
-/// other: of the 8 that it has otherwise, a rank with up to 12 streams would let transfers wait behind the model's kernels.
-/// To be called before other threads and the first use of CUDA.
-/// Source: CUDA C++ Programming Guide, "CUDA Environment Variables", CUDA_DEVICE_MAX_CONNECTIONS (1 to 32).
+/// Asks CUDA for as many work queues as it has, unless the environment says how many. Streams that
+/// share a queue wait for each other: of the 8 that it has otherwise, a rank with up to 12 streams
+/// would let transfers wait behind the model's kernels. To be called before other threads and the
+/// first use of CUDA. Source: CUDA C++ Programming Guide, "CUDA Environment Variables",
+/// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32).
 void ask_for_work_queues() noexcept;
 
 /// The compute capability that products of 16-bit types on tensor cores need.
@@ -39,11 +40,11 @@ struct Capability {
   int minor{};
   std::size_t shared_bytes{};  ///< shared memory that a block gets if it asks for it
 };
-/// Shared memory of a block with which every operation has a kernel: the GPUs of capability 8.6, 8.9 and 12.0 have no
-/// more.
+/// Shared memory of a block with which every operation has a kernel: the GPUs of capability 8.6,
+/// 8.9 and 12.0 have no more.
 constexpr std::size_t least_shared_bytes = std::size_t{99} * 1024;
-/// `name`: of the GPU, for the error. Errors: UsageError: below capability 8.0, which products of 16-bit types on
-/// tensor cores need, or with less shared memory.
+/// `name`: of the GPU, for the error. Errors: UsageError: below capability 8.0, which products of
+/// 16-bit types on tensor cores need, or with less shared memory.
 void require_capable(std::string const& name, Capability const& gpu);
 
 /// Memory of a GPU.

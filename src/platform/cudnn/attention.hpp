@@ -18,18 +18,20 @@ class CudnnError : public Error {
   explicit CudnnError(std::string const& message) : Error{ExitCode::other, "cuDNN: " + message} {}
 };
 
-/// Causal attention of one layer; its tensors are laid out as those of kernels::AttentionForward and AttentionBackward.
+/// Causal attention of one layer; its tensors are laid out as those of kernels::AttentionForward
+/// and AttentionBackward.
 struct AttentionShape {
   DType type{};
   std::int64_t batch{}, sequence{}, heads{}, kv_heads{}, head_dim{};
 };
 
-/// Why cuDNN has no attention of this shape whose backward repeats its bits, on a GPU of this compute capability (90: 9.0);
-/// empty: it has. A newer or older library may still refuse, which shows when it plans.
+/// Why cuDNN has no attention of this shape whose backward repeats its bits, on a GPU of this
+/// compute capability (90: 9.0); empty: it has. A newer or older library may still refuse, which
+/// shows when it plans.
 [[nodiscard]] std::string reason_against(AttentionShape const& shape, int capability);
 
-/// Device memory that backward takes at most, for a plan where there is no GPU to ask: the gradients of all scores, and
-/// those of keys and values by query head where heads share them.
+/// Device memory that backward takes at most, for a plan where there is no GPU to ask: the
+/// gradients of all scores, and those of keys and values by query head where heads share them.
 [[nodiscard]] Bytes largest_workspace(AttentionShape const& shape);
 
 /// Scratch memory that is enough for every forward; Hopper takes 256 bytes.
@@ -51,9 +53,10 @@ struct BackwardTensors {
 
 /// Attention by cuDNN for one shape on one GPU.
 ///
-/// Exact:   sums in FP32, and log_sum_exp as the own kernels leave it. A run repeats its bits; they are not the own
-///          kernels', and depend on the version of the library and on plans().
-/// Memory:  nothing but the workspace, aligned to 256 bytes, which it has for itself until it is done.
+/// Exact:   sums in FP32, and log_sum_exp as the own kernels leave it. A run repeats its bits; they
+///          are not the own kernels', and depend on the version of the library and on plans().
+/// Memory:  nothing but the workspace, aligned to 256 bytes, which it has for itself until it is
+///          done.
 /// Order:   queued on `stream`, of the GPU that was planned for.
 /// Threads: one at a time.
 /// Errors:  CudnnError.

@@ -20,8 +20,8 @@
 namespace offstage::cudnn {
 namespace {
 
-// The frontend would load CUDA's runtime as a shared library, of either version that it finds; offstage has its own linked
-// in, and says so in place of the system.
+// The frontend would load CUDA's runtime as a shared library, of either version that it finds;
+// offstage has its own linked in, and says so in place of the system.
 constexpr std::string_view runtime = "libcudart";
 int runtime_handle;
 

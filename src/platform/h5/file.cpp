@@ -27,7 +27,8 @@ constexpr std::size_t longest_reason = 512;
 constexpr Bytes longest_text = 16 * MiB;
 constexpr auto spare_memory = static_cast<std::size_t>(32 * MiB);
 
-/// Before any other call. HDF5 prints its error stack unless told not to; the setting is the thread's.
+/// Before any other call. HDF5 prints its error stack unless told not to; the setting is the
+/// thread's.
 void prepare_library() noexcept {
   [[maybe_unused]] static herr_t const no_exit_handler = H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
@@ -39,8 +40,8 @@ bool has_memory_to_spare() {
   return spare != MAP_FAILED && munmap(spare, spare_memory) == 0;
 }
 
-/// HDF5 1.10 does not survive that the system has no memory: from then on it can open nothing in this process, or it
-/// crashes. Errors: IoError.
+/// HDF5 1.10 does not survive that the system has no memory: from then on it can open nothing in
+/// this process, or it crashes. Errors: IoError.
 void require_memory(std::string const& path) {
   if (!has_memory_to_spare()) {
     throw IoError{"out of memory, cannot open", path, ENOMEM};
@@ -53,7 +54,8 @@ struct Reason {
   int error_number = 0;  ///< the errno behind it; 0 if there is none
 };
 
-/// The error that HDF5 met first, and whether memory had ended. Filled by a C library's loop: nothing may be thrown.
+/// The error that HDF5 met first, and whether memory had ended. Filled by a C library's loop:
+/// nothing may be thrown.
 struct Found {
   std::array<char, 2048> text{"HDF5 gives no reason"};
   bool no_memory = false;
@@ -70,7 +72,8 @@ bool is_shortage(H5E_error2_t const& error) {
          error.min_num == H5E_CANTALLOC;
 }
 
-/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error stack.
+/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error
+/// stack.
 Reason innermost_reason() {
   Found found;
   auto const look_at = [](unsigned depth, H5E_error2_t const* error, void* out) -> herr_t {
@@ -147,8 +150,9 @@ Dimensions dimensions_of(Shape const& shape) {
   return {shape.begin(), shape.end()};
 }
 
-// HDF5 fails at any of the calls below where memory ends. `check` is File::checked with the action that they serve: a
-// default in the place of a setting that could not be made would be another file.
+// HDF5 fails at any of the calls below where memory ends. `check` is File::checked with the action
+// that they serve: a default in the place of a setting that could not be made would be another
+// file.
 
 template <class Check>
 Handle space_of(Shape const& shape, Check const& check) {
@@ -223,8 +227,9 @@ std::string without_padding(std::string text) {
   return text;
 }
 
-/// The cache of metadata counts bytes in the file: a mapped array takes some 50 times as much in memory,
-/// and by default 32 MiB of them stay, outside of every plan. A checkpoint's are hardly looked at again.
+/// The cache of metadata counts bytes in the file: a mapped array takes some 50 times as much in
+/// memory, and by default 32 MiB of them stay, outside of every plan. A checkpoint's are hardly
+/// looked at again.
 template <class Check>
 void keep_metadata_small(hid_t list, Check const& check) {
   H5AC_cache_config_t config{};
@@ -328,7 +333,8 @@ File File::create_in_memory(std::string const& name) {
   auto const check = [&](std::int64_t result) { return file.checked(result, "make the file"); };
   Handle const access = access_list({}, check);
   check(H5Pset_fapl_core(access.get(), static_cast<std::size_t>(64 * KiB), 0));
-  // H5Fget_file_image clears a flag in the superblock but leaves its checksum, which the oldest kind does not have.
+  // H5Fget_file_image clears a flag in the superblock but leaves its checksum, which the oldest
+  // kind does not have.
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110));
   file.id_ = H5Fcreate(no_file(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
   check(file.id_);

@@ -64,22 +64,25 @@ struct Mapping {
 /// Writes:  every call that can write is checked, closing included, and HDF5 holds back no values
 ///          of arrays. A file that was closed without an error was handed to the operating system
 ///          whole; sync and read-back are the caller's.
-/// Exit:    HDF5 runs nothing at the end of the process: what a failed write left open would crash it.
+/// Exit:    HDF5 runs nothing at the end of the process: what a failed write left open would crash
+///          it.
 /// Threads: any, for different files: one call of the process at a time (Turn).
-/// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if the
-///          system failed to read or had no memory, DataError if the file is not there or not what it
-///          should be. All name the path and HDF5's innermost reason. HDF5 itself prints nothing.
-/// Memory:  a file is opened only where there are 32 MiB to spare: HDF5 1.10 does not survive an allocation that
-///          fails.
-/// Forged:  a file is opened only if it is a regular one (no link, no pipe), and what is read lies in it: an
-///          array that is reached by a soft or external link, stands in other files, in pieces or behind a
-///          filter, or has another type than it is read as, is an error. HDF5 itself trusts metadata whose
-///          checksum holds: a file that was made to crash it does (tests/fuzz/README.md).
+/// Errors:  of files opened for writing IoError. Of files opened to read IoError with its errno if
+///          the system failed to read or had no memory, DataError if the file is not there or not
+///          what it should be. All name the path and HDF5's innermost reason. HDF5 itself prints
+///          nothing.
+/// Memory:  a file is opened only where there are 32 MiB to spare: HDF5 1.10 does not survive an
+///          allocation that fails.
+/// Forged:  a file is opened only if it is a regular one (no link, no pipe), and what is read lies
+///          in it: an array that is reached by a soft or external link, stands in other files, in
+///          pieces or behind a filter, or has another type than it is read as, is an error. HDF5
+///          itself trusts metadata whose checksum holds: a file that was made to crash it does
+///          (tests/fuzz/README.md).
 class File {
  public:
-  /// Arrays of at least `threshold` bytes start at multiples of `alignment`. HDF5's own bookkeeping is set aside
-  /// `bookkeeping` bytes at a time, so that as long as these suffice nothing comes between arrays that are reserved
-  /// one after the other.
+  /// Arrays of at least `threshold` bytes start at multiples of `alignment`. HDF5's own bookkeeping
+  /// is set aside `bookkeeping` bytes at a time, so that as long as these suffice nothing comes
+  /// between arrays that are reserved one after the other.
   struct Alignment {
     Bytes threshold = 1;
     Bytes alignment = 1;
@@ -119,8 +122,8 @@ class File {
   /// A new array whose bytes someone else writes: allocated now and never filled. Returns the
   /// offset of its first byte in the file.
   Bytes reserve(std::string const& name, Type type, Shape const& shape);
-  /// A new array that shows parts of other files, of this type too; what no part covers, and every part whose file
-  /// is missing, reads as NaN, or as 0 where there is none.
+  /// A new array that shows parts of other files, of this type too; what no part covers, and every
+  /// part whose file is missing, reads as NaN, or as 0 where there is none.
   void map(std::string const& name, Type type, Shape const& shape, std::span<Mapping const> parts);
   /// How many parts such an array of this shape shows.
   [[nodiscard]] std::int64_t parts(std::string const& name, Shape const& expected) const;
@@ -191,7 +194,8 @@ class File {
   [[nodiscard]] std::int64_t open_mapped(std::string const& name, Shape const& expected) const;
   void require_size(std::int64_t dataset, std::string const& name, Bytes bytes) const;
 
-  /// `result` unless it says that an HDF5 call failed; the error reads "PATH: cannot <action>: why".
+  /// `result` unless it says that an HDF5 call failed; the error reads "PATH: cannot <action>:
+  /// why".
   std::int64_t checked(std::int64_t result, std::string const& action) const;
   /// The same as a function of the result alone: one for all calls of an action.
   [[nodiscard]] auto checks(char const* verb, std::string const& name) const {

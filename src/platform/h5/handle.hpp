@@ -7,8 +7,9 @@
 
 namespace offstage::h5 {
 
-/// While it lives no other thread of the process calls HDF5, which is not safe for threads where it is not built so.
-/// The library's state is the process's, and so is the lock. A thread may take turns inside its own.
+/// While it lives no other thread of the process calls HDF5, which is not safe for threads where it
+/// is not built so. The library's state is the process's, and so is the lock. A thread may take
+/// turns inside its own.
 class Turn {
  public:
   Turn() : lock_{library()} {}
@@ -19,7 +20,8 @@ class Turn {
 };
 
 /// Owns one HDF5 identifier and knows how to close it; move-only. Negative: none. Closing a dataset
-/// or an attribute that was written may write: a writer calls finish(), the destructor hides errors.
+/// or an attribute that was written may write: a writer calls finish(), the destructor hides
+/// errors.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);

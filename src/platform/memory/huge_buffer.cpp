@@ -27,9 +27,9 @@ void touch(std::byte* begin, std::byte* end) {
   }
 }
 
-/// Makes every page. A thread clears 20 GB/s of what the machine has, less than 1 where it is a guest whose host must
-/// find the memory first. The threads of the caller's team run where the rank may run, so that the pages are of its
-/// NUMA domains.
+/// Makes every page. A thread clears 20 GB/s of what the machine has, less than 1 where it is a
+/// guest whose host must find the memory first. The threads of the caller's team run where the rank
+/// may run, so that the pages are of its NUMA domains.
 void touch_all(std::byte* data, Bytes size) {
   if (size >= team_bytes) {
     require_team();
@@ -49,8 +49,8 @@ HugeBuffer::HugeBuffer(Bytes size) : HugeBuffer{} {  // whose memory goes, whate
     return;
   }
   bool const huge = size >= huge_page_bytes;
-  // Rounded to small pages alone: a huge page is never made beyond the end of the mapping, so memory
-  // plans may count the bytes asked for.
+  // Rounded to small pages alone: a huge page is never made beyond the end of the mapping, so
+  // memory plans may count the bytes asked for.
   mapped_ = round_up(size, page_bytes);
   // Map one huge page more than needed and cut both ends off: the rest starts on a huge page.
   Bytes const reserve = huge ? mapped_ + huge_page_bytes : mapped_;

@@ -12,7 +12,8 @@ namespace offstage::memory {
 /// (scattered 4 KiB pages halve the rate of O_DIRECT transfers). Every page is touched at
 /// construction: later use runs at full speed and cannot fail for want of memory.
 ///
-/// Memory: host; the size rounded up to a multiple of 4 KiB; aligned to 2 MiB if it is at least that.
+/// Memory: host; the size rounded up to a multiple of 4 KiB; aligned to 2 MiB if it is at least
+/// that.
 /// Errors: Error (1) naming the size if the memory is not to be had.
 class HugeBuffer {
  public:

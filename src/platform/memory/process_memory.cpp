@@ -77,8 +77,8 @@ std::string line_of(std::string const& path, std::string const& name) {
   return {};
 }
 
-/// The sum of fields of the NUMA nodes whose memory this process may use, where a cpuset leaves some out: the
-/// largest number else.
+/// The sum of fields of the NUMA nodes whose memory this process may use, where a cpuset leaves
+/// some out: the largest number else.
 Bytes in_allowed_nodes(std::string const& root, std::vector<std::string> const& names) {
   std::string const folder = root + "/sys/devices/system/node/";
   auto const all = members_of(line_of(folder + "has_memory", ""));
@@ -131,7 +131,8 @@ Bytes left_in_cgroup(std::string const& root) {
       std::string const prefix = group.v2 ? "" : "total_";
       Bytes const cached = entry_of(group.folder + "memory.stat", prefix + "inactive_file") +
                            entry_of(group.folder + "memory.stat", prefix + "active_file");
-      // The cache may grow between the two readings, and a group without a limit has the largest one.
+      // The cache may grow between the two readings, and a group without a limit has the largest
+      // one.
       Bytes const taken = std::max<Bytes>(0, *used - cached);
       left = std::min(left, std::max<Bytes>(0, *limit - taken));
     }

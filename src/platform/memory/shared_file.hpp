@@ -64,8 +64,8 @@ class SharedFile {
   [[nodiscard]] std::string const& name() const noexcept { return name_; }
   /// Takes the name away that create has given.
   void remove_name() noexcept;
-  /// Returns the bytes for which /dev/shm has room: the most that there are if it has no limit, and 0
-  /// if it cannot be asked.
+  /// Returns the bytes for which /dev/shm has room: the most that there are if it has no limit, and
+  /// 0 if it cannot be asked.
   [[nodiscard]] static Bytes room() noexcept;
   /// Checks that /dev/shm has room for `whole` bytes, before any process takes some: if one process
   /// lacked memory, others would have taken theirs in vain. For the error: `what` needs the bytes,

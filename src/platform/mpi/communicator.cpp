@@ -362,8 +362,8 @@ void Communicator::all_to_all(std::span<std::byte const> send, std::span<Slice c
   }
 }
 
-// In step k all blocks whose number has bit k go k ranks on, together: a block that starts with number i has
-// gone i ranks when all steps are done.
+// In step k all blocks whose number has bit k go k ranks on, together: a block that starts with
+// number i has gone i ranks when all steps are done.
 void Communicator::exchange_blocks(std::span<std::byte> blocks, std::size_t size) const {
   std::vector<std::byte> out;
   std::vector<std::byte> in;

@@ -96,9 +96,9 @@ class Communicator {
   void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
                   std::span<std::byte> receive, std::span<Slice const> receive_parts) const;
 
-  /// The same. `largest`: the size of the largest part of any rank, which all of them know. Parts up
-  /// to small_part travel through other ranks, joined to O(log R) messages, in the place of R - 1.
-  /// Source: Bruck et al., Efficient algorithms for all-to-all communications, 1997.
+  /// The same. `largest`: the size of the largest part of any rank, which all of them know. Parts
+  /// up to small_part travel through other ranks, joined to O(log R) messages, in the place of R -
+  /// 1. Source: Bruck et al., Efficient algorithms for all-to-all communications, 1997.
   /// Memory: up to small_part, that of 2 R parts on the host, beside buffers there.
   void all_to_all(std::span<std::byte const> send, std::span<Slice const> send_parts,
                   std::span<std::byte> receive, std::span<Slice const> receive_parts,
@@ -112,9 +112,9 @@ class Communicator {
     all_gather(std::as_writable_bytes(std::span{all}));
     return all;
   }
-  /// Brings the values of all ranks together at rank 0, in a binomial tree: merge(mine, others) adds
-  /// to what a run of ranks has what the run of ranks right behind it has. A rank receives O(log R)
-  /// messages and sends one. The merged values at rank 0; empty elsewhere.
+  /// Brings the values of all ranks together at rank 0, in a binomial tree: merge(mine, others)
+  /// adds to what a run of ranks has what the run of ranks right behind it has. A rank receives
+  /// O(log R) messages and sends one. The merged values at rank 0; empty elsewhere.
   template <class T, class Merge>
   [[nodiscard]] std::vector<T> fold(std::vector<T> mine, Merge const& merge) const {
     for (int reach = 1; reach < size(); reach *= 2) {
@@ -146,7 +146,8 @@ class Communicator {
   void reset() noexcept;
 
  private:
-  /// Blocks of `size` bytes; block i goes from this rank to the one i behind it, from which block i comes.
+  /// Blocks of `size` bytes; block i goes from this rank to the one i behind it, from which block i
+  /// comes.
   void exchange_blocks(std::span<std::byte> blocks, std::size_t size) const;
   /// One message of less than 2 GiB.
   void send(std::span<std::byte const> bytes, int to) const;

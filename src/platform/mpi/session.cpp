@@ -43,9 +43,10 @@ std::optional<bool> read_flag(char const* name) noexcept {
   return flag;
 }
 
-/// Open MPI starts a daemon beside a process without launcher, for processes that it might spawn, and looks through
-/// its networks; one rank needs neither. Without the daemon all such processes of a user share one session directory:
-/// one that ends removes what another is about to use, which then does not start. One rank puts nothing there. Variables that the user set stay.
+/// Open MPI starts a daemon beside a process without launcher, for processes that it might spawn,
+/// and looks through its networks; one rank needs neither. Without the daemon all such processes of
+/// a user share one session directory: one that ends removes what another is about to use, which
+/// then does not start. One rank puts nothing there. Variables that the user set stay.
 void expect_one_rank() noexcept {
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
@@ -85,9 +86,10 @@ bool is_only_task_of_step() noexcept {
          std::ranges::none_of(of_others, has_variable);
 }
 
-/// Chooses components of Open MPI. Windows are those of shared memory alone: a site's osc=ucx, for one-sided messages, makes
-/// none. The collectives by levels (`han`, the first choice of Open MPI 5) took up to four times as long for an all-gather over two nodes
-/// as `tuned`, and one and a half times its size in memory of each node's first rank. Whoever sets its priority keeps it.
+/// Chooses components of Open MPI. Windows are those of shared memory alone: a site's osc=ucx, for
+/// one-sided messages, makes none. The collectives by levels (`han`, the first choice of Open MPI
+/// 5) took up to four times as long for an all-gather over two nodes as `tuned`, and one and a half
+/// times its size in memory of each node's first rank. Whoever sets its priority keeps it.
 void choose_components() noexcept {
   setenv("OMPI_MCA_osc", "sm", 1);
   setenv("OMPI_MCA_coll_han_priority", "0", 0);
@@ -187,7 +189,8 @@ char const* library_version() noexcept {
   return version.c_str();
 }
 
-// The macro is there wherever the function is, and says only how the library was built that this was compiled with.
+// The macro is there wherever the function is, and says only how the library was built that this
+// was compiled with.
 bool takes_device_memory() noexcept {
 #ifdef MPIX_CUDA_AWARE_SUPPORT
   return MPIX_Query_cuda_support() == 1;
@@ -196,7 +199,8 @@ bool takes_device_memory() noexcept {
 #endif
 }
 
-// MPI_T may be called before MPI_Init (MPI 4.1, section 15.3), MPIX_Query_cuda_support may not (its manual page).
+// MPI_T may be called before MPI_Init (MPI 4.1, section 15.3), MPIX_Query_cuda_support may not (its
+// manual page).
 std::optional<bool> built_for_device_memory() noexcept {
   static auto const is_built = []() -> std::optional<bool> {
     int provided{};

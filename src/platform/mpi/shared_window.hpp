@@ -10,13 +10,13 @@
 
 namespace offstage::mpi {
 
-/// Memory that the ranks of one node share (MPI_Win_allocate_shared): the same bytes in every process,
-/// zero at first, aligned to a cache line. Used without further MPI calls, by atomics that need no
-/// lock, for as long as the window lives.
+/// Memory that the ranks of one node share (MPI_Win_allocate_shared): the same bytes in every
+/// process, zero at first, aligned to a cache line. Used without further MPI calls, by atomics that
+/// need no lock, for as long as the window lives.
 ///
 /// Collective: construction and destruction, over `node` (see Communicator::split_by_node), which
-///             waits for the others. While an exception unwinds, which may be on one rank alone, the
-///             destructor leaves the window to the end of the process.
+///             waits for the others. While an exception unwinds, which may be on one rank alone,
+///             the destructor leaves the window to the end of the process.
 /// Errors:     MpiError, for example where /dev/shm is full.
 class SharedWindow {
  public:

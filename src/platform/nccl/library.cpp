@@ -16,17 +16,19 @@
 namespace offstage::nccl {
 namespace {
 
-/// Of a connection between two GPUs of a node, both ways: NCCL_BUFFSIZE (4 MiB) and the buffers of the protocols LL128 and
-/// LL, 10 MiB at the receiver, and 2 MiB at either end.
-/// Source: github.com/NVIDIA/nccl, issue 1685: allocations of 10485760 and 2097152 bytes, 3.28 GB for the all-to-all of 8
-/// H100, which is 7 peers * 32 channels * 14 MiB.
+/// Of a connection between two GPUs of a node, both ways: NCCL_BUFFSIZE (4 MiB) and the buffers of
+/// the protocols LL128 and LL, 10 MiB at the receiver, and 2 MiB at either end.
+/// Source: github.com/NVIDIA/nccl, issue 1685: allocations of 10485760 and 2097152 bytes, 3.28 GB
+/// for the all-to-all of 8 H100, which is 7 peers * 32 channels * 14 MiB.
 constexpr Bytes connection_bytes = 14 * MiB;
-/// Connections to a neighbour: so many on the NVSwitch of 8 H100 (the same issue), 2 on PCIe (src/graph/paths.cc there).
+/// Connections to a neighbour: so many on the NVSwitch of 8 H100 (the same issue), 2 on PCIe
+/// (src/graph/paths.cc there).
 constexpr Bytes channels = 32;
-/// The same on several nodes, where no peer gets more for what is sent to one than the network has use for: one for each
-/// 14 GB/s of 400 Gb/s (src/graph/paths.cc).
+/// The same on several nodes, where no peer gets more for what is sent to one than the network has
+/// use for: one for each 14 GB/s of 400 Gb/s (src/graph/paths.cc).
 constexpr Bytes network_channels = 4;
-/// What goes to all remote ranks shares one pool. Source: issue 2363, an allocation of 536870912 bytes.
+/// What goes to all remote ranks shares one pool. Source: issue 2363, an allocation of 536870912
+/// bytes.
 constexpr Bytes network_pool_bytes = 512 * MiB;
 /// An estimate: what the communicator itself and the code of NCCL's kernels take.
 constexpr Bytes fixed_bytes = 256 * MiB;
@@ -132,7 +134,8 @@ class LoadedCommunicator final : public Communicator {
     check(nccl_, nccl_.get_async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
     check(nccl_, state, "work in the background", comm_);
   }
-  /// Has NCCL take all calls that `calls` makes as one. A group that was begun has to end, come what may.
+  /// Has NCCL take all calls that `calls` makes as one. A group that was begun has to end, come
+  /// what may.
   template <class Calls>
   void group(char const* what, Calls const& calls) {
     require_health();

@@ -33,12 +33,12 @@ struct Job {
 /// This node as Slurm names it (SLURMD_NODENAME), else `host`.
 [[nodiscard]] std::string node_name(Environment const& environment, std::string const& host);
 
-/// Returns true if srun started this process and its PMIx plugin brings the ranks together (PMIX_NAMESPACE is
-/// "slurm.pmix.JOB.STEP").
+/// Returns true if srun started this process and its PMIx plugin brings the ranks together
+/// (PMIX_NAMESPACE is "slurm.pmix.JOB.STEP").
 [[nodiscard]] bool has_slurm_pmix(Environment const& environment);
 
-/// The GPUs of this node that Slurm gave to this process's job (SLURM_GPUS_ON_NODE). At least 1 where SLURM_JOB_GPUS or
-/// SLURM_STEP_GPUS names some.
+/// The GPUs of this node that Slurm gave to this process's job (SLURM_GPUS_ON_NODE). At least 1
+/// where SLURM_JOB_GPUS or SLURM_STEP_GPUS names some.
 [[nodiscard]] int given_gpus(Environment const& environment);
 
 /// Reads seconds since 1970 ("1763745600") or a time in UTC ("2025-11-21T17:20:00"); empty for

@@ -14,11 +14,12 @@ struct Answer {
   std::string problem;  ///< why it is unknown, with what squeue wrote; empty if it is known
 };
 
-/// Runs `squeue -h -j ID -o "%A %e"`, waits for it, `patience` at most (then it is killed), and takes
-/// the line of the job itself: the last task of an array has the array's id, so all are listed. For
-/// one rank: the controller of a large cluster has better things to do. Never throws for what squeue
-/// does.
-/// Order:   blocks. The child is made by posix_spawn, which copies no memory that MPI has registered.
+/// Runs `squeue -h -j ID -o "%A %e"`, waits for it, `patience` at most (then it is killed), and
+/// takes the line of the job itself: the last task of an array has the array's id, so all are
+/// listed. For one rank: the controller of a large cluster has better things to do. Never throws
+/// for what squeue does.
+/// Order:   blocks. The child is made by posix_spawn, which copies no memory that MPI has
+///          registered.
 /// `program` stands in for squeue in tests.
 [[nodiscard]] Answer ask_end_time(std::string const& job_id, Seconds patience,
                                   std::string const& program = "squeue");

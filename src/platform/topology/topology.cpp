@@ -59,9 +59,9 @@ bool is_special(hwloc_obj_t node) {
   return node->subtype != nullptr && std::string_view{node->subtype} != "DRAM";
 }
 
-/// hwloc gives memory without CPUs those of the place where it lies: of a core, a socket, the machine. So a CPU
-/// belongs to the node with the fewest around it; of two kinds of memory at the same CPUs the ordinary
-/// one, then the first.
+/// hwloc gives memory without CPUs those of the place where it lies: of a core, a socket, the
+/// machine. So a CPU belongs to the node with the fewest around it; of two kinds of memory at the
+/// same CPUs the ordinary one, then the first.
 std::vector<NumaNode> numa_of(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> objects;
   for (hwloc_obj_t object = nullptr;

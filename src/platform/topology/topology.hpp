@@ -7,7 +7,8 @@
 
 namespace offstage::topology {
 
-/// A NUMA domain that has CPUs; memory without any (HBM beside DRAM, a GPU's, CXL) is no place for a rank.
+/// A NUMA domain that has CPUs; memory without any (HBM beside DRAM, a GPU's, CXL) is no place for
+/// a rank.
 struct NumaNode {
   int index{};            ///< the operating system's number
   int package{-1};        ///< number of its socket; -1 if unknown
@@ -21,8 +22,8 @@ struct Device {
   int numa{-1};      ///< index of the nearest NUMA domain; -1 if unknown
 };
 
-/// Hardware of this node as hwloc sees it: the real node, or one that HWLOC_XMLFILE or HWLOC_SYNTHETIC
-/// describe.
+/// Hardware of this node as hwloc sees it: the real node, or one that HWLOC_XMLFILE or
+/// HWLOC_SYNTHETIC describe.
 struct Topology {
   std::vector<NumaNode> numa;           ///< ascending by index
   std::vector<std::vector<int>> cores;  ///< logical CPUs of each physical core
@@ -66,8 +67,8 @@ struct VisibleGpu {
 /// Restricts this thread, and threads it starts later, to these CPUs; true if the system did so.
 /// Errors: none; a CPU outside the inherited mask is a precondition error.
 bool bind_thread(std::vector<int> const& cpus);
-/// True if a policy for memory was set before this process began: by numactl, Slurm's --mem-bind or a
-/// launcher.
+/// True if a policy for memory was set before this process began: by numactl, Slurm's --mem-bind or
+/// a launcher.
 [[nodiscard]] bool has_memory_policy();
 /// Lets memory that this thread and later ones touch first come from this NUMA domain while it has
 /// some; no effect without NUMA or for -1.

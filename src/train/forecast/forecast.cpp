@@ -316,8 +316,8 @@ AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const&
   return choice;
 }
 
-/// Settles plan.choose=on: by the rates, or without them. Returns the choice and its reasons in words;
-/// none without rates. Rates that are not known come to `missing`.
+/// Settles plan.choose=on: by the rates, or without them. Returns the choice and its reasons in
+/// words; none without rates. Rates that are not known come to `missing`.
 template <class T>
 std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope const& scope,
                                        state::ShardMap const& map, std::set<std::string>& missing) {

@@ -74,8 +74,8 @@ struct Forecast {
   plan::Prediction step{};
   bool compute_known{};
   std::int64_t tokens{};  ///< tokens of a step, all ranks
-  std::optional<double>
-      stride{};  ///< equation 1 of DOS; none: see missing, or the device is the cores
+  /// Equation 1 of DOS; none: see missing, or the device is the cores.
+  std::optional<double> stride{};
   std::vector<std::string> missing{};  ///< keys of rates without which there are no times
 };
 

@@ -42,8 +42,8 @@ template <class T>
                                         state::Route route, Bytes link);
 
 /// The device memory of a rank, from the configuration alone. If device.memory is given and has no
-/// room for all chunk buffers of the update, some are in lent memory, but with update.overlap=on not
-/// all. Gradients take the memory
+/// room for all chunk buffers of the update, some are in lent memory, but with update.overlap=on
+/// not all. Gradients take the memory
 /// that is left, or all that they can use if device.memory is not given. T is numerics.dtype.
 /// `route` is that of layers between ranks (in_place: the device is host_visible; with one rank it
 /// is never direct). `subgroup_elements` is as planned, and `link` is RankLink::device_bytes.

@@ -33,7 +33,8 @@ constexpr int updated_extents = 2;
 
 /// Memory of libraries, which grows with the threads that multiply; and that of products whose
 /// operands cores widen: tiles, and at most twice as much for code of more shapes. Measured: 35 MiB
-/// beside the plan for a hidden size of 1,024, 20 for 256. A limit that is small needs it for buffers.
+/// beside the plan for a hidden size of 1,024, 20 for 256. A limit that is small needs it for
+/// buffers.
 template <class T>
 Bytes reserve(config::RunConfig const& config, NodeShape const& node) {
   if (config.device.kind == config::DeviceKind::cuda) {

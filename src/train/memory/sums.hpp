@@ -25,8 +25,9 @@ namespace offstage::train {
 /// The rounds in which a step's micro-batches are dealt to so many ranks.
 [[nodiscard]] update::BlockRounds dealt(config::RunConfig const& config, int ranks);
 
-/// A step in words: "8 sequences, 192 tokens, 4 micro-batches, 2 on each rank". If ranks have not as
-/// many, it says so, and which train.global-batch would be right. Nothing on ranks if there is one.
+/// A step in words: "8 sequences, 192 tokens, 4 micro-batches, 2 on each rank". If ranks have not
+/// as many, it says so, and which train.global-batch would be right. Nothing on ranks if there is
+/// one.
 [[nodiscard]] std::string describe_step(config::RunConfig const& config, int ranks);
 
 /// Returns true if the sums of gradients are in FP32; else they are in T.

@@ -67,9 +67,9 @@ std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
   return measured;
 }
 
-/// Returns for each path whether this node sees the directory of rank 0's node there, as on a parallel
-/// file system. Ids of file systems do not tell: some have none, and those of copied disks are alike.
-/// Collective.
+/// Returns for each path whether this node sees the directory of rank 0's node there, as on a
+/// parallel file system. Ids of file systems do not tell: some have none, and those of copied disks
+/// are alike. Collective.
 std::vector<bool> shared_with_first(config::RunConfig const& config,
                                     mpi::Communicator const& comm) {
   std::string const name = comm.broadcast(spill_of(config, comm), 0);

@@ -29,8 +29,8 @@ struct PathStep {
 
 /// Traffic of one step with storage, all ranks together.
 struct StorageStep {
-  std::vector<PathStep>
-      paths{};  ///< in the order of the configuration; empty: everything is in host memory
+  /// In the order of the configuration; empty: everything is in host memory.
+  std::vector<PathStep> paths{};
   int nodes = 1;
   Seconds seconds{};        ///< wall time in which the traffic was counted: the step's
   std::int64_t hits{};      ///< fetches that found their subgroup in host memory

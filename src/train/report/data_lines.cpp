@@ -42,7 +42,8 @@ std::string describe_packing(data::FileFacts const& file) {
   return text;
 }
 
-/// The share of attention in words: "; tokens see their documents alone, 12.3 % of a sequence's pairs".
+/// The share of attention in words: "; tokens see their documents alone, 12.3 % of a sequence's
+/// pairs".
 std::string describe_attention(data::FileFacts const& file) {
   return file.attended
              ? fmt::format("; tokens see their documents alone, {:.1f} % of a sequence's pairs",

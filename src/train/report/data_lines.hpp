@@ -24,8 +24,8 @@ namespace offstage::train {
                                                      data::Dataset const* valid,
                                                      config::TrainConfig const& config);
 
-/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". `key` may be
-/// an option, "--data".
+/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". `key`
+/// may be an option, "--data".
 [[nodiscard]] std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
                                                     std::string const& key);
 

@@ -36,14 +36,15 @@ namespace offstage::train {
 ///              or was measured: their part of it, in [0, 1]. predicted_step_seconds, where a
 ///              forecast was made before the step (run_forecast.hpp). Where the update began under
 ///              backward overlap: "kept", or "redone" (also if it was undone).
-/// Validations: step, valid_loss and elapsed_seconds; where data.valid has several sources also valid_losses, an
+/// Validations: step, valid_loss and elapsed_seconds; where data.valid has several sources also
+/// valid_losses, an
 ///              array of objects with path, loss (null: no target counts) and targets.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job,
 ///              job_name, restart_count, and array_job and array_task where it is one of an array;
 ///              no step. Also parameters, the memory keys below without peaks, and paths, an array
 ///              of objects with path and what a node can read and write there (can_read_gb_per_s,
-///              can_write_gb_per_s; null: not known), and validations_begin_anew (true) only if they
-///              are of other data than those before.
+///              can_write_gb_per_s; null: not known), and validations_begin_anew (true) only if
+///              they are of other data than those before.
 /// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan),
 ///              device_memory_limit (null: none), device_memory_planned, host_memory_peak,
 ///              device_memory_peak: bytes; host memory of rank 0's node, device memory of the rank
@@ -53,8 +54,8 @@ namespace offstage::train {
 ///              with path, read_bytes, write_bytes, read_gb_per_s and write_gb_per_s.
 /// Saves:       step, saved (the level: 1, 2 or 3), seconds, stood_still_seconds, bytes,
 ///              elapsed_seconds when it was complete.
-/// Ends:        step, end ("done", why it stopped, or "failed: WHY"), elapsed_seconds, and unless it
-///              failed the memory keys and advice, an array of sentences.
+/// Ends:        step, end ("done", why it stopped, or "failed: WHY"), elapsed_seconds, and unless
+///              it failed the memory keys and advice, an array of sentences.
 ///
 /// The line of a step, validation, start or end is in the file when its call returns, and on stable
 /// storage after sync(). Not all ranks wait for forecasts and saves, so their lines come with the
@@ -62,7 +63,8 @@ namespace offstage::train {
 /// validation that was tried in vain waits in memory, with a warning: what follows tries once more,
 /// and training need not end because run.dir is full.
 /// Errors: IoError naming run.dir and the path; from a step, validation or sync() only where
-///         most_waiting bytes wait. That sync() could not make durable what is written is a warning.
+///         most_waiting bytes wait. That sync() could not make durable what is written is a
+///         warning.
 class MetricsFile {
  public:
   static constexpr std::size_t most_waiting = std::size_t{16} << 20U;  ///< bytes
@@ -80,8 +82,8 @@ class MetricsFile {
   /// Adds a line that is written with the next one; throws no IoError.
   void add(SaveRecord const& record);
   void add(ForecastRecord const& record);
-  /// Makes all lines durable, but for those that wait. Call it before a checkpoint is saved, so that
-  /// the checkpoint is not ahead of the metrics after a power cut.
+  /// Makes all lines durable, but for those that wait. Call it before a checkpoint is saved, so
+  /// that the checkpoint is not ahead of the metrics after a power cut.
   void sync();
   /// Whether lines wait that could not be written.
   [[nodiscard]] bool lacks_lines() const { return !patient_ && !waiting_.empty(); }

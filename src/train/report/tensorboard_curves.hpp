@@ -15,8 +15,8 @@ namespace offstage::train {
 [[nodiscard]] std::vector<tensorboard::Scalar> curves_of(StepRecord const& record,
                                                          double smoothed_loss,
                                                          double tokens_per_second);
-/// The curve loss/validation, and where the data has several sources loss/validation/NAME of each in which a target
-/// counts. Pure.
+/// The curve loss/validation, and where the data has several sources loss/validation/NAME of each
+/// in which a target counts. Pure.
 [[nodiscard]] std::vector<tensorboard::Scalar> validation_curves(MeanLosses const& losses);
 
 }  // namespace offstage::train

@@ -30,8 +30,8 @@ class Position {
 
   /// Goes on from a checkpoint. A checkpoint of another type than fp16 has no loss scale.
   void go_on_from(checkpoint::Meta found);
-  /// Sets the facts of this start that its checkpoints have. Where a run goes on, what it began with
-  /// stays.
+  /// Sets the facts of this start that its checkpoints have. Where a run goes on, what it began
+  /// with stays.
   void set_start(checkpoint::OptimizerState state, std::string program, int threads, int ranks,
                  std::vector<config::Setting> settings);
   /// Counts a step that was made at this learning rate. A step is not bad if the next one has a

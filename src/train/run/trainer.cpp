@@ -54,8 +54,8 @@ std::vector<PathRecord> path_records(config::RunConfig const& config,
   return records;
 }
 
-/// Returns whether the step with the best validation has a complete checkpoint, if that is asked for
-/// and can be found out. All work is durable, so that an error is no reason to fail.
+/// Returns whether the step with the best validation has a complete checkpoint, if that is asked
+/// for and can be found out. All work is durable, so that an error is no reason to fail.
 std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best) try {
   if (!config.checkpoint.keep_best || !best.any()) {
     return std::nullopt;
@@ -70,7 +70,8 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
   return std::nullopt;
 }
 
-/// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level 1.
+/// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
+/// 1.
 bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
   std::error_code none;
   auto const step = std::filesystem::weakly_canonical(checkpoint.resume, none);
@@ -99,7 +100,8 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
   }
 }
 
-/// The parameters that train.init-from names, and a line about the tokens that `vocab` adds to theirs.
+/// The parameters that train.init-from names, and a line about the tokens that `vocab` adds to
+/// theirs.
 std::unique_ptr<state::ParameterReader> open_first_weights(std::string const& path,
                                                            std::int64_t vocab, bool leads) {
   auto reader = convert::open_parameters(path, "train.init-from");

@@ -123,7 +123,8 @@ Table table_of(std::vector<config::Setting> const& settings) {
   return table;
 }
 
-/// The checkpoint's table. A key that is younger than the checkpoint has the value by which runs went before it.
+/// The checkpoint's table. A key that is younger than the checkpoint has the value by which runs
+/// went before it.
 Table table_before(std::string_view configuration, Table const& now) {
   constexpr std::string_view young = "data.attention", as_before = "window";
   Table before = table_of(configuration);

@@ -10,9 +10,9 @@
 
 namespace offstage::train {
 
-// Facts about the run that wrote a checkpoint, for the run that goes on from it. No function throws,
-// and all but warning_of_start and warning_of_other_run are pure. `configuration` is checkpoint::Meta::configuration, lines
-// KEY=VALUE.
+// Facts about the run that wrote a checkpoint, for the run that goes on from it. No function
+// throws, and all but warning_of_start and warning_of_other_run are pure. `configuration` is
+// checkpoint::Meta::configuration, lines KEY=VALUE.
 
 /// The Meta::configuration of a run that has seen so many tokens, and has these validations.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
@@ -53,17 +53,17 @@ namespace offstage::train {
 [[nodiscard]] std::string advice_on_rate(config::OptimizerConfig const& optimizer,
                                          std::int64_t steps, std::int64_t step, double last_rate);
 
-/// A sentence of advice if a run from trained weights has the default learning rate, which is one for random
-/// weights. Empty if optimizer.lr was given.
+/// A sentence of advice if a run from trained weights has the default learning rate, which is one
+/// for random weights. Empty if optimizer.lr was given.
 [[nodiscard]] std::string advice_on_tuning(std::vector<config::Setting> const& settings);
 
-/// A sentence of warning if the checkpoint is of a run whose run.dir is another one and still there: two runs have
-/// one checkpoint.dir. Empty if the run was moved. Looks at the file system.
+/// A sentence of warning if the checkpoint is of a run whose run.dir is another one and still
+/// there: two runs have one checkpoint.dir. Empty if the run was moved. Looks at the file system.
 [[nodiscard]] std::string warning_of_other_run(std::string_view configuration,
                                                std::vector<config::Setting> const& settings);
 
-/// A sentence of warning if the order of the training data is another one from here on, so that the run
-/// sees again what it has seen. Empty if it goes on.
+/// A sentence of warning if the order of the training data is another one from here on, so that the
+/// run sees again what it has seen. Empty if it goes on.
 [[nodiscard]] std::string warning_of_order(std::string_view configuration,
                                            std::vector<config::Setting> const& settings);
 

@@ -34,8 +34,8 @@ std::uint64_t now_ms() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-/// Whether a signal that comes again asks for the end at once. Slurm repeats SIGTERM, the kernel SIGXCPU each
-/// second, and more than one may hang up.
+/// Whether a signal that comes again asks for the end at once. Slurm repeats SIGTERM, the kernel
+/// SIGXCPU each second, and more than one may hang up.
 bool may_repeat(int number) noexcept {
   return number != SIGTERM && number != SIGXCPU && number != SIGHUP;
 }

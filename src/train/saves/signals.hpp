@@ -5,14 +5,14 @@
 
 namespace offstage::train {
 
-/// While it lives, SIGUSR1, SIGUSR2, SIGTERM, SIGINT (Ctrl-C), SIGHUP (a lost terminal, unless it was ignored before, as by
-/// nohup) and SIGXCPU (limits of SGE and LSF) ask the run to save and end. All
-/// signals together are one request: Slurm's own SIGTERM may follow the SIGUSR1 for which a job asked,
-/// while the run saves. Only SIGUSR1, SIGUSR2 or SIGINT again, more than two seconds later, ends the process
-/// at once (exit code 1); launchers repeat signals sooner. SIGTERM again does not: Slurm sends it at
-/// the beginning and at the end of a time of grace, and leaves time for the save after both. After
-/// ignore() signals have no effect until the process ends, because the save is done. There is one
-/// object per process.
+/// While it lives, SIGUSR1, SIGUSR2, SIGTERM, SIGINT (Ctrl-C), SIGHUP (a lost terminal, unless it
+/// was ignored before, as by nohup) and SIGXCPU (limits of SGE and LSF) ask the run to save and
+/// end. All signals together are one request: Slurm's own SIGTERM may follow the SIGUSR1 for which
+/// a job asked, while the run saves. Only SIGUSR1, SIGUSR2 or SIGINT again, more than two seconds
+/// later, ends the process at once (exit code 1); launchers repeat signals sooner. SIGTERM again
+/// does not: Slurm sends it at the beginning and at the end of a time of grace, and leaves time for
+/// the save after both. After ignore() signals have no effect until the process ends, because the
+/// save is done. There is one object per process.
 /// Errors: PreconditionError if there is one already.
 class StopSignals {
  public:

@@ -28,8 +28,8 @@ struct AttentionFacts {
 struct AttentionChoice {
   bool cudnn = false;
   std::string text{};  ///< in words: what computes attention, and why; empty: not on GPUs
-  std::string
-      warning{};  ///< device.attention=auto has left cuDNN out for want of memory; else empty
+  /// device.attention=auto has left cuDNN out for want of memory; else empty.
+  std::string warning{};
 };
 
 /// Chooses whether cuDNN computes attention.

@@ -12,7 +12,8 @@ namespace offstage::train {
 /// Returns whether the ranks compute on GPUs; all do, or none. With device.kind=auto they do if
 /// each of them sees one and none is to be emulated. If only some see one, or if there is a driver
 /// that cannot be used, a rank warns. Collective.
-/// Errors: mpi::AgreedError: device.kind=cuda, but a rank can use no GPU, or Slurm gave the job GPUs that a rank has lost; it
+/// Errors: mpi::AgreedError: device.kind=cuda, but a rank can use no GPU, or Slurm gave the job
+/// GPUs that a rank has lost; it
 ///         says why.
 [[nodiscard]] bool uses_gpus(config::DeviceConfig const& config, mpi::Communicator const& comm);
 

@@ -24,8 +24,8 @@
 namespace offstage::train {
 namespace {
 
-/// Two ranks that compute on one GPU, or on slices of one by MIG, in words; empty if there are none. NCCL goes by the
-/// node and the place on its bus, and so does this.
+/// Two ranks that compute on one GPU, or on slices of one by MIG, in words; empty if there are
+/// none. NCCL goes by the node and the place on its bus, and so does this.
 std::string find_sharers(mpi::Communicator const& comm, topology::VisibleGpu const& gpu) {
   auto const node = comm.split_by_node();
   auto const all = comm.all_gather_texts(

@@ -18,8 +18,8 @@ struct LossCalls {
   std::function<void()> idle;
   /// Called before the first round, and in each round that another one follows.
   std::function<void()> expect;
-  /// Returns false, on all ranks, if the mean is not wanted any more; null: it is. Collective. Called in each round
-  /// that another one follows.
+  /// Returns false, on all ranks, if the mean is not wanted any more; null: it is. Collective.
+  /// Called in each round that another one follows.
   std::function<bool()> goes_on{};
 };
 
@@ -28,8 +28,8 @@ struct LossCalls {
 void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name);
 
 /// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
-/// `batch`. The last one of each source may have rows that do not count. Micro-batch g is computed by
-/// rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
+/// `batch`. The last one of each source may have rows that do not count. Micro-batch g is computed
+/// by rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
 /// Returns nothing if it was ended by LossCalls::goes_on.
 [[nodiscard]] std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm,
                                                   data::Dataset const& data, std::int64_t windows,

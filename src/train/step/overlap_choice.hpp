@@ -12,11 +12,11 @@ namespace offstage::train {
 ///
 /// automatic: compares the mean time of a step whose update began under backward with that of a
 ///            step whose update did not. Steps that had to be made again count as often as clipping
-///            and overflows have struck lately. The first steps do not overlap, and show the time of
-///            such steps. Then overlap is on until it costs more than it gains, and on again when it
-///            would gain clearly. Now and then it is tried in any case. It may gain even if every
-///            update is made again, because that may take less time under the next forward than the
-///            wait for the update.
+///            and overflows have struck lately. The first steps do not overlap, and show the time
+///            of such steps. Then overlap is on until it costs more than it gains, and on again
+///            when it would gain clearly. Now and then it is tried in any case. It may gain even if
+///            every update is made again, because that may take less time under the next forward
+///            than the wait for the update.
 class OverlapChoice {
  public:
   /// `possible`: updates can begin under backward and, for `automatic`, gain by it. Otherwise

@@ -22,8 +22,8 @@ struct MeanLosses {
   std::vector<SourceLoss> sources;  ///< in their order
 };
 
-/// Names by which people tell the sources apart: the last parts of their paths, or where these are not different
-/// the whole paths.
+/// Names by which people tell the sources apart: the last parts of their paths, or where these are
+/// not different the whole paths.
 [[nodiscard]] std::vector<std::string> short_names(std::vector<SourceLoss> const& sources);
 
 }  // namespace offstage::train

@@ -79,8 +79,8 @@ class StepRunner {
     parts_.update->disturbed();
     parts_.update->finish();
   }
-  /// Mean loss over the targets of the first `windows` windows, as mean_loss(). Returns nothing if goes_on()
-  /// ended it: see LossCalls.
+  /// Mean loss over the targets of the first `windows` windows, as mean_loss(). Returns nothing if
+  /// goes_on() ended it: see LossCalls.
   std::optional<MeanLosses> validate(data::Dataset const& data, std::int64_t windows,
                                      std::function<bool()> goes_on);
 

@@ -194,7 +194,8 @@ template <class T>
 std::shared_ptr<device::Event> GradientAccumulator<T>::add_staged(int layer,
                                                                   std::span<T const> gradient,
                                                                   GradientRound const& round) {
-  // The layer before the last, which has arrived, or will before the device is idle: two are in its queue.
+  // The layer before the last, which has arrived, or will before the device is idle: two are in its
+  // queue.
   if (staged_.size() == most_staged) {
     exchange_staged();
   }

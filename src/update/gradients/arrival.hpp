@@ -12,7 +12,8 @@
 
 namespace offstage::update {
 
-/// A layer's gradient, or the ranks' slices of it, in host memory or on its way there. Whoever has this has the memory.
+/// A layer's gradient, or the ranks' slices of it, in host memory or on its way there. Whoever has
+/// this has the memory.
 class GradientArrival {
  public:
   /// The way from the device.

@@ -15,14 +15,17 @@
 
 namespace offstage::update {
 
-/// Gradients of whole layers, summed on the device over the block of micro-batches that this rank runs. When the ranks' blocks are
-/// over, their sums go to the owners as gradients of micro-batches do otherwise, and are added in order of the block:
-/// the bits are those of SumBlocks. Micro-batches are dealt as BlockRounds says.
+/// Gradients of whole layers, summed on the device over the block of micro-batches that this rank
+/// runs. When the ranks' blocks are over, their sums go to the owners as gradients of micro-batches
+/// do otherwise, and are added in order of the block: the bits are those of SumBlocks.
+/// Micro-batches are dealt as BlockRounds says.
 ///
-/// Source:  ZeRO (Rajbhandari et al., 2020), stage 1: gradients are whole on each rank until they are reduced.
+/// Source:  ZeRO (Rajbhandari et al., 2020), stage 1: gradients are whole on each rank until they
+///          are reduced.
 /// T: type of the model's gradients. A: that of sums, T or FP32, which is what ranks exchange.
 /// Memory:  device: device_bytes, beside that of GradientAccumulator<A>; host: the latter's.
-/// Order:   additions follow the gradient in the model's stream, which waits for sums that still leave the device.
+/// Order:   additions follow the gradient in the model's stream, which waits for sums that still
+///          leave the device.
 template <class T, class A>
 class BlockGradients final : public StepGradients<T> {
  public:
@@ -49,7 +52,8 @@ class BlockGradients final : public StepGradients<T> {
   }
   void begin_update() override { sums_of_blocks_.begin_update(); }
 
-  /// Device memory of the sums: all layers, or where rounds come in layers two of the model's blocks.
+  /// Device memory of the sums: all layers, or where rounds come in layers two of the model's
+  /// blocks.
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, bool rounds_in_layers);
 
  private:
@@ -70,8 +74,8 @@ class BlockGradients final : public StepGradients<T> {
   BlockRounds::Round at_;           ///< the round at hand else
   std::int64_t within_ = 0;         ///< rounds of its blocks before it
   GradientOrder order_;
-  std::shared_ptr<device::Event>
-      added_;  ///< point behind which the gradient before is not used any more
+  /// Point behind which the gradient before is not used any more.
+  std::shared_ptr<device::Event> added_;
   GradientAccumulator<A> sums_of_blocks_;
 };
 

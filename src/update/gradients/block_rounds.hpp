@@ -8,9 +8,10 @@
 
 namespace offstage::update {
 
-/// How a step's micro-batches are dealt to R ranks: in blocks of `block` consecutive ones, block k to rank k mod R, which runs
-/// them in order. In a round each rank runs one. So blocks of one deal micro-batch g to rank g mod R. The last rounds
-/// may have idle ranks; those that are active come first.
+/// How a step's micro-batches are dealt to R ranks: in blocks of `block` consecutive ones, block k
+/// to rank k mod R, which runs them in order. In a round each rank runs one. So blocks of one deal
+/// micro-batch g to rank g mod R. The last rounds may have idle ranks; those that are active come
+/// first.
 struct BlockRounds {
   std::int64_t micro_batches = 1;
   int ranks = 1;
@@ -47,8 +48,8 @@ struct BlockRounds {
     Round const at = round(number);
     return rank < at.active ? std::optional{at.first + rank * block} : std::nullopt;
   }
-  /// The fewest micro-batches that a rank runs: those of the last rank, or of the one whose block is
-  /// short.
+  /// The fewest micro-batches that a rank runs: those of the last rank, or of the one whose block
+  /// is short.
   [[nodiscard]] std::int64_t least() const {
     auto const short_by = blocks() * block - micro_batches;
     auto const shortest = rank_of(micro_batches - 1);

@@ -14,9 +14,9 @@
 
 namespace offstage::update {
 
-/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of arrival.
-/// Gradients that have to leave host memory are written, and gradients that the device will need are
-/// brought there, while backward goes on.
+/// Ends the leases of accumulated gradients in a thread of its own ("gradients"), in order of
+/// arrival. Gradients that have to leave host memory are written, and gradients that the device
+/// will need are brought there, while backward goes on.
 ///
 /// Waiting: the thread needs nothing that its callers hold. A lease that arrives has its buffer
 ///          already. The buffers of `flushed` are the thread's own while gradients accumulate, or
@@ -34,22 +34,25 @@ class GradientFlusher {
   GradientFlusher(GradientFlusher const&) = delete;
   GradientFlusher& operator=(GradientFlusher const&) = delete;
 
-  /// Sets who is told of final gradients, by this thread; null, as at first: nobody. It outlives the
-  /// thread. Called while no lease is left here.
+  /// Sets who is told of final gradients, by this thread; null, as at first: nobody. It outlives
+  /// the thread. Called while no lease is left here.
   void set_receiver(FinalGradients* receiver) noexcept { receiver_ = receiver; }
-  /// Has the lease committed. In the last round its gradient is final: `squares` is the sum of its squares.
+  /// Has the lease committed. In the last round its gradient is final: `squares` is the sum of its
+  /// squares.
   void commit(tiers::Lease lease, std::optional<double> squares);
-  /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads it
-  /// again. `view`: of the lease's bytes.
+  /// Has the gradient written to `flushed` as FP32. Its own lease ends without commit: nobody reads
+  /// it again. `view`: of the lease's bytes.
   void flush(tiers::Lease lease, kernels::GradientView view, double squares);
-  /// Has the gradient brought to its place in device memory. Its own lease ends without commit. `view`: of its bytes.
+  /// Has the gradient brought to its place in device memory. Its own lease ends without commit.
+  /// `view`: of its bytes.
   void bring(tiers::Lease lease, kernels::GradientView view, HeldGradients& held, double squares);
   /// Blocks until no lease is left here.
   /// Errors: what the thread met: IoError of the tiers.
   void drain();
   /// Throws what drain would throw now.
   void rethrow() const;
-  /// Waits for the lease in hand, if any; leases that wait end without commit. Only the destructor follows.
+  /// Waits for the lease in hand, if any; leases that wait end without commit. Only the destructor
+  /// follows.
   void stop() noexcept;
 
  private:

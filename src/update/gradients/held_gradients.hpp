@@ -15,10 +15,11 @@
 
 namespace offstage::update {
 
-/// Device memory in which gradients are held. Gradients of subgroups that the device will update stay
-/// and wait for it, so they cross the link once or never; gradients that find no room go to the host
-/// and back. Room that is left may hold the sums of other subgroups, which leave when they are final.
-/// They cross the link once a step then instead of once a round, and the cores add nothing.
+/// Device memory in which gradients are held. Gradients of subgroups that the device will update
+/// stay and wait for it, so they cross the link once or never; gradients that find no room go to
+/// the host and back. Room that is left may hold the sums of other subgroups, which leave when they
+/// are final. They cross the link once a step then instead of once a round, and the cores add
+/// nothing.
 ///
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Memory of activations does not help
@@ -39,8 +40,9 @@ class HeldGradients {
   /// Ends when the gradient is not read any more.
   using Reading = std::unique_ptr<Use, EndOfReading>;
 
-  /// `element_bytes`: size of the accumulated gradient's elements. `planes`: SumBlocks::planes() where sums are made
-  /// here. `memory` is told of a step's gradients when the next step begins; null: nobody is.
+  /// `element_bytes`: size of the accumulated gradient's elements. `planes`: SumBlocks::planes()
+  /// where sums are made here. `memory` is told of a step's gradients when the next step begins;
+  /// null: nobody is.
   HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                 std::vector<state::Subgroup> const& subgroups,
                 device::MemoryCounter* memory = nullptr, int planes = 1);
@@ -48,8 +50,9 @@ class HeldGradients {
   HeldGradients(HeldGradients const&) = delete;
   HeldGradients& operator=(HeldGradients const&) = delete;
 
-  /// Begins a step. Gradients of `staying` are held until the update, and then sums of `leaving` are
-  /// made here, in this order, as far as there is room. Gradients that were held before are gone.
+  /// Begins a step. Gradients of `staying` are held until the update, and then sums of `leaving`
+  /// are made here, in this order, as far as there is room. Gradients that were held before are
+  /// gone.
   void hold(std::span<std::int64_t const> staying, std::span<std::int64_t const> leaving = {});
   /// Returns whether the subgroup's sums are here while gradients come.
   [[nodiscard]] bool holds(std::int64_t subgroup) const;
@@ -57,23 +60,24 @@ class HeldGradients {
   [[nodiscard]] bool stays(std::int64_t subgroup) const {
     return holds(subgroup) && places_[static_cast<std::size_t>(subgroup)].stays;
   }
-  /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held sums.
-  /// Takes the norms of its chunks if the totals are final then. Queued on `stream`. Returns the parts of the gradient that are not held, ascending.
+  /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held
+  /// sums. Takes the norms of its chunks if the totals are final then. Queued on `stream`. Returns
+  /// the parts of the gradient that are not held, ascending.
   template <class A, class T>
   [[nodiscard]] std::vector<Range> add(device::Stream& stream, std::int64_t begin,
                                        std::span<T const> gradient, Addition const& how);
   /// Puts a complete sum from host memory in its place. Returns when it is there.
   void bring(std::int64_t subgroup, std::span<std::byte const> sum);
-  /// Takes final sums to host memory: elements [begin, begin + count) of a subgroup that leaves, and
-  /// the sums of squares of its chunks. The adds are done. Returns when they are there.
+  /// Takes final sums to host memory: elements [begin, begin + count) of a subgroup that leaves,
+  /// and the sums of squares of its chunks. The adds are done. Returns when they are there.
   void take(std::int64_t subgroup, Range range, std::span<std::byte> to, std::span<double> norms);
-  /// Writes the sums of squares of gradients that stay, taken by the `last` adds, to those of all chunks
-  /// of the shard. Waits for the stream.
+  /// Writes the sums of squares of gradients that stay, taken by the `last` adds, to those of all
+  /// chunks of the shard. Waits for the stream.
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
   /// Returns the gradient of a held subgroup, the totals, in device memory.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
-  /// Begins a reading of a held subgroup's gradient, whose time is noted. The reader keeps the result
-  /// until its reading ends, and this object outlives it. Threads: any, one for a subgroup.
+  /// Begins a reading of a held subgroup's gradient, whose time is noted. The reader keeps the
+  /// result until its reading ends, and this object outlives it. Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
   /// Bytes of the gradients that stay on the device.
   [[nodiscard]] Bytes bytes() const noexcept { return staying_; }

@@ -28,7 +28,8 @@ void NormTree::join(std::span<NormNode const> others) {
   }
 }
 
-// Chunks from 0 on without a gap: each node's level is above the next one's, whose sibling on the right is all zeros.
+// Chunks from 0 on without a gap: each node's level is above the next one's, whose sibling on the
+// right is all zeros.
 double NormTree::root() const {
   std::int64_t next = 0;
   for (NormNode const& node : nodes_) {

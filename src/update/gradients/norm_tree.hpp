@@ -7,7 +7,8 @@
 
 namespace offstage::update {
 
-/// A node of the tree over the global chunk index: the sum over chunks [index << level, (index + 1) << level).
+/// A node of the tree over the global chunk index: the sum over chunks [index << level, (index + 1)
+/// << level).
 struct NormNode {
   std::int64_t level{};
   std::int64_t index{};
@@ -15,9 +16,10 @@ struct NormNode {
   [[nodiscard]] std::int64_t first_chunk() const { return index << level; }
 };
 
-/// Sums of squares of some chunks, as the largest whole subtrees of a binary tree over the global chunk index. A
-/// node's sum is its left half's plus its right half's, chunks beyond the last count 0. So the root's bits depend
-/// on the chunks' sums and their indices alone, whoever adds which of them in which order.
+/// Sums of squares of some chunks, as the largest whole subtrees of a binary tree over the global
+/// chunk index. A node's sum is its left half's plus its right half's, and chunks beyond the last
+/// are 0. So the root's bits depend on the chunks' sums and their indices alone, whoever adds which
+/// of them in which order.
 class NormTree {
  public:
   NormTree() = default;

@@ -15,14 +15,14 @@
 
 namespace offstage::update {
 
-/// Brings this rank its slices of a layer's gradient from the other ranks, from device to device, and
-/// takes the parts that have to leave the device to host memory. It works one layer at a time, on a
-/// stream of its own, under the model's further work. Ranks exchange in exchange() and not in begin():
-/// a link does everything in the order in which it is told, and parameters gathered between the two
-/// would come behind slices that wait for the gradient.
+/// Brings this rank its slices of a layer's gradient from the other ranks, from device to device,
+/// and takes the parts that have to leave the device to host memory. It works one layer at a time,
+/// on a stream of its own, under the model's further work. Ranks exchange in exchange() and not in
+/// begin(): a link does everything in the order in which it is told, and parameters gathered
+/// between the two would come behind slices that wait for the gradient.
 ///
-/// Memory:  device: received slices. Host: twice as much, pinned: one layer's slices are added while
-///          the next layer's come.
+/// Memory:  device: received slices. Host: twice as much, pinned: one layer's slices are added
+///          while the next layer's come.
 /// Threads: one.
 /// Trace:   `memory` is told of device memory.
 /// Collective: exchange.
@@ -33,12 +33,13 @@ class SliceTransfer {
   SliceTransfer(device::Device& device, device::Stream& model, state::RankLink& link,
                 Bytes most_received, trace::Trace* trace, device::MemoryCounter* memory);
 
-  /// Takes a layer's gradient in device memory, as the model's stream leaves it. A rank without one sends
-  /// nothing. Parts: as RankLink::all_to_all. finish() has followed the last begin().
+  /// Takes a layer's gradient in device memory, as the model's stream leaves it. A rank without one
+  /// sends nothing. Parts: as RankLink::all_to_all. finish() has followed the last begin().
   void begin(int layer, std::span<std::byte const> gradient, std::span<Slice const> send_parts,
              std::span<Slice const> receive_parts);
-  /// Slices that are received, from the first part to the end of the last, in device memory. They are for
-  /// work that stream() is given before finish(). The gradient is read until a point in stream() behind this.
+  /// Slices that are received, from the first part to the end of the last, in device memory. They
+  /// are for work that stream() is given before finish(). The gradient is read until a point in
+  /// stream() behind this.
   [[nodiscard]] std::span<std::byte const> exchange();
   [[nodiscard]] device::Stream& stream() noexcept { return *stream_; }
   /// Sends these parts of the received slices to host memory. Waits until the transfer of two

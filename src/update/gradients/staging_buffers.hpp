@@ -21,10 +21,12 @@ namespace offstage::update {
 /// Waiting: take waits for whoever has the part that was taken longest ago.
 class StagingBuffers {
  public:
-  /// `device`: copies to and from the parts by itself; null: none does. Errors: those of Device::pin.
+  /// `device`: copies to and from the parts by itself; null: none does. Errors: those of
+  /// Device::pin.
   StagingBuffers(int count, Bytes bytes, device::Device* device);
 
-  /// Gives its part back when it ends; whoever has it sees to it that a copy which is still under way does no harm.
+  /// Gives its part back when it ends; whoever has it sees to it that a copy which is still under
+  /// way does no harm.
   class Part {
    public:
     Part(Part&& other) noexcept

@@ -29,16 +29,18 @@ struct SumPlaces {
   }
 };
 
-/// The order in which a step's gradients are added (numerics.sum-block). With one level acc = round(acc + grad_g) for
-/// g = 0, 1, ... With two, blocks of `size` consecutive micro-batches are so summed, each from its first gradient on,
-/// and the total is round(total + block_k) for k = 0, 1, ... The last block may be short. The order depends on
-/// global indices alone, so that whoever has all of a block may sum it.
+/// The order in which a step's gradients are added (numerics.sum-block). With one level acc =
+/// round(acc + grad_g) for g = 0, 1, ... With two, blocks of `size` consecutive micro-batches are
+/// so summed, each from its first gradient on, and the total is round(total + block_k) for k = 0,
+/// 1, ... The last block may be short. The order depends on global indices alone, so that whoever
+/// has all of a block may sum it.
 struct SumBlocks {
   std::int64_t size = 0;  ///< micro-batches of a block; 0: one level
 
   /// Values for each element of a place of sums.
   [[nodiscard]] int planes() const { return size > 0 ? 2 : 1; }
-  /// `g`: of the step; `last`: no gradient follows in it. The first block's sum is the total's beginning.
+  /// `g`: of the step; `last`: no gradient follows in it. The first block's sum is the total's
+  /// beginning.
   [[nodiscard]] Addition addition(std::int64_t g, bool last) const {
     if (size == 0) {
       return {.begins = g == 0, .final = last};

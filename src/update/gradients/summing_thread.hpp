@@ -14,12 +14,14 @@
 
 namespace offstage::update {
 
-/// Waits for gradients that come to host memory and has them added, in order of arrival, by a thread of its own ("gradient
-/// sums") while the calling thread gives the device its next work.
+/// Waits for gradients that come to host memory and has them added, in order of arrival, by a
+/// thread of its own ("gradient sums") while the calling thread gives the device its next work.
 ///
-/// Threads: one calls the members. The thread's OpenMP teams are as large as those of the one that makes it.
-/// Waiting: for streams, and for what the additions wait for. It gives memory back after each gradient, whatever happens.
-/// Errors:  the first is kept and thrown by drain and rethrow from then on; what comes after it is not added.
+/// Threads: one calls the members. The thread's OpenMP teams are as large as those of the one that
+/// makes it. Waiting: for streams, and for what the additions wait for. It gives memory back after
+/// each gradient, whatever happens.
+/// Errors:  the first is kept and thrown by drain and rethrow from then on; what comes after it is
+///          not added.
 class SummingThread {
  public:
   using Add = std::function<void(int layer, std::span<std::byte const> gradient)>;
@@ -33,7 +35,8 @@ class SummingThread {
   void drain();
   /// Throws what drain would throw now.
   void rethrow() const;
-  /// Waits for the gradient in hand, if any; what waits is not added. Nothing but the destructor follows.
+  /// Waits for the gradient in hand, if any; what waits is not added. Nothing but the destructor
+  /// follows.
   void stop() noexcept;
 
  private:

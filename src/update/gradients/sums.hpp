@@ -35,8 +35,8 @@ struct GradientRound {
   }
 };
 
-/// Pass over all layers, the last first, of some micro-batches of a step. Every layer comes in as many
-/// rounds as those micro-batches take, ascending (GradientOrder).
+/// Pass over all layers, the last first, of some micro-batches of a step. Every layer comes in as
+/// many rounds as those micro-batches take, ascending (GradientOrder).
 struct GradientPass {
   std::int64_t micro_batch = 0;  ///< the first one, by its index in the step
   int micro_batches = 0;
@@ -57,18 +57,18 @@ struct GradientPass {
 struct GradientSettings {
   bool accumulate_fp32 = true;  ///< else the sum rounds to T
   SumBlocks blocks{};           ///< order of additions
-  /// Holds the accumulated gradient, key = Subgroup::index, extent_planes() times 4 or sizeof(T) bytes an element, the
-  /// totals first: in host memory what fits there, the rest as spilled extents. Its bytes live until the step has
-  /// committed.
+  /// Holds the accumulated gradient, key = Subgroup::index, extent_planes() times 4 or sizeof(T)
+  /// bytes an element, the totals first: in host memory what fits there, the rest as spilled
+  /// extents. Its bytes live until the step has committed.
   std::unique_ptr<tiers::Tiers> accumulated;
-  /// update.gradients=flush-fp32, the ZeRO-Infinity baseline: the last round converts every subgroup's
-  /// gradient to FP32 and writes it here, and the update reads it from here. Null: conversion is
-  /// delayed until the update (MLP section 3.2).
+  /// update.gradients=flush-fp32, the ZeRO-Infinity baseline: the last round converts every
+  /// subgroup's gradient to FP32 and writes it here, and the update reads it from here. Null:
+  /// conversion is delayed until the update (MLP section 3.2).
   std::unique_ptr<tiers::Tiers> flushed;
   trace::Trace* trace{};            ///< trace of gradients that leave the device; null: none
   device::MemoryCounter* memory{};  ///< told of what it takes; null: nobody
-  /// Allows a pass of several rounds. Between rounds of a block, or of a layer that belongs to none, the
-  /// sums lie in memory of their own.
+  /// Allows a pass of several rounds. Between rounds of a block, or of a layer that belongs to
+  /// none, the sums lie in memory of their own.
   bool layer_sums{};
   double host_sum_rate{};  ///< emulated, of additions in host memory (device.hpp)
 
@@ -76,8 +76,8 @@ struct GradientSettings {
   [[nodiscard]] int extent_planes() const { return layer_sums ? 1 : blocks.planes(); }
 };
 
-/// Sums of a step's gradients in host memory, and the knowledge which sums are made elsewhere. T, A: as
-/// GradientAccumulator's.
+/// Sums of a step's gradients in host memory, and the knowledge which sums are made elsewhere. T,
+/// A: as GradientAccumulator's.
 ///
 /// Order:   a subgroup is fetched once in a pass and written, by a thread of its own ("gradients"),
 ///          as soon as its lowest layer has come in all rounds.
@@ -90,8 +90,9 @@ class GradientSums {
   GradientSums(state::ShardMap const& map, int rank, std::vector<state::Subgroup> const& subgroups,
                GradientSettings settings);
 
-  /// `held`: null, as at first: nothing is held on the device. `made_there`: held sums are made on the
-  /// device; otherwise they are made here, and sums that stay there are brought when they are final.
+  /// `held`: null, as at first: nothing is held on the device. `made_there`: held sums are made on
+  /// the device; otherwise they are made here, and sums that stay there are brought when they are
+  /// final.
   void set_held(HeldGradients* held, bool made_there);
   /// Sets who hears of each final gradient; see GradientAccumulator.
   void set_receiver(FinalGradients* receiver) noexcept;
@@ -99,14 +100,15 @@ class GradientSums {
 
   /// Errors: PreconditionError: several rounds without GradientSettings::layer_sums.
   void begin_pass(GradientPass const& pass);
-  /// Adds the slices of a layer that the active ranks have for this rank, in rank order, each as long as
-  /// this rank's part. Layers come in GradientOrder.
+  /// Adds the slices of a layer that the active ranks have for this rank, in rank order, each as
+  /// long as this rank's part. Layers come in GradientOrder.
   void add(int layer, std::span<T const> slices);
   /// Waits until every subgroup of the pass is where it belongs.
   void end_pass();
   /// Throws what a write in the background met.
   void rethrow() const { flusher_->rethrow(); }
-  /// Lets go of the sums at hand, and of what waits to be written. Only late fetches and the destructor follow.
+  /// Lets go of the sums at hand, and of what waits to be written. Only late fetches and the
+  /// destructor follow.
   void abandon() noexcept;
 
   /// Host memory between rounds of the largest block; `element`: bytes of all its planes.
@@ -125,17 +127,20 @@ class GradientSums {
   /// A: the sums' type.
   template <class A>
   void add_slices(int layer, std::span<T const> slices, GradientRound const& round);
-  /// Elements [begin, begin + sums.size()) of the shard: the `part` of every rank's slice that begins at `offset`.
+  /// Elements [begin, begin + sums.size()) of the shard: the `part` of every rank's slice that
+  /// begins at `offset`.
   template <class A>
   void add_piece(SumPlaces<A> const& sums, std::int64_t begin, std::span<T const> slices,
                  std::int64_t part, std::int64_t offset, GradientRound const& round);
-  /// Sums between rounds of the model's block at hand, from element `offset` of this rank's part on.
+  /// Sums between rounds of the model's block at hand, from element `offset` of this rank's part
+  /// on.
   template <class A>
   [[nodiscard]] SumPlaces<A> layer_sums(std::int64_t offset, std::size_t count);
   /// Adds sums of a piece that were made on the device and leave it.
   template <class A>
   void take_piece(state::Subgroup const& subgroup, std::span<A> sums, std::int64_t begin);
-  /// The sums of the subgroup that is at hand, which the layers of a round come to in descending order.
+  /// The sums of the subgroup that is at hand, which the layers of a round come to in descending
+  /// order.
   template <class A>
   [[nodiscard]] SumPlaces<A> open_sums(bool is_new);
   /// Ends the subgroup at hand, of which all layers have come: the next is at hand.

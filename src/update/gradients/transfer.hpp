@@ -12,11 +12,12 @@
 
 namespace offstage::update {
 
-/// Brings gradients from device memory to the host, from where the model has left them, on a stream of
-/// its own under the model's further work.
+/// Brings gradients from device memory to the host, from where the model has left them, on a stream
+/// of its own under the model's further work.
 ///
-/// Source:  DOS section 4.1, Table 1. They travel as they are: the conversion to FP32 is part of the
-///          kernel that accumulates, so that an FP32 transfer, of more bytes, is never the faster way.
+/// Source:  DOS section 4.1, Table 1. They travel as they are: the conversion to FP32 is part of
+///          the kernel that accumulates, so that an FP32 transfer, of more bytes, is never the
+///          faster way.
 /// Memory:  host: two gradients, pinned: one is added while the next one comes.
 /// Threads: one.
 /// Errors:  construction: those of Device::pin. Members: what the streams throw.
