@@ -29,9 +29,10 @@ struct BlockKey {
 
 /// Element `index` of a block: 32 bits, the upper ones for the momentum, the lower ones for the
 /// variance. In 8 bits each takes 20; those that both have are the last of m's and the first of
-/// v's. Source: the finaliser "lowbias32" with the constants 21F0AAAD and 735A2D97 (C. Wellons,
-/// hash-prospector), of a
-///         counter; half of the block's key, which is of the Philox generator, goes in between.
+/// v's.
+/// Source: the finaliser "lowbias32" with the constants 21F0AAAD and 735A2D97 (C. Wellons,
+///         hash-prospector), of a counter; half of the block's key, which is of the Philox
+///         generator, goes in between.
 [[gnu::always_inline]] OFFSTAGE_ON_DEVICE constexpr inline std::uint32_t random_word(
     BlockKey key, std::uint32_t index) {
   std::uint32_t x = key.start + index;

@@ -40,8 +40,8 @@ struct StoredSettings {
 ///          a lower block never wait for those of a higher one alone. Of tiers that evict what is
 ///          farthest the first blocks go to storage and the last stay.
 /// Threads: "act-out-N" and "act-back-N", a stream each. The model's thread waits in queue_behind
-/// until a copy is queued, which for
-///          a put is when a buffer is free, for a take when the extent is in host memory.
+///          until a copy is queued, which for a put is when a buffer is free, for a take when the
+///          extent is in host memory.
 /// Errors:  what a worker fails with comes out of the points that are waited for, and of the next
 ///          call. PreconditionError as of HostActivations.
 class StoredActivations final : public state::ActivationStore {

@@ -134,8 +134,8 @@ void print(train::Evaluation const& done, Seconds elapsed) {
   }
   if (auto const& sources = done.mean.sources; sources.size() > 1) {
     for (train::SourceLoss const& source : sources) {
-      log::info("{}: loss {:.7f} over {} targets", printable(source.path), source.mean.loss,
-                source.mean.targets);
+      log::info("{}: loss {} over {} targets", printable(source.path),
+                train::loss_text(source.mean, 7), source.mean.targets);
     }
   }
   log::info(

@@ -278,8 +278,9 @@ std::optional<pack::Template> template_of(Options const& options,
         "--template={}: no role stands in front of {}, which answers; a prompt needs one",
         *options.form, form.answers().name)};
   }
-  bool const has_place = form.role(pack::Template::system_role) != nullptr &&
-                         (!form.puts_system_inside() || form.asks()->takes_system);
+  bool const has_place =
+      form.role(pack::Template::system_role) != nullptr &&
+      (!form.puts_system_inside() || form.asks()->takes_system || form.answers().takes_system);
   if (options.system && !has_place) {
     throw UsageError{fmt::format("--system: --template={} has no place for it; its roles are {}",
                                  *options.form, form.role_names())};

@@ -78,7 +78,8 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.model.ffn_hidden = whole<std::int64_t>(t); },
         default_ffn_hidden},
     Key{"model.vocab", "N", required,
-        "tokens of the vocabulary; 256 for bytes; more than train.init-from has: they are added",
+        "tokens of the vocabulary; 256 for bytes; may be more than train.init-from has: new tokens "
+        "are added",
         [](RunConfig& c, Text t) { c.model.vocab = whole<std::int64_t>(t); }},
     Key{"model.max-sequence", "N", "train.sequence",
         "longest sequence of the model; gpt2: its positions",
@@ -234,7 +235,7 @@ constexpr std::array keys{
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
     Key{"train.valid-batches", "N", "0",
-        "micro-batches per validation, from the first file on; 0: all",
+        "a validation takes N times train.micro-batch windows, from the first file on; 0: all",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
     Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
         [](RunConfig& c, Text t) { c.train.valid_first = switched(t); }},

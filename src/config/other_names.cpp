@@ -136,7 +136,8 @@ constexpr std::string_view horizon =
     "optimizer.decay-steps "
     "is the length of the fall at the end of wsd and cooldown";
 constexpr std::string_view validations =
-    "train.valid-batches counts micro-batches of a validation, those of all ranks together";
+    "train.valid-batches counts micro-batches of windows in a validation, those of all ranks "
+    "together";
 constexpr std::string_view fixed_start =
     "matrices begin with a deviation of 0.02, those that end a residual branch with that over "
     "sqrt(2 model.layers)";
@@ -150,7 +151,7 @@ constexpr std::string_view no_target_between =
     "with data.cross-documents=false or whole no document's first token is a target; a PREFIX.mask "
     "beside the data leaves out any";
 constexpr std::string_view fixed_vocab =
-    "a model keeps the tokens that it has; resize it with transformers first";
+    "model.vocab may be larger than that of train.init-from, whose tokens come first";
 constexpr std::string_view launchers = "mpirun or srun starts the ranks";
 
 /// Each tool's word without a key, and what there is in its place.

@@ -85,7 +85,7 @@ struct TrainConfig {
   /// run, and a forecast, settles it by `schedule` before it takes memory (schedule_choice.hpp).
   int together{};
   std::int64_t valid_every{};    ///< steps between validations; 0: at the end alone
-  std::int64_t valid_batches{};  ///< micro-batches per validation; 0: all
+  std::int64_t valid_batches{};  ///< most micro-batches of windows per validation; 0: all
   bool valid_first{};            ///< train.valid-first: before the first step, too
   std::int64_t patience{};   ///< train.patience: validations that may be no better; 0: any number
   std::int64_t log_every{};  ///< steps between log lines

@@ -19,8 +19,7 @@ bool is_aligned(std::span<float> out) {
 }  // namespace
 
 CheckpointParameters::CheckpointParameters(std::string const& step_directory)
-    : reader_{step_directory, checkpoint::read_master(step_directory)},
-      bounce_{4 * chunk_elements * bounced_chunks} {}
+    : reader_{step_directory, checkpoint::read_master(step_directory)} {}
 
 void CheckpointParameters::read(int layer, state::ChunkRange chunks, std::span<float> out) {
   require(static_cast<std::int64_t>(out.size()) == chunks.count * chunk_elements,
@@ -28,6 +27,9 @@ void CheckpointParameters::read(int layer, state::ChunkRange chunks, std::span<f
   if (is_aligned(out)) {
     reader_.read_parameters(std::array{state::Piece{layer, chunks, 0}}, out);
     return;
+  }
+  if (bounce_.size() == 0) {
+    bounce_ = memory::HugeBuffer{4 * chunk_elements * bounced_chunks};
   }
   for (std::int64_t done = 0; done < chunks.count; done += bounced_chunks) {
     std::int64_t const count = std::min(bounced_chunks, chunks.count - done);

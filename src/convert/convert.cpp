@@ -190,20 +190,21 @@ std::string resolve_newest(std::string const& directory, std::string const& path
   return newest->path;
 }
 
-/// The paths of the newest complete checkpoints, oldest first.
-/// Errors: UsageError if --from is no run and no directory of checkpoints; DataError if it has
-/// fewer.
+/// The paths of the newest complete checkpoints, oldest first. A warning names each that is passed
+/// over.
+/// Errors: as resolve_parameters; UsageError if --from is one model; DataError if there are fewer.
 std::vector<std::string> newest_steps(std::string const& from, std::int64_t count) {
-  auto const directory = huggingface::is_model_directory(from) || checkpoint::has_master(from)
-                             ? ""
-                             : checkpoints_in(from);
+  static_cast<void>(resolve_parameters(from, "--from", checkpoint::Warn::no));
+  bool const is_one = huggingface::is_model_directory(from) || checkpoint::has_master(from);
+  auto const directory = is_one ? "" : checkpoints_in(from);
   if (directory.empty()) {
     throw UsageError{fmt::format(
-        "--average={} is for a run or a directory of checkpoints, and --from={} is neither", count,
-        from)};
+        "--average={} is for a run or a directory of checkpoints, and --from={} is one model",
+        count, from)};
   }
+  auto const all = checkpoint::list(directory);
   std::map<std::int64_t, std::string> by_step;
-  for (checkpoint::Listed const& entry : checkpoint::list(directory)) {
+  for (checkpoint::Listed const& entry : all) {
     if (entry.complete) {
       by_step.emplace(entry.meta.step, entry.path);
     }
@@ -211,7 +212,7 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   if (std::ssize(by_step) < count) {
     throw DataError{
         fmt::format("--average={}: {} has {} complete checkpoint{}; a run keeps more with "
-                    "checkpoint.keep-every",
+                    "checkpoint.keep or checkpoint.keep-every, see offstage checkpoint ls",
                     count, directory, by_step.size(), by_step.size() == 1 ? "" : "s")};
   }
   std::vector<std::string> paths;
@@ -219,6 +220,12 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
     paths.push_back(path);
   }
   paths.erase(paths.begin(), paths.end() - count);
+  for (checkpoint::Listed const& entry : all) {
+    if (entry.level == 2 && !entry.complete && !entry.unfinished && !entry.problem.empty() &&
+        entry.path > paths.front()) {
+      log::warning("{}: the mean is without this checkpoint", entry.problem);
+    }
+  }
   return paths;
 }
 
@@ -239,13 +246,14 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
 }
 
 /// The model of one path, or the mean of several.
-std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const& paths) {
+std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const& paths,
+                                                  std::string const& from) {
   std::vector<std::unique_ptr<state::ParameterReader>> models;
   for (std::string const& path : paths) {
     models.push_back(open_parameters(path, "--from"));
     if (!same_parameters(models.front()->shape(), models.back()->shape())) {
       throw DataError{fmt::format("--from={}: the checkpoints {} and {} are of different models",
-                                  paths.back(), paths.front(), path)};
+                                  from, paths.front(), path)};
     }
   }
   if (models.size() == 1) {
@@ -331,14 +339,14 @@ Converted import_model(std::string const& from, std::string const& to,
           model->left_out()};
 }
 
-Converted export_model(Exported const& exported, std::string const& to, DType dtype,
+Converted export_model(ExportSource const& wanted, std::string const& to, DType dtype,
                        Bytes shard_bytes, Like const& like, mpi::Communicator const& comm) {
-  auto const sources = exported.average > 1
-                           ? newest_steps(exported.from, exported.average, comm)
-                           : std::vector{resolve_parameters(exported.from, "--from", comm)};
+  auto const sources = wanted.average > 1
+                           ? newest_steps(wanted.from, wanted.average, comm)
+                           : std::vector{resolve_parameters(wanted.from, "--from", comm)};
   std::string const& source = sources.back();
   std::unique_ptr<state::ParameterReader> reader;
-  mpi::agree(comm, [&] { reader = open_mean(sources); });
+  mpi::agree(comm, [&] { reader = open_mean(sources, wanted.from); });
   Part const part{reader->shape(), comm};
   huggingface::ModelWriter writer{to, reader->shape(), dtype, shard_bytes};
   auto const on_rank_0 = [&](auto&& work) {

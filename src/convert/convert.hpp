@@ -56,20 +56,20 @@ struct Like {
   std::optional<std::string> eos;
 };
 
-/// The model that an export writes.
-struct Exported {
+/// The parameters that an export takes.
+struct ExportSource {
   std::string from;  ///< --from, for open_parameters
-  std::int64_t average{
-      1};  ///< --average: so many of its newest complete checkpoints, if more than 1
+  /// --average: the mean of so many of its newest complete checkpoints, if it is more than 1.
+  std::int64_t average = 1;
 };
 
 /// Writes the parameters of whatever open_parameters reads, or their mean over several checkpoints,
 /// as a Hugging Face directory; its files do not depend on the ranks that read and wrote them. A
 /// failure leaves no model behind. Collective. Memory: a piece of 4 MiB parameters per rank and the
-/// library's buffers.
+/// library's buffers; that of AveragedParameters.
 /// Errors: mpi::AgreedError; UsageError if `to` holds a model already, DataError for a number
 /// beyond the range of `dtype` and for fewer checkpoints, those of huggingface::read_companions.
-Converted export_model(Exported const& exported, std::string const& to, DType dtype,
+Converted export_model(ExportSource const& wanted, std::string const& to, DType dtype,
                        Bytes shard_bytes, Like const& like, mpi::Communicator const& comm);
 
 }  // namespace offstage::convert

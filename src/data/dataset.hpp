@@ -79,13 +79,11 @@ struct SourceWindows {
 ///          target but where windows cross documents.
 /// Masks:   a token whose mask says 0 is an ignored target; as an input it stays.
 /// Samples: sample s of training, s counting from 0 over all steps, depends on seed and s alone. A
-/// file's
-///          epochs show every window of it once, each in an order of its own. Files without
+///          file's epochs show every window of it once, each in an order of its own. Files without
 ///          weights, and those of one pattern, are dealt like one file that has all their windows.
 ///          Of several weights each has its share of the samples, see Mixture.
 /// Documents: with documents_apart each token of a batch has the begin of its document; what fills
-/// a
-///          row up is one of its own.
+///          a row up is one of its own.
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are

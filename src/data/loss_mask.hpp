@@ -18,7 +18,7 @@ namespace offstage::data {
 /// PATH.mask.
 ///
 /// Format: five little-endian words of 8 bytes, then a byte per token: 1 if the token counts, else
-/// 0.
+///          0.
 ///         The words: "OFFMASK1"; how many tokens; how many of them count; XXH3 (64 bits) of the
 ///         tokens as int32; XXH3 of the mask's bytes. A checksum of 0 is not given.
 constexpr Bytes mask_header_bytes = 40;

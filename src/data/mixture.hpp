@@ -30,9 +30,8 @@ struct Source {
 ///         has its share of all samples so far within ceil(log2 N) / 2 samples; inside a block the
 ///         files come in shuffled order. A file's own samples stay in their order.
 /// Method: the files are halved and halved again; of n samples one half gets its share, rounded,
-/// and
-///         the other one the rest. Both grow with n, so no file ever gives a sample back, nothing
-///         is counted from the start, and no share drifts, however small it is.
+///         and the other one the rest. Both grow with n, so no file ever gives a sample back,
+///         nothing is counted from the start, and no share drifts, however small it is.
 class Mixture {
  public:
   static constexpr std::int64_t block = 64;

@@ -29,8 +29,7 @@ class PartFile {
   /// Makes the file; `begun`: the length of one that is there, which is cut to it and kept. A file
   /// of length 0 may be missing.
   /// Errors: UsageError if there is a file of the name, or a part that is not expected; DataError
-  /// if the part is
-  ///         shorter than `begun`.
+  ///         if the part is shorter than `begun`.
   PartFile(std::string path, std::optional<Bytes> begun);
   ~PartFile();
   PartFile(PartFile const&) = delete;

@@ -78,10 +78,9 @@ struct OpenTokens {
 /// what is no tokens by its first bytes (lookalikes.hpp), and for nanogpt what seems to be int32 or
 /// int64, and every file where the known vocabulary has more tokens than u16 can tell apart.
 /// Errors: DataError naming key, path, field, value and what would be right: missing or no regular
-/// file,
-///         empty, wrong magic or version, a token type that holds no tokens, sizes, lengths or
-///         pointers in the index that do not fit the file, a token count that does not fit. IoError
-///         from reads.
+///         file, empty, wrong magic or version, a token type that holds no tokens, sizes, lengths
+///         or pointers in the index that do not fit the file, a token count that does not fit.
+///         IoError from reads.
 [[nodiscard]] std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what);
 
 /// Calls work(first, tokens) with all tokens of a file in order, piece by piece.

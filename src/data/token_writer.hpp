@@ -27,9 +27,8 @@ struct Written {
 /// Kept:   files outlive the writer from keep() on; before, it removes them.
 /// Memory: a buffer of 1 MiB per file, whatever the number of tokens and documents.
 /// Errors: UsageError if the format does not hold the vocabulary or one of the files is there
-/// already,
-///         and a mask even where none is to be written; DataError if the format cannot count what
-///         is written; IoError.
+///         already, and a mask even where none is to be written; DataError if the format cannot
+///         count what is written; IoError.
 /// Threads: one.
 class TokenWriter {
  public:

@@ -192,9 +192,8 @@ struct Emulation {
 /// The emulated device: an arena of host memory with a limit of `capacity` bytes (0: none).
 ///
 /// Order: streams are threads. One copy per direction goes at a time, in order of arrival, and
-/// takes at
-///        least its size divided by the emulated rate; so do kernels that update, one at a time,
-///        and kernels that make products. A copy within the device uses no engine.
+///        takes at least its size divided by the emulated rate; so do kernels that update, one at a
+///        time, and kernels that make products. A copy within the device uses no engine.
 /// Same results as any legal order of the interface above.
 [[nodiscard]] std::unique_ptr<Device> make_host_device(Bytes capacity,
                                                        Emulation const& emulation = {});
@@ -210,8 +209,8 @@ enum class Check {
 /// less what a rank's libraries take). Ranks that share it are all to look before any of them
 /// allocates. `checks`: holds for all GPUs of the process while the device lives.
 /// Errors: cuda::CudaError; UsageError where CUDA was not compiled in, the GPU is too old
-/// (cuda::require_capable) or
-///         too small for so many ranks; IoError where others use all of it.
+///         (cuda::require_capable) or too small for so many ranks; IoError where others use all of
+///         it.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Bytes capacity, int ranks = 1,
                                                        Check checks = Check::off);
 

@@ -46,6 +46,9 @@ class Directory {
   [[noreturn]] void fail(std::string const& name, std::string const& problem) const {
     throw DataError{fmt::format("{}={}: {} {}", key_, path_, name, problem)};
   }
+  void warn(std::string const& name, std::string const& doubt) const {
+    log::warning("{}={}: {} {}", key_, path_, name, doubt);
+  }
   [[nodiscard]] bool has(std::string const& name) const {
     std::error_code none;
     return std::filesystem::is_regular_file(path_ + "/" + name, none);
@@ -246,14 +249,19 @@ TokenIds ids_in_tokenizer(Directory const& directory, std::int64_t vocab) {
 /// The ids in a model's config.json. The tokenizer's own takes the place of one that is beyond.
 TokenIds ids_in_config(Directory const& directory, std::int64_t vocab) {
   auto const config = directory.json(config_name);
-  if (auto const size = config.value("vocab_size", Json{}); is_beyond(size, vocab + 1)) {
-    directory.fail(config_name, fmt::format("has vocab_size {}, but the model has {} tokens; name "
-                                            "the model that it was tuned from",
-                                            size.get<std::int64_t>(), vocab));
-  } else if (size.is_number_integer() && size.get<std::int64_t>() != vocab) {
-    log::warning(
-        "{}: has vocab_size {}, and the model {} tokens, as one to which tokens were added",
-        config_name, size.get<std::int64_t>(), vocab);
+  if (auto const size = config.value("vocab_size", Json{}); size.is_number_integer()) {
+    auto const tokens = size.get<std::int64_t>();
+    if (tokens > vocab) {
+      directory.fail(config_name,
+                     fmt::format("has vocab_size {}, but the model has {} tokens; name "
+                                 "the model that it was tuned from",
+                                 tokens, vocab));
+    }
+    if (tokens < vocab) {
+      directory.warn(config_name, fmt::format("has vocab_size {}, and the model {} tokens: that is "
+                                              "right if tokens were added to that model",
+                                              tokens, vocab));
+    }
   }
   TokenIds ids;
   for (auto const& [name, text] :

@@ -24,9 +24,8 @@ struct Companions {
 /// warning. `eos`, a token's text, takes the place of its end token in all files. Tokens are those
 /// of tokenizer.json, or of a SentencePiece model tokenizer.model without it.
 /// Errors: DataError naming `key` and the path: no companion at all, a larger vocab_size, a
-/// tokenizer
-///         with more tokens than the model (but for a pad token), an id that is no token, no such
-///         token, no JSON.
+///         tokenizer with more tokens than the model (but for a pad token), an id that is no token,
+///         no such token, no JSON.
 [[nodiscard]] Companions read_companions(std::string const& directory, std::string const& key,
                                          std::int64_t vocab, std::optional<std::string> const& eos);
 

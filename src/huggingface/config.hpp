@@ -11,12 +11,11 @@ namespace offstage::huggingface {
 /// The model that a config.json describes (model_type llama, qwen2, qwen3, mistral, phi3, olmo2 or
 /// gpt2). `path` is named in errors.
 /// Errors: DataError naming the option, its value and what is supported: any option that would
-/// change
-///         what the model computes and that Offstage does not have (windows of some layers, kinds
-///         of RoPE scaling, biases, activations, GPT-2's scale_attn_by_inverse_layer_idx, ...) is
-///         refused, never ignored; so is a missing or ill-typed size. Options that do not change
-///         what is computed in training without dropout (token ids, dtype, dropout, cache, names)
-///         are not looked at.
+///         change what the model computes and that Offstage does not have (windows of some layers,
+///         kinds of RoPE scaling, biases, activations, GPT-2's scale_attn_by_inverse_layer_idx,
+///         ...) is refused, never ignored; so is a missing or ill-typed size. Options that do not
+///         change what is computed in training without dropout (token ids, dtype, dropout, cache,
+///         names) are not looked at.
 [[nodiscard]] state::ModelShape parse_config(std::string_view json, std::string const& path);
 
 /// The dropout above 0 that a config.json names: "resid_pdrop=0.1, embd_pdrop=0.1"; empty: none.

@@ -25,9 +25,8 @@ namespace offstage::huggingface {
 ///         another dtype; read() compares what it reads of the embedding, piece by piece.
 /// Memory: headers. Files stay open.
 /// Errors: DataError naming file and tensor: missing file or shard, an index that names a tensor
-/// its
-///         file does not have, tensors missing, in excess, of the wrong shape or of a dtype that is
-///         not F32, BF16 or F16; in read(), a lm_head.weight of its own beside a tied head.
+///         its file does not have, tensors missing, in excess, of the wrong shape or of a dtype
+///         that is not F32, BF16 or F16; in read(), a lm_head.weight of its own beside a tied head.
 class ModelDirectory final : public state::ParameterReader {
  public:
   explicit ModelDirectory(std::string const& directory);

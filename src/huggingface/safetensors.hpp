@@ -28,8 +28,7 @@ struct TensorEntry {
 /// The tensors of a file, by name, from its header (JSON text without the length before it) and the
 /// bytes that follow it. `path` is named in errors.
 /// Errors: DataError naming the tensor or field: not JSON, a key twice, unknown or missing fields,
-/// a
-///         dtype or shape that does not fit its bytes, offsets that overlap, leave holes or end
+///         a dtype or shape that does not fit its bytes, offsets that overlap, leave holes or end
 ///         elsewhere than the file, `__metadata__` that is no map of strings.
 [[nodiscard]] std::map<std::string, TensorEntry> parse_header(std::string_view json,
                                                               Bytes buffer_bytes,

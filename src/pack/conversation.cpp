@@ -151,7 +151,7 @@ std::vector<Message> messages_by_role(nlohmann::json const& object, std::string 
   return messages;
 }
 
-/// Errors: DataError for a system message that would not stand anywhere.
+/// Errors: DataError for a system message that no later message takes.
 void require_places(std::vector<Message> const& messages, Template const& form,
                     std::string const& place) {
   if (!form.puts_system_inside()) {
@@ -161,7 +161,9 @@ void require_places(std::vector<Message> const& messages, Template const& form,
   for (Message const& message : messages) {
     bool const is_system = message.role->name == Template::system_role;
     if (is_system && waits) {
-      break;
+      fail(place,
+           "two system messages wait for one message in which the template puts them "
+           "({system})");
     }
     waits = is_system || (waits && !message.role->takes_system);
   }

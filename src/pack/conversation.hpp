@@ -34,7 +34,8 @@ struct Conversation {
 /// empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
 ///         that the template does not have, a content that is no text, another weight, a system
-///         message without a later one that has it inside, where the template puts it there.
+///         message without a later one that has it inside, or two for one, where the template puts
+///         it there.
 [[nodiscard]] Conversation read_conversation(std::string_view line, std::string const& field,
                                              Template const& form, std::string const& place);
 

@@ -176,6 +176,10 @@ void add_line(Given const& given, Tokens const& tokens, Template& result, Fail c
     *constant = std::move(line);
     return;
   }
+  auto const learn = std::ranges::find(line, TemplatePart::Kind::learn, &TemplatePart::kind);
+  if (std::ranges::count(learn, line.end(), TemplatePart::Kind::system, &TemplatePart::kind) > 0) {
+    fail("has {system} behind {learn}, but a system message is not learned");
+  }
   bool const is_learned = count(line, TemplatePart::Kind::learn) > 0;
   result.roles.push_back({given.name, std::move(line), is_learned, systems > 0});
 }

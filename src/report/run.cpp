@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -63,12 +64,16 @@ std::vector<Json> objects(Json const& record, char const* key) {
 
 /// Validation::sources.
 std::string losses_of_sources(Json const& record) {
+  constexpr std::size_t most = 8;
   std::string all;
-  for (Json const& source : objects(record, "valid_losses")) {
-    all += fmt::format("{}{} {:.4f}", all.empty() ? "" : ", ", words(source, "path"),
-                       number(source, "loss"));
+  auto const sources = objects(record, "valid_losses");
+  for (Json const& source : sources | std::views::take(most)) {
+    double const loss = number(source, "loss");
+    all += fmt::format("{}{} {}", all.empty() ? "" : ", ",
+                       std::filesystem::path{words(source, "path")}.filename().string(),
+                       std::isnan(loss) ? "no target counts" : fmt::format("{:.4f}", loss));
   }
-  return all;
+  return sources.size() > most ? fmt::format("{}, and {} more", all, sources.size() - most) : all;
 }
 
 double known_or(double value, double other) {

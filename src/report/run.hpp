@@ -28,7 +28,8 @@ struct Step {
 struct Validation {
   std::int64_t step{};
   double loss = unknown;
-  /// Losses of several sources: "wiki.bin 2.0134, code.bin 2.3345"; empty: there is one.
+  /// Losses of the first sources, if there are several: "wiki.bin 2.0134, code.bin 2.3345"; else
+  /// empty.
   std::string sources{};
 };
 

@@ -19,8 +19,8 @@ namespace offstage::state {
 ///         does so too.
 /// Bits:   sums over rows in FP64, in order, rounded once to FP32. They do not depend on the ranges
 ///         read.
-/// Memory: the range that is read once more, and 4 MiB. The first read of a new row reads its whole
-/// table.
+/// Memory: the source's, 8 MiB, and a row for each table.
+/// Time:   the first read of a new row reads its whole table.
 class GrownVocabulary final : public ParameterReader {
  public:
   /// `vocab` is the source's at least.

@@ -24,8 +24,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 ///          its holder does goes on. Locks of one state should agree in `capacity`; if not, each
 ///          admits by its own and none is stuck.
 /// Threads: any of any process; not recursive; locked and unlocked by any thread. A process that
-/// dies
-///          inside leaves its place taken: the others wait until their watchdog ends the job
+///          dies inside leaves its place taken: the others wait until their watchdog ends the job
 ///          (run.watchdog), which says where.
 class NodeLock {
  public:

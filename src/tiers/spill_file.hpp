@@ -39,8 +39,7 @@ class SpillFile : public aio::File {
 /// the process ends; on NFS and FUSE a killed one leaves the empty directory. An empty directory
 /// that a killed process left is taken over.
 /// Errors: IoError with the key tiers.path, the path and the remedy: the directory is missing, is
-/// none,
-///         is not writable or has no space; `directory`/`name` exists and is not empty.
+///         none, is not writable or has no space; `directory`/`name` exists and is not empty.
 [[nodiscard]] SpillFile make_spill_file(std::string const& directory, std::string const& name,
                                         Bytes size);
 

@@ -38,8 +38,7 @@ struct Beside {
 
 /// Warns of special tokens that the tokenizer lacks, whose texts stay texts here.
 /// Errors: DataError naming `key`, `path` and the first of the tokens with numbers that the
-/// tokenizer
-///         lacks or has by another number: its text would become other tokens.
+///         tokenizer lacks or has by another number: its text would become other tokens.
 void require_tokens(data::Tokenizer const& tokenizer, Beside const& beside, std::string const& path,
                     std::string const& key);
 

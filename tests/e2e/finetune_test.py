@@ -192,7 +192,7 @@ class Like(OffstageTest):
         self.refused(["vocab_size 128", "64 tokens"], "--like", self.base)
         (self.base / "config.json").write_text(json.dumps({**config, "vocab_size": 60}))
         said = self.offstage("export", "--from", REFERENCE / "llama", "--to", self.folder / "grown", "--like", self.base).err
-        self.assertIn("config.json: has vocab_size 60, and the model 64 tokens, as one to which tokens were added", said)
+        self.assertIn(f"--like={self.base}: config.json has vocab_size 60, and the model 64 tokens: that is right if tokens were added", said)
         (self.base / "config.json").write_text("[")
         self.refused(["config.json holds no JSON"], "--like", self.base)
         (self.base / "config.json").write_text('{"eos_token_id": ' + "[" * 200_000 + "]" * 200_000 + "}")

@@ -107,8 +107,7 @@ TEST_F(Conversations, HaveTheirSystemMessageInsideOfTheNextOneWhereTheTemplateSa
   EXPECT_EQ(encode(answer + "," + system + "," + answer + "," + user), "<YES><YES>[%be brief%hi]");
   auto const prompt = encoder.prompt(all(system + "," + user));
   EXPECT_EQ(shown({prompt, std::vector<std::uint8_t>(prompt.size()), 0}), "[%be brief%hi]<");
-  for (std::string const& bad :
-       {system, user + "," + system + "," + answer, system + "," + system + "," + user}) {
+  for (std::string const& bad : {system, user + "," + system + "," + answer}) {
     try {
       static_cast<void>(all(bad));
       FAIL() << bad;
@@ -116,6 +115,12 @@ TEST_F(Conversations, HaveTheirSystemMessageInsideOfTheNextOneWhereTheTemplateSa
       EXPECT_THAT(error.what(),
                   testing::StartsWith("line 1: a system message is not followed by a message"));
     }
+  }
+  try {
+    static_cast<void>(all(system + "," + system + "," + user));
+    FAIL();
+  } catch (DataError const& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("line 1: two system messages wait for one"));
   }
 }
 

@@ -95,6 +95,8 @@ TEST_F(Templates, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(
       refusal("system = \"{content}\"\nno-system = \"x\"\na = \"{system}{learn}{content}\""),
       HasSubstr("a system message has one place"));
+  EXPECT_THAT(refusal("system = \"{content}\"\na = \"{learn}{system}{content}\""),
+              HasSubstr("has {system} behind {learn}"));
   EXPECT_THAT(refusal("begin = \"{content}\""), HasSubstr("but never is right"));
   EXPECT_THAT(refusal("a = \"{content}\""), HasSubstr("no role with {learn}"));
   EXPECT_THAT(refusal("eos = \"<end>\"\na = \"{learn}{content}\""),

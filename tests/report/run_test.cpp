@@ -38,7 +38,7 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
 {"step":1,"saved":2,"seconds":1.0,"stood_still_seconds":0.5,"elapsed_seconds":6.5}
 {"start":1,"time":"2026-01-01T01:00:00Z","ranks":1,"nodes":["a"],"job":"7"}
 {"step":2,"loss":null,"step_seconds":4.0,"elapsed_seconds":4.5}
-{"step":2,"valid_loss":2.0,"elapsed_seconds":5.0,"valid_losses":[{"path":"a","loss":1.5,"targets":1},{"path":"b","loss":null,"targets":0}]}
+{"step":2,"valid_loss":2.0,"elapsed_seconds":5.0,"valid_losses":[{"path":"x/a","loss":1.5,"targets":1},{"path":"b","loss":null,"targets":0}]}
 {"step":2,"end":"done","elapsed_seconds":6.0,"advice":["buy disks"]}
 )");
   ASSERT_EQ(run.starts.size(), 2U);
@@ -52,7 +52,7 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
   EXPECT_TRUE(std::isnan(run.starts[1].steps.at(0).loss));
   EXPECT_EQ(run.starts[1].end, "done");
   EXPECT_EQ(run.validations.at(0).loss, 2.0);
-  EXPECT_EQ(run.validations.at(0).sources, "a 1.5000, b nan");
+  EXPECT_EQ(run.validations.at(0).sources, "a 1.5000, b no target counts");
   EXPECT_EQ(run.steps(), 2);
   EXPECT_THAT(run.advice, ElementsAre("buy disks"));
 }

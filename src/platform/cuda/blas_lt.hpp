@@ -36,11 +36,10 @@ struct Product {
 ///
 /// Exact:   sums run in FP32 (no TF32), the bias is added to them, and the result is rounded once.
 /// Repeats: an algorithm depends on types, sizes, transposes, strides, whether there is a bias or a
-/// sum and on how
-///          addresses are aligned (up to 256 bytes) alone: it is the first of cuBLASLt's heuristic,
-///          never the fastest of a measurement. Those whose partial sums meet in an order that
-///          differs between runs, or in C, are not among them. Another version of the library may
-///          choose another.
+///          sum and on how addresses are aligned (up to 256 bytes) alone: it is the first of
+///          cuBLASLt's heuristic, never the fastest of a measurement. Those whose partial sums meet
+///          in an order that differs between runs, or in C, are not among them. Another version of
+///          the library may choose another.
 /// Threads: one at a time.
 /// Errors:  CudaError that names the call and the product; construction: the call alone, or that
 ///          there is no such library.

@@ -13,7 +13,7 @@ namespace offstage::memory {
 /// construction: later use runs at full speed and cannot fail for want of memory.
 ///
 /// Memory: host; the size rounded up to a multiple of 4 KiB; aligned to 2 MiB if it is at least
-/// that.
+///         that.
 /// Errors: Error (1) naming the size if the memory is not to be had.
 class HugeBuffer {
  public:

@@ -65,8 +65,7 @@ class Library {
 /// From this file, or where that is empty from where the system finds libnccl.so.2, or else from
 /// where it was when offstage was built.
 /// Errors: NcclError: it is not there, or was not when offstage was built, or is older than what
-/// offstage was
-///         built with by a major version.
+///         offstage was built with by a major version.
 [[nodiscard]] std::unique_ptr<Library> load_library(std::string const& file = "");
 
 /// Device memory that a communicator of these ranks takes on each, estimated for a plan: as much as

@@ -29,8 +29,8 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
                                                     std::string const& key);
 
-/// Number of windows that one validation takes of `all`: those of train.valid-batches
-/// micro-batches, or all.
+/// Number of windows that one validation takes of `all`: as many as train.valid-batches
+/// micro-batches hold, or all.
 [[nodiscard]] std::int64_t windows_per_validation(config::TrainConfig const& train,
                                                   std::int64_t all);
 

@@ -48,7 +48,7 @@ std::string of_sources(MeanLosses const& losses) {
   auto const names = short_names(sources);
   std::vector<std::string> shown;
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i) {
-    shown.push_back(fmt::format("{} {:.4f}", printable(names[i]), sources[i].mean.loss));
+    shown.push_back(fmt::format("{} {}", printable(names[i]), loss_text(sources[i].mean, 4)));
   }
   return fmt::format("  ({}{})", fmt::join(shown, ", "),
                      sources.size() > most

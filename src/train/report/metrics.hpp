@@ -37,8 +37,8 @@ namespace offstage::train {
 ///              forecast was made before the step (run_forecast.hpp). Where the update began under
 ///              backward overlap: "kept", or "redone" (also if it was undone).
 /// Validations: step, valid_loss and elapsed_seconds; where data.valid has several sources also
-/// valid_losses, an
-///              array of objects with path, loss (null: no target counts) and targets.
+///              valid_losses, an array of objects with path, loss (null: no target counts) and
+///              targets.
 /// Starts:      start (steps done before), time (UTC), ranks and nodes, and in a Slurm job job,
 ///              job_name, restart_count, and array_job and array_task where it is one of an array;
 ///              no step. Also parameters, the memory keys below without peaks, and paths, an array

@@ -25,8 +25,7 @@ namespace offstage::train {
 [[nodiscard]] std::string lines_for_ranks(std::vector<data::FileFacts> const& files);
 
 /// Errors: DataError, as AgreedError, if a rank's files of `key` have other tokens, windows or
-/// shares than rank 0's. Of
-///         tokens a sample is compared. Collective.
+///         shares than rank 0's. Of tokens a sample is compared. Collective.
 void require_same_data(std::string const& key, std::vector<data::FileFacts> const& files,
                        mpi::Communicator const& comm);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -92,7 +93,8 @@ std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm, data::Dataset
         count += all_counted[g];
       }
     }
-    return MeanLoss{loss * targets / count, static_cast<std::int64_t>(count)};
+    return MeanLoss{count > 0.0 ? loss * targets / count : std::numeric_limits<double>::quiet_NaN(),
+                    static_cast<std::int64_t>(count)};
   };
   MeanLosses result{.all = mean_of([](MicroBatch const&) { return true; }), .sources = {}};
   for (std::size_t i = 0; i < data.sources().size() && i <= dealt.back().source; ++i) {

@@ -1,10 +1,16 @@
 #include "train/step/source_losses.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
 
 namespace offstage::train {
+
+std::string loss_text(MeanLoss const& mean, int digits) {
+  return mean.targets > 0 ? fmt::format("{:.{}f}", mean.loss, digits) : "no target counts";
+}
 
 std::vector<std::string> short_names(std::vector<SourceLoss> const& sources) {
   std::vector<std::string> names;

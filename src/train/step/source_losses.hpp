@@ -22,8 +22,11 @@ struct MeanLosses {
   std::vector<SourceLoss> sources;  ///< in their order
 };
 
-/// Names by which people tell the sources apart: the last parts of their paths, or where these are
-/// not different the whole paths.
+/// "2.0134", or "no target counts".
+[[nodiscard]] std::string loss_text(MeanLoss const& mean, int digits);
+
+/// Names of the sources for people: the last parts of their paths, or where two of these are alike
+/// the whole paths. A path that was given twice has one name twice.
 [[nodiscard]] std::vector<std::string> short_names(std::vector<SourceLoss> const& sources);
 
 }  // namespace offstage::train

@@ -46,7 +46,7 @@ namespace offstage::update {
 /// T: type of the model's gradients. Rounds to T or to FP32.
 /// Memory: host: that of the tiers and exchange_bytes. Device: device_bytes.
 /// Threads: one, the one that calls MPI; threads of its own add ("gradient sums") and write what
-/// leaves host memory
+///          leaves host memory
 ///         ("gradients") while backward goes on.
 /// Waiting: add waits until what was added two calls ago is summed; the round's last add until all
 /// is. Collective: add and norm. The link's route, which is the same on all ranks, decides when
