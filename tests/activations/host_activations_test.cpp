@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "device/shuffled_device.hpp"
 #include "state/exchange.hpp"
 
@@ -66,6 +67,21 @@ TEST(HostActivations, BringBackWhatWasPutWhateverOvertakesWhat) {
     EXPECT_EQ(store.traffic().out, 3 * all);
     EXPECT_EQ(store.traffic().back, 3 * all);
   }
+}
+
+TEST(HostActivations, BringBackAPartThatIsCopiedInPieces) {
+  constexpr Bytes bytes = 64 * MiB + 4096;
+  auto const device = device::make_host_device(0);
+  auto const model = device->make_calling_stream("model");
+  HostActivations store{std::array{state::LeavingPart{0, 0, bytes}}, *device, nullptr};
+  store.open();
+  std::vector<std::byte> part(static_cast<std::size_t>(bytes), std::byte{1});
+  std::fill(part.begin() + 64 * MiB, part.end(), std::byte{2});
+  auto const as_put = part;
+  store.put(0, 0, part, model->record())->wait();
+  std::ranges::fill(part, std::byte{0xEE});
+  store.take(0, 0, part, model->record())->wait();
+  EXPECT_TRUE(part == as_put);
 }
 
 TEST(HostActivations, TakeAPageOfHostMemoryForEachPartAtLeast) {

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -83,6 +85,28 @@ TEST(FileExchange, ARankThatWaitsMakesProgressAsLongAsAnotherDoes) {
     EXPECT_FALSE(fs::exists(directory + "copy.tmp"));
   }
   world.barrier();
+}
+
+TEST(FileExchange, AFileOfSeveralPiecesComesAsItWas) {
+  mpi::Communicator const world = mpi::Communicator::world();
+  mpi::Communicator const self = mpi::Communicator::self();
+  ScratchDirectory const scratch;
+  std::string const text = std::string(piece_bytes, 'a') + std::string(piece_bytes, 'b') + "c";
+  std::ofstream{scratch / "large"} << text;
+  FileExchange exchange{{{scratch / "large", "copy", world.rank()}}, scratch / "", world, self};
+  exchange.finish();
+  std::ifstream copy{scratch / "copy"};
+  EXPECT_TRUE((std::string{std::istreambuf_iterator<char>{copy}, {}} == text));
+}
+
+TEST(FileExchange, AFileCountsOnceItIsSynced) {
+  mpi::Communicator const world = mpi::Communicator::world();
+  mpi::Communicator const self = mpi::Communicator::self();
+  ScratchDirectory const scratch;
+  std::ofstream{scratch / "small"} << "some";
+  FailingCalls const calls{{.kinds = Call::sync, .error_number = EIO, .name = "/copy"}};
+  FileExchange exchange{{{scratch / "small", "copy", world.rank()}}, scratch / "", world, self};
+  EXPECT_THROW(exchange.finish(), mpi::AgreedError);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/patience.hpp"
 #include "checkpoint/store_fixture.hpp"
@@ -60,6 +61,21 @@ TEST_F(StoreFaults, WhatIsSaidToBeSavedVerifies) {
     }
   }
   EXPECT_GT(failures, 3);
+}
+
+TEST_F(StoreFaults, NothingIsSavedThatIsNotReadBackAsWritten) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  std::string const file = path(1) + "/rank-0000.h5";
+  auto const damage = [&](std::int64_t) {
+    auto const blocks = ceil_div(shard.layout.bytes(shard.subgroups[0].size), block_bytes);
+    flip_bit(file, h5::File::open_read(file).offset("/checksum/0", h5::Type::u64, {blocks}));
+  };
+  {
+    FailingCalls const calls{{.kinds = Call::sync, .times = 0, .name = file, .before = damage}};
+    EXPECT_THROW(store.save(meta(1), shard.map, shard.subgroups, *shard.tiers), mpi::AgreedError);
+  }
+  EXPECT_THAT(steps(), IsEmpty());
 }
 
 /// Fails reads of the newest checkpoint on the last rank, and says how often they did.

@@ -112,6 +112,21 @@ TEST_F(CheckpointStore, NeverGoesBackToAnEarlierRunAfterDyingBeforeItWasSetAside
   });
 }
 
+TEST_F(CheckpointStore, KeepsTheListUntilTheLastOneOfItIsSetAside) {
+  save(8, 8);
+  save(9, 9);
+  std::unique_ptr<Obstacle> obstacle;
+  on_one_rank(
+      [&] { obstacle = std::make_unique<Obstacle>(directory + "/passed-over-step-000000008"); });
+  Shard shard = make_shard();
+  shard.fill(2);
+  Store afresh{directory, {}, world};
+  afresh.pass_over_after(0);
+  afresh.save(meta(2), shard.map, shard.subgroups, *shard.tiers);
+  EXPECT_THAT(steps(), ElementsAre(2, 8));
+  EXPECT_EQ(restore_newest(2), std::pair(std::int64_t{2}, true));
+}
+
 TEST_F(CheckpointStore, LeavesTheEarlierRunsCheckpointsInForceUntilItsOwnIsComplete) {
   save(9, 9);
   on_one_rank([&] {

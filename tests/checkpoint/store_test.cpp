@@ -50,6 +50,21 @@ TEST_F(CheckpointStore, RestoresTheBitsAndTheMetaThatWereSaved) {
   on_one_rank([&] { EXPECT_TRUE(verify(list(path(12)).at(0)).empty()); });
 }
 
+TEST_F(CheckpointStore, RestoresPlanesThatAreReadInParts) {
+  state::ModelShape model = small_model();
+  model.vocab = 400'000;
+  model.tied_head = true;
+  constexpr std::int64_t elements = 2400 * chunk_elements;  // 37.5 MiB in FP32, of one rank
+  Shard shard{model, world.size(), world.rank(), elements};
+  shard.fill(3);
+  Meta of_step = meta(3);
+  of_step.model = model;
+  (void)store.save(of_step, shard.map, shard.subgroups, *shard.tiers);
+  Shard restored{model, world.size(), world.rank(), elements};
+  EXPECT_TRUE(load_newest(store, restored, model));
+  EXPECT_TRUE(restored.holds(3));
+}
+
 TEST_F(CheckpointStore, OneRankRestoresWhatAllSaved) {
   save(1, 8);
   on_one_rank([&] {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <optional>
 
 #include "formats.hpp"
@@ -203,6 +204,27 @@ TEST_F(Writer, GoesOnFromWhatWasSaved) {
       }
     }
   }
+}
+
+TEST_F(Writer, GoesOnBehindMoreTokensThanAreReadAgainAtATime) {
+  std::vector<std::int32_t> tokens(70'000);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::vector<std::uint8_t> const mask(tokens.size(), 1);
+  for (bool const in_pieces : {false, true}) {
+    std::optional<TokenWriter> writer{std::in_place, prefix + (in_pieces ? "2" : "1"), Format::llmc,
+                                      70'000, true};
+    writer->write(tokens, mask);
+    writer->end_document();
+    Written const saved = writer->save();
+    writer->keep();
+    if (in_pieces) {
+      writer.reset();
+      writer.emplace(prefix + "2", Format::llmc, 70'000, true, saved);
+    }
+    writer->finish();
+    writer->keep();
+  }
+  EXPECT_TRUE(contents(prefix + "1.mask.part") == contents(prefix + "2.mask.part"));
 }
 
 TEST_F(Writer, EmptiesFilesOfAPackThatSavedNothing) {

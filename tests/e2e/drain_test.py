@@ -131,6 +131,20 @@ class Drain(OffstageTest):
         for step in steps:
             self.assert_bits_of_then("run", step)
 
+    def test_versions_of_several_pieces_are_whole(self):
+        self.train("run", *self.options, "data.format=text", "model.vocab=20000", "update.subgroup-size=1048576",
+                   "checkpoint.rate=50MB/s", "checkpoint.every=2", "train.steps=6")
+        for checkpoint in self.checkpoints("run"):
+            self.assertEqual(0, self.call(OFFSTAGE, "checkpoint", "verify", checkpoint).code, checkpoint)
+
+    def test_a_save_that_waited_is_made_once(self):
+        # That of step 51 waits for that of step 50; the next one that is due is of step 100.
+        result = self.train("run", *self.options, "checkpoint.rate=6MB/s", "checkpoint.every=51", "checkpoint.keep-every=50",
+                            "train.steps=100")
+        steps = [self.step_of(path) for path in self.checkpoints("run")]
+        self.assertEqual([50, 100], [steps[0], steps[-1]])
+        self.assertLessEqual(len(steps), 3, result)
+
     def test_the_space_is_asked_for(self):
         once = self.train("once", *COMMON, f"tiers.path={self.storage}", "update.overlap=off")
         twice = self.train("twice", *self.options, "update.overlap=off")

@@ -56,6 +56,13 @@ class Job(OffstageTest):
             result = self.train("run", "train.steps=9", "train.time-margin=1h", ranks=2, expect=75)
             self.assertIn("because the end of the job is near", result.out)
 
+    def test_a_job_whose_limit_was_raised_makes_its_first_validation(self):
+        os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) + 600))
+        self.squeue("echo 4711 2099-01-02T03:04:05")
+        result = self.train("run", "train.steps=3", "train.time-margin=1h", f"data.valid={self.valid}", "train.valid-every=3",
+                            "train.valid-first=on")
+        self.assertNotIn("is left out", result.out)
+
     def test_a_max_time_before_the_end_of_the_job_wins(self):
         os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_END_TIME=str(int(time.time()) + 3600))
         result = self.train("run", *ENDLESS, "train.max-time=1s", expect=75)

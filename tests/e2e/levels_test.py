@@ -246,6 +246,14 @@ class Levels(OffstageTest):
         self.assertRegex("".join(result.warnings), "checkpoint.local=.*: level 1 is passed over: ")
         self.assert_same_state(self.straight(self.step_of(newest) + 1), self.folder / "run/checkpoints")
 
+    def test_level_2_comes_first_where_it_has_what_was_passed_over(self):
+        for steps in 2, 4:
+            self.train("run", *self.memory, f"train.steps={steps}")
+        self.damage(self.checkpoints("run")[-1] / "rank-0000.h5", 9000)
+        result = self.train("run", *self.memory, "train.steps=6")
+        self.assertEqual(2, self.begins(result))
+        self.assertEqual([("3", ""), ("4", ", level 1")], [(step, level) for step, _, level in SAVED.findall(result.out)][:2], result)
+
     def test_a_start_that_is_killed_before_its_first_step_leaves_nothing_to_the_next_but_its_directory(self):
         memory = [*self.memory, f"tiers.path={self.local}", "train.steps=2"]
         for _ in range(2):

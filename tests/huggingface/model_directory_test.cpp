@@ -12,6 +12,7 @@
 #include "huggingface/config.hpp"
 #include "huggingface/file.hpp"
 #include "huggingface/sample.hpp"
+#include "platform/failing_calls.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::huggingface {
@@ -203,6 +204,35 @@ TEST(ModelWriter, RefusesADirectoryThatHoldsAModel) {
               HasSubstr("holds a model already (model.safetensors)"));
 }
 
+TEST(ModelWriter, RoundsMoreNumbersThanItDoesAtATime) {
+  TemporaryDirectory const folder;
+  state::ModelShape shape = small(state::Family::llama);
+  shape.vocab = 1000;  // 24,000 numbers
+  std::string const model = folder.path() / "model";
+  ModelWriter writer{model, shape, DType::bf16, GiB};
+  writer.create();
+  auto const layers = state::layers_of(shape);
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    writer.write(static_cast<int>(k), {0, layers[k].chunks()}, numbers_of(layers[k], k));
+  }
+  writer.sync();
+  writer.commit();
+  expect_model(model, shape);
+}
+
+TEST(ModelWriter, NamesTheConfigOnceAllElseIsThereForGood) {
+  TemporaryDirectory const folder;
+  ModelWriter writer{folder.path(), small(state::Family::gpt2), DType::fp32, GiB};
+  writer.create();
+  bool synced = false;
+  FailingCalls const calls{{.kinds = Call::sync, .times = 0, .before = [&](std::int64_t) {
+                              synced = synced || (fs::exists(folder.path() / "model.safetensors") &&
+                                                  !fs::exists(folder.path() / "config.json"));
+                            }}};
+  writer.commit();
+  EXPECT_TRUE(synced);
+}
+
 TEST(ModelWriter, RemovesWhatAKilledExportLeftAndWhatItAbandons) {
   TemporaryDirectory const folder;
   folder.write("model-00007-of-00009.safetensors.part", "old");
@@ -336,6 +366,16 @@ TEST_F(HubFiles, MayHoldATiedHeadThatWasRoundedOrNot) {
   put(add_head("BF16"), to_bf16(0.1F));
   write();
   EXPECT_THAT(message_of<DataError>([&] { read_embedding(); }), HasSubstr("differs from"));
+}
+
+TEST_F(HubFiles, MayHoldATiedHeadOfMoreNumbersThanAreComparedAtATime) {
+  add_head("F16").bytes[1] = 0x38;  // 0.5
+  tensors_[0].bytes[1] = 0x38;
+  write();
+  ModelDirectory model{folder_.path()};
+  auto const chunks = state::layers_of(shape_)[0].chunks();
+  std::vector<float> numbers(static_cast<std::size_t>(chunks * chunk_elements));
+  EXPECT_NO_THROW(model.read(0, {0, chunks}, numbers));
 }
 
 TEST_F(HubFiles, AreRefusedWithAHeadOfItsOwnBesideATiedOne) {

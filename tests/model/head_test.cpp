@@ -151,6 +151,14 @@ TEST(Head, InTilesIsCloseToFp64) {
   expect_close_to_fp64<bfloat16>(0.02);
 }
 
+// Of one tile with all rows, whose logits come in parts of 360 and 24 rows.
+TEST(Head, InPartsOfATileIsCloseToFp64) {
+  ASSERT_EQ(dims_with(360).tile_rows(), batch * sequence);
+  expect_close_to_fp64<double>(1e-12, 360);
+  expect_close_to_fp64<float>(1e-5, 360);
+  expect_close_to_fp64<bfloat16>(0.02, 360);
+}
+
 // A tile of one row has 128 elements, the matrix 1120: 128 of its sum go by way of the tile's
 // memory, 128, 256, 512 and the last 96 straight to the first half of the sum's.
 TEST(Head, RoundsTheSumWhereItLies) {

@@ -126,6 +126,15 @@ TEST_P(GrownVocabularyOf, AnyRangeHasTheSameNumbers) {
 INSTANTIATE_TEST_SUITE_P(Families, GrownVocabularyOf, testing::Values(Family::llama, Family::gpt2),
                          [](auto const& of) { return std::string{name_of(of.param)}; });
 
+TEST(GrownVocabulary, TakesTheMeanOfMoreRowsThanAreReadAtATime) {
+  RandomModel old{small(Family::llama, 22'000, true)};  // rows of 48: more than 4 MiB
+  GrownVocabulary grown{std::make_unique<RandomModel>(old.shape()), 22'001};
+  TensorLayout const before = layers_of(old.shape()).front().tensors.front();
+  TensorLayout const after = layers_of(grown.shape()).front().tensors.front();
+  EXPECT_EQ(tensor_of(whole(grown, 0), after),
+            with_means(tensor_of(whole(old, 0), before), before.columns, 1));
+}
+
 TEST(GrownVocabulary, DoesNotShrink) {
   EXPECT_THROW(GrownVocabulary(std::make_unique<RandomModel>(small(Family::llama, 301, true)), 300),
                PreconditionError);

@@ -40,5 +40,13 @@ TEST(BestLoss, IsReadFromMetrics) {
   EXPECT_TRUE(read_validations(path + ".none").empty());
 }
 
+TEST(BestLoss, TakesTheLastOfAValidationThatWasMadeAgain) {
+  TemporaryDirectory const folder;
+  auto const found = read_validations(folder.write(
+      "metrics.jsonl", "{\"step\":1,\"valid_loss\":4.0}\n{\"step\":1,\"valid_loss\":3.0}\n"));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].loss, 3.0);
+}
+
 }  // namespace
 }  // namespace offstage::train
