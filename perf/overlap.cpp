@@ -331,8 +331,8 @@ int run(std::vector<std::string> const& arguments) {
     trace = std::make_unique<trace::Trace>(shape.trace, 0, "overlap");
   }
   Steps steps{shape, config, comm, trace.get()};
-  // As given: what is followed later would be too much for a path that has idle times, which earn
-  // it credit.
+  // The rates as given. Those that are followed later would be too much for a path with idle times,
+  // which earn it credit.
   auto const rates = steps.rates();
   static_cast<void>(steps.step());  // touches memory and slots for the first time
   Used const before = used_by(steps);

@@ -47,8 +47,8 @@ int buffers_for(std::size_t paths) {
   return 2 + 2 * static_cast<int>(paths);
 }
 
-/// What tiers.host-memory would say: 16-bit gradients, buffers and what the process needs beside
-/// them.
+/// The limit that tiers.host-memory would name: 16-bit gradients, buffers and what the process
+/// needs beside them.
 Bytes host_memory_limit(std::size_t paths) {
   return 2 * parameters + buffers_for(paths) * 12 * subgroup_elements + 128 * MiB;
 }

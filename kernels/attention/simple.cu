@@ -69,8 +69,8 @@ struct Place {
     return sum;
   }
 
-  /// Of all threads: a tile of the rows of `from` from position `begin` on, widened; zeros where
-  /// the sequence ends.
+  /// All threads load a tile of the rows of `from` from position `begin` on, widened; zeros stand
+  /// where the sequence ends.
   template <class T>
   __device__ void load(float* tile, T const* from, std::int64_t stride, int begin) const {
     for (int i = static_cast<int>(threadIdx.x); i < side * width; i += threads) {

@@ -10,8 +10,8 @@ namespace {
 constexpr int threads_per_row = 1024;
 constexpr int packs_at_once = 4;  // read before the first is used
 
-/// What a thread does on a row of logits that begins with a pack of V; a few elements after the
-/// last pack come first.
+/// A thread's work on a row of logits that begins with a pack of V; a few elements after the last
+/// pack come first.
 template <int V>
 struct LogitRow {
   std::int64_t first;  ///< element of the array with which the row begins

@@ -82,12 +82,12 @@ data::DatasetOptions data_options(GivenOptions const& given) {
   options.sequence = count_or_default(given, "sequence", 1'000'000'000);
   options.format =
       choice<data::Format>(given, "format", {data::format_words.begin(), data::format_words.end()});
-  options.rule = choice<WindowRule>(
-      given, "cross-documents",
-      {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}});
+  options.rule = choice<WindowRule>(given, "cross-documents",
+                                    {data::rule_words.begin(), data::rule_words.end()});
   options.documents_apart =
       given.contains("attention")
-          ? choice<bool>(given, "attention", {{"window", false}, {"document", true}})
+          ? choice<bool>(given, "attention",
+                         {data::attention_words.begin(), data::attention_words.end()})
           : options.rule == WindowRule::whole;
   if (given.contains("attention") && options.rule == WindowRule::apart) {
     throw UsageError{

@@ -147,9 +147,8 @@ constexpr std::array keys{
         "weight by their sizes",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
     Key{"data.valid", "PATH,...", "",
-        "files of tokens to validate on, or patterns of files, one after the other, each with a "
-        "loss of its own, too; "
-        "empty: no validation",
+        "files of tokens to validate on, or patterns of files, one after the other; each has a "
+        "loss of its own beside that of all; empty: no validation",
         set_validation_files},
     Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
@@ -163,15 +162,14 @@ constexpr std::array keys{
         "it has tokens of one document; whole: it has whole documents, as many as fit, and longer "
         "ones are cut",
         [](RunConfig& c, Text t) {
-          using data::WindowRule;
-          c.data.rule = choice<WindowRule>(t, {{"true", WindowRule::crossing},
-                                               {"false", WindowRule::apart},
-                                               {"whole", WindowRule::whole}});
+          c.data.rule =
+              choice<data::WindowRule>(t, {data::rule_words.begin(), data::rule_words.end()});
         }},
     Key{"data.attention", "window|document", "document for data.cross-documents=whole, else window",
         "window: a token sees all before it in its sequence; document: those of its document alone",
         [](RunConfig& c, Text t) {
-          c.data.attention_by_document = choice<bool>(t, {{"window", false}, {"document", true}});
+          c.data.attention_by_document =
+              choice<bool>(t, {data::attention_words.begin(), data::attention_words.end()});
         },
         [](RunConfig const& c) -> std::string {
           return c.data.rule == data::WindowRule::whole ? "document" : "window";

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace offstage::data {
@@ -12,6 +14,12 @@ enum class WindowRule {
   apart,     ///< false: those of one document
   whole,     ///< whole: those of whole documents, as many as fit
 };
+/// The rules' names for users.
+constexpr std::array<std::pair<char const*, WindowRule>, 3> rule_words{
+    {{"true", WindowRule::crossing}, {"false", WindowRule::apart}, {"whole", WindowRule::whole}}};
+/// Names of data.attention, and whether it holds documents apart.
+constexpr std::array<std::pair<char const*, bool>, 2> attention_words{
+    {{"window", false}, {"document", true}}};
 
 /// Windows of whole documents.
 struct PackedWindows {

@@ -32,8 +32,8 @@ namespace {
 
 using cuda::check;
 
-/// What a rank's libraries may still want of the device: their code, workspaces, the stacks of
-/// kernels.
+/// Memory that a rank's libraries may still want of the device: their code, workspaces, the stacks
+/// of kernels.
 constexpr Bytes library_bytes = 1 * GiB;
 
 /// Of that, what a calling stream gives to kernels.

@@ -88,8 +88,8 @@ cudaDataType_t type_of(Element element) {
   return CUDA_R_16F;
 }
 
-/// Of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes matrices by
-/// columns, so that it sees the transposed ones: what it computes is C^T = op(B)^T op(A)^T, B
+/// Layout of a matrix that is stored (rows, columns), with rows `stride` apart. cuBLASLt takes
+/// matrices by columns, so that it sees the transposed ones: it computes C^T = op(B)^T op(A)^T, B
 /// first.
 Layout layout_of(BlasLtFunctions const& lt, Element element, std::int64_t rows,
                  std::int64_t columns, std::int64_t stride) {

@@ -16,8 +16,8 @@
 namespace offstage::nccl {
 namespace {
 
-/// Of a connection between two GPUs of a node, both ways: NCCL_BUFFSIZE (4 MiB) and the buffers of
-/// the protocols LL128 and LL, 10 MiB at the receiver, and 2 MiB at either end.
+/// Memory of a connection between two GPUs of a node, both ways: NCCL_BUFFSIZE (4 MiB) and the
+/// buffers of the protocols LL128 and LL, 10 MiB at the receiver, and 2 MiB at either end.
 /// Source: github.com/NVIDIA/nccl, issue 1685: allocations of 10485760 and 2097152 bytes, 3.28 GB
 /// for the all-to-all of 8 H100, which is 7 peers * 32 channels * 14 MiB.
 constexpr Bytes connection_bytes = 14 * MiB;
@@ -27,8 +27,7 @@ constexpr Bytes channels = 32;
 /// The same on several nodes, where no peer gets more for what is sent to one than the network has
 /// use for: one for each 14 GB/s of 400 Gb/s (src/graph/paths.cc).
 constexpr Bytes network_channels = 4;
-/// What goes to all remote ranks shares one pool. Source: issue 2363, an allocation of 536870912
-/// bytes.
+/// One pool serves all remote ranks. Source: issue 2363, an allocation of 536870912 bytes.
 constexpr Bytes network_pool_bytes = 512 * MiB;
 /// An estimate: what the communicator itself and the code of NCCL's kernels take.
 constexpr Bytes fixed_bytes = 256 * MiB;
