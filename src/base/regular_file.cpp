@@ -46,6 +46,15 @@ IoError refusal(std::string const& action, std::string const& path, int error_nu
   return S_ISLNK(status.st_mode) ? link_in_the_way(action, path) : no_regular_file(action, path);
 }
 
+std::filesystem::file_status status_of(std::string const& path) {
+  std::error_code error;
+  auto const status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status)) {
+    throw IoError{"cannot look at", path, error.value()};
+  }
+  return status;
+}
+
 }  // namespace
 
 int open_regular(std::string const& action, std::string const& path, int flags, unsigned mode) {
@@ -68,12 +77,15 @@ int open_regular(std::string const& action, std::string const& path, int flags, 
 }
 
 bool is_there(std::string const& path) {
-  std::error_code error;
-  auto const status = std::filesystem::status(path, error);
-  if (!std::filesystem::status_known(status)) {
-    throw IoError{"cannot look at", path, error.value()};
-  }
-  return std::filesystem::exists(status);
+  return std::filesystem::exists(status_of(path));
+}
+
+bool is_file(std::string const& path) {
+  return std::filesystem::is_regular_file(status_of(path));
+}
+
+bool is_directory(std::string const& path) {
+  return std::filesystem::is_directory(status_of(path));
 }
 
 bool is_link(std::string const& path) noexcept {

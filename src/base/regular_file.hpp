@@ -22,6 +22,11 @@ namespace offstage {
 /// in a directory that this user may not search.
 [[nodiscard]] bool is_there(std::string const& path);
 
+/// True if there is a file, or a directory, at `path`, links followed. Errors: as is_there. What a
+/// file system cannot show at a moment is never taken for absent.
+[[nodiscard]] bool is_file(std::string const& path);
+[[nodiscard]] bool is_directory(std::string const& path);
+
 /// True if `path` itself is a symbolic link.
 [[nodiscard]] bool is_link(std::string const& path) noexcept;
 /// Errors: IoError, as above, if `path` itself is a symbolic link. Nothing there is no error.

@@ -314,27 +314,6 @@ void sync_file(std::string const& path) {
   sync({path, O_RDONLY, 0});
 }
 
-bool make_directory(std::string const& path) {
-  fs::path const target = fs::absolute(path).lexically_normal();
-  std::error_code error;
-  if (fs::is_directory(target, error)) {
-    return false;
-  }
-  fs::path const parent = without_slash(target).parent_path();
-  if (parent != target) {
-    make_directory(parent.string());
-  }
-  if (mkdir(target.c_str(), 0777) != 0) {
-    if (errno == EEXIST && fs::is_directory(target, error)) {
-      return false;
-    }
-    throw IoError{"cannot create the directory", target.string(),
-                  errno == EEXIST ? ENOTDIR : errno};
-  }
-  aio::sync_directory(parent.string());
-  return true;
-}
-
 void remove_file(std::string const& path) {
   if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     throw IoError{"cannot remove", path, errno};

@@ -80,8 +80,6 @@ void write_text(std::string const& path, std::string const& text);
 /// Makes the contents of a file durable that another library wrote. Errors: IoError.
 void sync_file(std::string const& path);
 
-/// Creates a directory with its parents, durably. Returns false if it was there. Errors: IoError.
-bool make_directory(std::string const& path);
 /// Removes a file if it is there. Errors: IoError.
 void remove_file(std::string const& path);
 /// Removes a checkpoint's files, and the directory if nothing else is in it. The master is removed

@@ -99,7 +99,7 @@ tiers::KeptFileShape shape_of_slots(std::string const& checkpoints, int rank,
   shape.directory = checkpoints + "/" + slots_name;
   shape.prefix = fmt::format("{}{:04}", slot_prefix, rank);
   shape.slot_bytes = layout.bytes(elements);
-  make_directory(shape.directory);
+  aio::make_directory(shape.directory);
   shape.head =
       extent_head(fmt::format("{}/{}-sample", shape.directory, shape.prefix), layout, elements);
   return shape;

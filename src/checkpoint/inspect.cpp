@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/path.hpp"
+#include "base/regular_file.hpp"
 #include "base/users.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
@@ -249,7 +250,7 @@ std::vector<Listed> list(std::string const& path, Warn warn) {
   if (step_of(name.string()) || has_master(path)) {
     return {listed(path)};
   }
-  if (std::error_code ignored; !fs::is_directory(path, ignored)) {
+  if (!is_directory(path)) {
     throw DataError{path + " is no directory; name a checkpoint or a directory of checkpoints"};
   }
   Found const found = all_levels(path);
@@ -294,6 +295,9 @@ bool was_removed(Listed const& checkpoint) {
 
 std::vector<std::string> verify(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
+  if (found.state == Inspection::State::refused) {
+    throw IoError{found.problem};
+  }
   if (found.here.empty() ||
       (found.state != Inspection::State::complete && found.state != Inspection::State::partial)) {
     return {found.problem};

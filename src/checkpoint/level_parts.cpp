@@ -335,7 +335,7 @@ void LevelParts::bring(std::string const& name) {
       if (size_of(directory)) {
         remove_checkpoint(directory);  // its save is another, or did not finish
       }
-      make_directory(directory);
+      aio::make_directory(directory);
     }
   });
   FileExchange exchange{std::move(files), directory, comm_, node_};

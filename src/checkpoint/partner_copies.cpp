@@ -37,7 +37,7 @@ void PartnerCopies::begin(std::int64_t step) {
       if (size_of(directory)) {
         remove_checkpoint(directory);
       }
-      make_directory(directory);
+      aio::make_directory(directory);
     }
   });
   try {

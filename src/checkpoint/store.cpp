@@ -72,7 +72,7 @@ void make_way(std::string const& directory, std::int64_t step) {
 /// has a master is removed.
 bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool is_current) {
   std::string const path = directory + "/" + step_name(step);
-  make_directory(directory);
+  aio::make_directory(directory);
   if (size_of(path)) {
     if (is_current && inspect(path).state == Inspection::State::complete) {
       return false;
@@ -91,7 +91,7 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
   try {
     put_away(directory, step);
     require_space(directory, space);
-    make_directory(path);
+    aio::make_directory(path);
   } catch (IoError const&) {
     rmdir(path.c_str());  // it is empty, or not this save's
     attempt([&] { settle_replaced(directory); });

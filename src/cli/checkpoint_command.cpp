@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <ranges>
 #include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/team.hpp"
 #include "base/units.hpp"
 #include "checkpoint/store.hpp"
@@ -168,9 +168,7 @@ ExitCode diff(std::string const& a, std::string const& b) {
 std::string checkpoints_of(std::string const& path) {
   std::string const given = given_checkpoints(path);
   std::string const inside = path + "/checkpoints";
-  std::error_code ignored;
-  bool const is_usual = given == path && std::filesystem::is_directory(inside, ignored) &&
-                        !checkpoint::holds_any(path);
+  bool const is_usual = given == path && is_directory(inside) && !checkpoint::holds_any(path);
   return is_usual ? inside : given;
 }
 

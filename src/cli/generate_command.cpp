@@ -5,19 +5,18 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "base/team.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
@@ -201,9 +200,8 @@ Options options_of(Arguments const& arguments) {
 
 /// The name by which to open a tokenizer if the user gives none; empty if there is no tokenizer.
 std::string default_tokenizer(Options const& options, std::int64_t vocab) {
-  std::error_code none;
   for (char const* const name : {"tokenizer.json", "tokenizer.model"}) {
-    if (std::filesystem::exists(std::filesystem::path{options.from} / name, none)) {
+    if (is_there(options.from + "/" + name)) {
       return options.from;
     }
   }

@@ -194,6 +194,12 @@ std::string expand_home(std::string const& key, std::string const& value) {
   return result;
 }
 
+/// True for what is wrong with a path that a user gave, and not with the file system behind it.
+bool is_of_path(int error_number) {
+  return error_number == ENOENT || error_number == ENOTDIR || error_number == EACCES ||
+         error_number == ELOOP || error_number == ENAMETOOLONG;
+}
+
 /// Reads one file's text, line by line through Boost, which knows no line numbers of its own.
 class ConfigFile {
  public:
@@ -212,7 +218,7 @@ class ConfigFile {
       }
     }
     if (file.bad()) {
-      throw UsageError{fmt::format("--config={}: cannot read all of it", path_)};
+      throw IoError{"--config: cannot read all of", path_, errno};
     }
     return std::move(values_);
   }
@@ -346,8 +352,12 @@ Values read_config_file(std::string const& path) {
   }
   std::ifstream file{path};
   if (!file) {
+    int const reason = errno;
+    if (!is_of_path(reason)) {
+      throw IoError{"--config: cannot open", path, reason};
+    }
     throw UsageError{fmt::format("--config={}: cannot read it: {}; name a file that you may read",
-                                 path, std::generic_category().message(errno))};
+                                 path, std::generic_category().message(reason))};
   }
   return ConfigFile{path}.read(file);
 }

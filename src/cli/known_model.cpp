@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "checkpoint/store.hpp"
 #include "convert/convert.hpp"
 
@@ -29,8 +28,7 @@ std::optional<KnownModel> checkpointed(config::CheckpointConfig const& checkpoin
   if (checkpoint.resume != "auto") {
     return newest_in(checkpoint.resume);
   }
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(checkpoint.dir, ignored)) {
+  if (!is_directory(checkpoint.dir)) {
     return std::nullopt;
   }
   try {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/regular_file.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/given_values.hpp"
 #include "config/effective_config.hpp"
@@ -17,7 +18,7 @@ std::string given_checkpoints(std::string const& path) {
     return (fs::path{given_checkpoints(run)} / "best").string();
   }
   fs::path const config = fs::path{path} / config::effective_config_name;
-  if (!fs::exists(config, ignored) || checkpoint::holds_any(path)) {
+  if (!is_there(config.string()) || checkpoint::holds_any(path)) {
     return path;
   }
   auto const values = read_config_file(config.string());

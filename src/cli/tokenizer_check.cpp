@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "data/globs.hpp"
 #include "data/tokenizer_note.hpp"
 #include "tokens/open_tokenizer.hpp"
@@ -41,11 +41,10 @@ std::vector<NotedFile> noted_files(std::vector<TokenSources> const& all) {
 
 /// The sample of a Hugging Face directory's tokenizer; nullopt if it has none that is known.
 std::optional<std::uint64_t> sample_of_model(std::string const& model) {
-  std::error_code none;
-  if (model.empty() || !std::filesystem::is_directory(model, none)) {
-    return std::nullopt;
-  }
   try {
+    if (model.empty() || !is_directory(model)) {
+      return std::nullopt;
+    }
     return data::sample_of(*tokens::open_tokenizer(model, "--tokenizer"));
   } catch (Error const&) {
     return std::nullopt;

@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/path.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/master.hpp"
@@ -20,6 +21,7 @@
 #include "convert/checkpoint_parameters.hpp"
 #include "convert/parameter_tiers.hpp"
 #include "huggingface/model_directory.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::convert {
 namespace {
@@ -28,16 +30,6 @@ namespace {
 constexpr std::int64_t subgroup_elements = 4 * MiB;
 // A model whose tokens are bytes needs no tokenizer.
 constexpr std::int64_t vocab_of_bytes = 256;
-
-bool is_directory(std::string const& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
-
-bool is_file(std::string const& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
 
 /// A rank's part of a model.
 struct Part {
@@ -94,6 +86,13 @@ void require_free_place(std::string const& to) {
   require_no_checkpoints(to + "/checkpoints");
 }
 
+/// Errors: IoError naming --to.
+void make_directory(aio::MadeDirectories& made, std::string const& to) try {
+  made.make(to);
+} catch (IoError const& error) {
+  throw IoError{fmt::format("--to={}: {}", to, error.what())};
+}
+
 /// This rank's part, to the files that another rank has created.
 void write_part(state::ParameterReader& reader, Part const& part,
                 huggingface::ModelWriter& writer) {
@@ -137,12 +136,19 @@ std::string checkpoints_in(std::string const& path) {
 }
 
 /// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
-/// no validation. Errors: those of checkpoint::list.
+/// no validation. Errors: those of checkpoint::list; IoError if it cannot be read at present.
 std::optional<checkpoint::Listed> best_in(std::string const& directory,
                                           checkpoint::Listed const& newest) {
   auto const step = checkpoint::recorded(newest.meta, "best-validation.step");
   for (checkpoint::Listed& entry : checkpoint::list(directory, checkpoint::Warn::no)) {
-    if (entry.complete && std::to_string(entry.meta.step) == step) {
+    auto const of = checkpoint::step_of(std::filesystem::path{entry.path}.filename().string());
+    if (!of || std::to_string(*of) != step) {
+      continue;
+    }
+    if (entry.refused) {
+      throw IoError{entry.problem};
+    }
+    if (entry.complete) {
       return std::move(entry);
     }
   }
@@ -172,6 +178,19 @@ std::string resolve_best(std::string const& run, std::string const& key, checkpo
                                  step))};
 }
 
+void warn_of_better(std::string const& directory, checkpoint::Listed const& newest,
+                    std::string const& path, std::string const& key) try {
+  auto const best = best_in(directory, newest);
+  if (best && best->meta.step != newest.meta.step) {
+    log::warning(
+        "{}={}: takes the newest checkpoint, of step {}; the best validation was that of step {}: "
+        "{}={}/best takes its checkpoint",
+        key, path, newest.meta.step, best->meta.step, key, path);
+  }
+} catch (IoError const& error) {
+  log::warning("{}", error.what());
+}
+
 /// The newest complete checkpoint. A warning says if an older one had a better validation.
 std::string resolve_newest(std::string const& directory, std::string const& path,
                            std::string const& key, checkpoint::Warn warn) {
@@ -180,19 +199,16 @@ std::string resolve_newest(std::string const& directory, std::string const& path
     throw DataError{fmt::format("{}={}: {} has no complete checkpoint; see offstage checkpoint ls",
                                 key, path, directory)};
   }
-  auto const best = warn == checkpoint::Warn::yes ? best_in(directory, *newest) : std::nullopt;
-  if (best && best->meta.step != newest->meta.step) {
-    log::warning(
-        "{}={}: takes the newest checkpoint, of step {}; the best validation was that of step {}: "
-        "{}={}/best takes its checkpoint",
-        key, path, newest->meta.step, best->meta.step, key, path);
+  if (warn == checkpoint::Warn::yes) {
+    warn_of_better(directory, *newest, path, key);
   }
   return newest->path;
 }
 
 /// The paths of the newest complete checkpoints, oldest first. A warning names each that is passed
 /// over.
-/// Errors: as resolve_parameters; UsageError if --from is one model; DataError if there are fewer.
+/// Errors: as resolve_parameters; UsageError if --from is one model; DataError if there are fewer;
+/// IoError if one cannot be read at present, as the mean would be another without it.
 std::vector<std::string> newest_steps(std::string const& from, std::int64_t count) {
   static_cast<void>(resolve_parameters(from, "--from", checkpoint::Warn::no));
   bool const is_one = huggingface::is_model_directory(from) || checkpoint::has_master(from);
@@ -205,6 +221,9 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   auto const all = checkpoint::list(directory);
   std::map<std::int64_t, std::string> by_step;
   for (checkpoint::Listed const& entry : all) {
+    if (entry.refused) {
+      throw IoError{entry.problem};
+    }
     if (entry.complete) {
       by_step.emplace(entry.meta.step, entry.path);
     }
@@ -266,8 +285,7 @@ std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const
 
 std::string run_of_best(std::string const& path) {
   auto const whole = without_slash(path);
-  std::error_code none;
-  if (whole.filename() != "best" || std::filesystem::exists(whole, none)) {
+  if (whole.filename() != "best" || is_there(whole.string())) {
     return {};
   }
   return whole.has_parent_path() ? whole.parent_path().string() : ".";
@@ -332,9 +350,16 @@ Converted import_model(std::string const& from, std::string const& to,
   Part const part{model->shape(), comm};
   std::unique_ptr<ParameterTiers> tiers;
   mpi::agree(comm, [&] { tiers = std::make_unique<ParameterTiers>(*model, part.subgroups); });
+  aio::MadeDirectories made;
+  mpi::agree(comm, [&] {
+    if (comm.rank() == 0) {
+      make_directory(made, to);
+    }
+  });
   checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
       store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
+  made.keep();
   return {stats.path, from, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
           model->left_out()};
 }

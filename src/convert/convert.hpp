@@ -42,7 +42,7 @@ struct Converted {
 };
 
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero
-/// moments, from which `checkpoint.dir=to` goes on.
+/// moments, from which `checkpoint.dir=to` goes on. A failure leaves nothing behind.
 /// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers,
 /// whatever the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
 /// some.

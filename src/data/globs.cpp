@@ -1,25 +1,69 @@
 #include "data/globs.hpp"
 
+#include <dirent.h>
 #include <fmt/format.h>
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
 #include <new>
 #include <string_view>
-#include <system_error>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::data {
+namespace {
+
+// What kept glob(3) from seeing all that there is; 0: nothing did.
+thread_local int looking_failed = 0;
+
+/// Notes why a call failed, unless it is what a pattern has to expect.
+void note_failure() {
+  if (errno != 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES) {
+    looking_failed = errno;
+  }
+}
+
+int noted(int code) {
+  if (code != 0) {
+    note_failure();
+  }
+  return code;
+}
+
+template <class T>
+T* noted(T* found) {
+  if (found == nullptr) {
+    note_failure();
+  }
+  return found;
+}
+
+/// A glob(3) that notes what it could not look at. By itself it takes a directory that fails midway
+/// for a shorter one, and data would be left out.
+int noting_glob(char const* pattern, glob_t& found) {
+  found.gl_opendir = [](char const* path) -> void* { return noted(opendir(path)); };
+  found.gl_readdir = [](void* directory) {
+    errno = 0;
+    return noted(readdir(static_cast<DIR*>(directory)));
+  };
+  found.gl_closedir = [](void* directory) { closedir(static_cast<DIR*>(directory)); };
+  found.gl_stat = [](char const* path, struct stat* status) { return noted(stat(path, status)); };
+  found.gl_lstat = [](char const* path, struct stat* status) { return noted(lstat(path, status)); };
+  looking_failed = 0;
+  return glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, nullptr, &found);
+}
+
+}  // namespace
 
 std::vector<std::string> expand(std::string const& name, std::string const& key) {
-  std::error_code none;
-  if (name.find_first_of("*?[") == std::string::npos || std::filesystem::exists(name, none)) {
+  if (name.find_first_of("*?[") == std::string::npos || is_there(name)) {
     return {name};
   }
   glob_t found{};
-  int const code = glob(name.c_str(), GLOB_NOSORT, nullptr, &found);
+  int const code = noting_glob(name.c_str(), found);
   std::vector<std::string> paths;
   if (code == 0) {
     paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
@@ -27,6 +71,10 @@ std::vector<std::string> expand(std::string const& name, std::string const& key)
   globfree(&found);
   if (code == GLOB_NOSPACE) {
     throw std::bad_alloc{};
+  }
+  if (looking_failed != 0) {
+    throw IoError{fmt::format("{}: cannot look for", key.empty() ? "pattern" : key), name,
+                  looking_failed};
   }
   if (paths.empty()) {
     throw DataError{fmt::format("{}{}{}: no file matches", key, key.empty() ? "" : "=", name)};
@@ -36,8 +84,7 @@ std::vector<std::string> expand(std::string const& name, std::string const& key)
 }
 
 std::vector<std::string> expand_tokens(std::string const& name, std::string const& key) {
-  std::error_code none;
-  if (std::filesystem::exists(name + ".idx", none)) {
+  if (is_there(name + ".idx")) {
     return {name};
   }
   auto paths = expand(name, key);

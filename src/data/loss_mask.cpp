@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::data {
 namespace {
@@ -43,8 +43,7 @@ std::uint64_t RunningChecksum::value() const {
 
 std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string const& key) {
   auto const path = mask_path_of(tokens.path());
-  std::error_code none;
-  if (!std::filesystem::exists(path, none)) {
+  if (!is_there(path)) {
     return nullptr;
   }
   return std::unique_ptr<LossMask>{new LossMask{path, key, tokens.tokens()}};

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "data/input_file.hpp"
 #include "data/llmc_header.hpp"
 #include "data/lookalikes.hpp"
@@ -190,11 +190,6 @@ Layout raw_layout(InputFile const& file, Format format, TokenType type) {
   return {format, type, 0, file.size() / size_of(type)};
 }
 
-bool is_file(std::string const& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
 /// Megatron is told by names: PATH.idx, or a PATH.bin beside one, named with or without .bin.
 bool is_megatron(std::string const& path) {
   if (path.ends_with(".idx")) {
@@ -283,8 +278,7 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
   if (what.format == Format::megatron || (automatic && is_megatron(what.path))) {
     return open_megatron(what);
   }
-  if (std::error_code none;
-      !std::filesystem::exists(what.path, none) && is_file(what.path + ".bin")) {
+  if (!is_there(what.path) && is_file(what.path + ".bin")) {
     throw DataError{fmt::format(
         "{}={}: there is no such file, but {}.bin without the {}.idx of Megatron data; name {}.bin "
         "if it is nanoGPT's or llm.c's, else put its .idx beside it",

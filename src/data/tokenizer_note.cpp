@@ -68,21 +68,23 @@ std::string note_of(std::string const& prefix) {
 }
 
 /// The note in a file, of whatever tokens; nullopt if it is none.
+/// Errors: IoError if it cannot be read.
 std::optional<TokenizerNote> read_note(std::string const& path) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) {
+  if (!is_file(path)) {
     return std::nullopt;  // reading a pipe would wait
   }
   std::ifstream file{path};
   std::string first;
-  if (!std::getline(file, first) || first != first_line) {
-    return std::nullopt;
-  }
+  bool const is_open = file.is_open();
+  bool const is_note = std::getline(file, first) && first == first_line;
   auto const name = value_of(file, name_key);
   auto const sample = number_of<std::uint64_t>(value_of(file, sample_key), hexadecimal);
   auto const bytes = number_of<Bytes>(value_of(file, bytes_key), decimal);
-  return name && sample && bytes ? std::optional{TokenizerNote{*name, *sample, *bytes}}
-                                 : std::nullopt;
+  if (!is_open || file.bad()) {
+    throw IoError{"cannot read", path, errno};
+  }
+  return is_note && name && sample && bytes ? std::optional{TokenizerNote{*name, *sample, *bytes}}
+                                            : std::nullopt;
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/units.hpp"
 #include "data/tokenizer.hpp"
 #include "huggingface/file.hpp"
@@ -49,13 +49,9 @@ class Directory {
   void warn(std::string const& name, std::string const& doubt) const {
     log::warning("{}={}: {} {}", key_, path_, name, doubt);
   }
-  [[nodiscard]] bool has(std::string const& name) const {
-    std::error_code none;
-    return std::filesystem::is_regular_file(path_ + "/" + name, none);
-  }
+  [[nodiscard]] bool has(std::string const& name) const { return is_file(path_ + "/" + name); }
   [[nodiscard]] bool has_directory(std::string const& name) const {
-    std::error_code none;
-    return std::filesystem::is_directory(path_ + "/" + name, none);
+    return is_directory(path_ + "/" + name);
   }
   [[nodiscard]] std::string text(std::string const& name) const {
     return read_text(path_ + "/" + name, largest_companion);

@@ -20,7 +20,10 @@ File File::open_read(std::string const& path) {
   // A pipe in its place must not block the open.
   File file{path, O_RDONLY | O_NONBLOCK};
   struct stat status {};
-  if (fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (fstat(file.descriptor(), &status) != 0) {
+    throw IoError{"cannot look at", path, errno};
+  }
+  if (!S_ISREG(status.st_mode)) {
     throw DataError{path + ": is no regular file"};
   }
   return file;

@@ -70,7 +70,8 @@ class ModelDirectory final : public state::ParameterReader {
 ///         if there are some; config.json.
 ///         The layout depends on shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
-///         fsync, config.json last.
+///         fsync, config.json last. What an export that was killed has left is told by a
+///         config.json.part without a config.json, and goes in the next create().
 /// Errors: IoError naming the path.
 class ModelWriter {
  public:
@@ -82,8 +83,9 @@ class ModelWriter {
 
   /// The rank that creates and commits, before create(): what stands beside the weights.
   void set_companions(Companions companions);
-  /// One rank, before any write: creates the directory if need be and the files in their full size
-  /// with their headers; removes files of an export that was killed.
+  /// One rank, before any write: creates the directory if need be, durably, and the files in their
+  /// full size with their headers; removes files of an export that was killed. A failure leaves
+  /// nothing.
   /// Errors: also UsageError if the directory holds a model already, IoError if the space does not
   ///         suffice.
   void create();

@@ -5,6 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ranges>
+#include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -103,13 +107,10 @@ class ModelWriter::Implementation {
   void set_companions(Companions companions) { companions_ = std::move(companions); }
 
   void create() {
-    std::error_code error;
-    made_directory_ = fs::create_directories(directory_, error);
-    if (error) {
-      throw IoError{"cannot create the directory", directory_, error.value()};
-    }
-    tidy(true);
+    made_.make(directory_);
     try {
+      remove_leftovers();
+      refuse_model();
       require_space();
       for (Shard const& shard : shards_) {
         File const file = File::create(part(shard.name));
@@ -117,7 +118,7 @@ class ModelWriter::Implementation {
         file.write_at(0, std::as_bytes(std::span{shard.header}));
         file.sync();
       }
-    } catch (IoError const&) {
+    } catch (Error const&) {
       abandon();
       throw;
     }
@@ -157,6 +158,9 @@ class ModelWriter::Implementation {
     for (auto const& [name, text] : companions_.files) {
       write_text(name, text);
     }
+    // The config under its other name tells that what has names already is of an export that was
+    // killed.
+    aio::sync_directory(directory_);
     for (Shard const& shard : shards_) {
       publish(shard.name);
     }
@@ -170,21 +174,20 @@ class ModelWriter::Implementation {
     aio::sync_directory(directory_);
     publish(config_name);
     aio::sync_directory(directory_);
+    made_.keep();
   }
 
   void abandon() noexcept {
     try {
       files_.clear();
-      for (std::string const& name : published_) {
+      for (std::string const& name : published_ | std::views::reverse) {
         fs::remove(path(name));
       }
-      tidy(false);
-      if (made_directory_) {
-        fs::remove(directory_);
-      }
+      remove_parts();
     } catch (std::exception const&) {
       // What is left is named .part, and the next create() removes it.
     }
+    made_.remove();
   }
 
   [[nodiscard]] Bytes bytes() const {
@@ -330,28 +333,69 @@ class ModelWriter::Implementation {
     }
   }
 
-  /// Removes what an export left that did not end well.
-  void tidy(bool refuse_model) const {
-    std::vector<fs::path> leftovers;
-    std::error_code error;
-    fs::directory_iterator const entries{directory_, error};
-    if (error) {
-      throw IoError{"cannot read the directory", directory_, error.value()};
+  /// Names of all that is in the directory, in order.
+  [[nodiscard]] std::set<std::string> names() const try {
+    std::set<std::string> found;
+    for (fs::directory_entry const& entry : fs::directory_iterator{directory_}) {
+      found.insert(entry.path().filename());
     }
-    for (fs::directory_entry const& entry : entries) {
-      std::string const name = entry.path().filename();
-      if (refuse_model && (is_model_file(name) || companions_.files.contains(name))) {
+    return found;
+  } catch (fs::filesystem_error const& error) {
+    throw IoError{"cannot read the directory", directory_, error.code().value()};
+  }
+
+  void remove(std::string const& name) const {
+    std::error_code error;
+    fs::remove(path(name), error);
+    if (error) {
+      throw IoError{"cannot remove", path(name), error.value()};
+    }
+  }
+
+  void refuse_model() const {
+    for (std::string const& name : names()) {
+      if (is_model_file(name) || companions_.files.contains(name)) {
         throw UsageError{
             fmt::format("{} holds a model already ({}); name another directory", directory_, name)};
       }
-      if (name.ends_with(part_suffix) &&
-          is_ours(name.substr(0, name.size() - std::string_view{part_suffix}.size()))) {
-        leftovers.push_back(entry.path());
+    }
+  }
+
+  /// Removes what an export left that was killed, and of what had its name already that alone of
+  /// which this one makes the same.
+  void remove_leftovers() const {
+    auto const there = names();
+    if (there.contains(config_name + std::string{part_suffix}) && !there.contains(config_name)) {
+      for (std::string const& name : there) {
+        if (is_model_file(name) || is_same_companion(name)) {
+          remove(name);
+        }
       }
     }
-    for (fs::path const& leftover : leftovers) {
-      fs::remove(leftover);
+    remove_parts();
+  }
+
+  /// Removes files under their other names, that of the config last: it tells that others are here.
+  void remove_parts() const {
+    std::string const last = config_name + std::string{part_suffix};
+    for (std::string const& name : names()) {
+      if (name != last && name.ends_with(part_suffix) &&
+          is_ours(name.substr(0, name.size() - std::string_view{part_suffix}.size()))) {
+        remove(name);
+      }
     }
+    remove(last);
+  }
+
+  /// True for a file of this name that has what this export puts into it.
+  [[nodiscard]] bool is_same_companion(std::string const& name) const {
+    auto const companion = companions_.files.find(name);
+    if (companion == companions_.files.end()) {
+      return false;
+    }
+    auto const size = static_cast<Bytes>(companion->second.size());
+    return File::open_read(path(name)).size() == size &&
+           read_text(path(name), size) == companion->second;
   }
 
   std::string directory_;
@@ -359,7 +403,7 @@ class ModelWriter::Implementation {
   std::vector<state::LayerLayout> layers_;
   DType dtype_;
   Companions companions_;
-  bool made_directory_ = false;
+  aio::MadeDirectories made_;
   std::vector<Target> targets_;  ///< by TensorLayout::index
   std::vector<Bytes> sizes_;     ///< of the shards' buffers
   std::vector<Shard> shards_;

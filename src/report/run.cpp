@@ -258,11 +258,10 @@ Run read_run(std::string const& directory) {
   namespace fs = std::filesystem;
   fs::path const folder{directory};
   fs::path const metrics = folder / "metrics.jsonl";
-  std::error_code ignored;
-  if (!is_there(metrics.string()) || !fs::is_regular_file(metrics, ignored)) {
-    throw DataError{fmt::format("{}: {}; give the run.dir of a run that has begun", directory,
-                                fs::is_directory(folder, ignored) ? "there is no metrics.jsonl"
-                                                                  : "there is no such directory")};
+  if (!is_file(metrics.string())) {
+    throw DataError{fmt::format(
+        "{}: {}; give the run.dir of a run that has begun", directory,
+        is_directory(directory) ? "there is no metrics.jsonl" : "there is no such directory")};
   }
   std::ifstream file{metrics};
   if (!file) {

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "tokens/fields.hpp"
 #include "tokens/model.hpp"
 #include "tokens/read_json.hpp"
@@ -30,9 +31,8 @@ class Files {
   /// Calls use(fields) for the object in a file, if that is there.
   template <class Use>
   void with(char const* name, Use const& use) const {
-    std::error_code none;
     auto const path = (directory_ / name).string();
-    if (std::filesystem::is_regular_file(path, none)) {
+    if (is_file(path)) {
       auto const tree = read_json(path, key_);
       use(Fields{*tree, fmt::format("{}={}", key_, path), ""});
     }

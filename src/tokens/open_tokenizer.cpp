@@ -16,9 +16,8 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
   if (name == "bytes") {
     return std::nullopt;
   }
-  std::error_code none;
   std::filesystem::path const path{name};
-  if (!std::filesystem::is_directory(path, none)) {
+  if (!is_directory(name)) {
     return name;
   }
   auto const there = [&](char const* file) { return is_there((path / file).string()); };

@@ -13,6 +13,7 @@
 #include "checkpoint/reader.hpp"
 #include "checkpoint/sample.hpp"
 #include "checkpoint/staging.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/scratch_directory.hpp"
 
@@ -64,7 +65,7 @@ TEST_F(StarvedCheckpoint, IsWrittenOrNotAndThenAgain) {
   shard.fill(5);
   std::string const step = scratch / step_name(2);
   auto const save = [&] {
-    make_directory(step);
+    aio::make_directory(step);
     auto const files = write_rank_file(step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers);
     commit_master(step, sample_meta(tiny_model(), 2), {files.manifest});
   };
@@ -87,7 +88,7 @@ TEST_F(StarvedCheckpoint, IsLeftAloneWhereMemoryHasEndedForGood) {
   expect_typed(starve([&] { (void)Reader{good, read_master(good)}.manifest(0); }, [] {}, forever));
   expect_typed(starve(
       [&] {
-        make_directory(step);
+        aio::make_directory(step);
         auto const files =
             Staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers}.finish();
         commit_master(step, sample_meta(tiny_model(), 2), {files.manifest});
@@ -102,7 +103,7 @@ TEST_F(StarvedCheckpoint, IsWrittenByAThreadThatHandsItsErrorOver) {
   std::string const step = scratch / step_name(2);
   expect_typed(starve(
       [&] {
-        make_directory(step);
+        aio::make_directory(step);
         (void)Staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers}.finish();
       },
       [&] { fs::remove_all(step); }));

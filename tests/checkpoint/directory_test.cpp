@@ -41,16 +41,6 @@ TEST(CheckpointDirectory, ListsStepsFromOldToNewAndNothingElse) {
   EXPECT_THAT(steps, ::testing::ElementsAre(9, 10, 100));
 }
 
-TEST(CheckpointDirectory, MakesParentsAndNamesAFileInTheWay) {
-  ScratchDirectory const scratch;
-  EXPECT_TRUE(make_directory(scratch / "a/b/c/"));
-  EXPECT_FALSE(make_directory(scratch / "a/b/c"));
-  EXPECT_TRUE(fs::is_directory(scratch / "a/b/c"));
-  overwrite(scratch / "file", "");
-  EXPECT_THAT(message_of<IoError>([&] { make_directory(scratch / "file/c"); }), HasSubstr("file"));
-  EXPECT_THROW(make_directory(scratch / "file"), IoError);
-}
-
 TEST(CheckpointDirectory, RemovesItsOwnFilesAlone) {
   ScratchDirectory const scratch;
   std::string const step = scratch / "step-000000001";

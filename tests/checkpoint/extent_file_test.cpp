@@ -18,6 +18,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/sample.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/scratch_directory.hpp"
@@ -75,7 +76,7 @@ class ByReference : public ::testing::Test {
 
   /// Up to the master.
   std::vector<RankFiles> write(std::int64_t step, std::vector<Shard>& shards) const {
-    make_directory(path(step));
+    aio::make_directory(path(step));
     std::vector<RankFiles> files;
     for (int rank = 0; rank < static_cast<int>(shards.size()); ++rank) {
       Shard& shard = shards[static_cast<std::size_t>(rank)];

@@ -13,6 +13,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/sample.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/scratch_directory.hpp"
@@ -493,7 +494,7 @@ TEST(CheckpointCompare, CountsWhatDiffersPerTensorAndArray) {
   ScratchDirectory const scratch;
   std::string const a = write_checkpoint(scratch.path(), 1, 1, chunk_elements * 99, 7);
   std::string const b = scratch / step_name(2);
-  make_directory(b);
+  aio::make_directory(b);
   Shard shard{small_model(), 1, 0, chunk_elements * 99};
   shard.fill(7);
   {

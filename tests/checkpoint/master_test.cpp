@@ -13,6 +13,7 @@
 #include "checkpoint/master.hpp"
 #include "checkpoint/sample.hpp"
 #include "checkpoint/writer.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
 #include "platform/scratch_directory.hpp"
 
@@ -33,7 +34,7 @@ TEST(CheckpointMaster, ShowsEveryTensorWhole) {
 TEST(CheckpointMaster, OfVeryManyPiecesShowsNoTensors) {
   ScratchDirectory const scratch;
   std::string const step = scratch / step_name(1);
-  make_directory(step);
+  aio::make_directory(step);
   StateLayout const layout = adamw_layout();
   std::int64_t const most = 32768 / std::ssize(layout.planes());
   Manifest manifest{.format = format_of_rank_files,

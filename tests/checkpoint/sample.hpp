@@ -17,6 +17,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/store.hpp"
 #include "checkpoint/writer.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "state/shard.hpp"
@@ -159,7 +160,7 @@ inline std::vector<std::string> write_ranks(std::string const& directory,
                                             state::ModelShape const& model, int ranks,
                                             std::int64_t subgroup_elements, std::uint64_t seed,
                                             StateLayout const& layout = adamw_layout()) {
-  make_directory(directory);
+  aio::make_directory(directory);
   std::vector<std::string> manifests;
   for (int rank = 0; rank < ranks; ++rank) {
     Shard shard{model, ranks, rank, subgroup_elements, layout};

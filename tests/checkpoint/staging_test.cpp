@@ -13,6 +13,7 @@
 #include "checkpoint/allowance.hpp"
 #include "checkpoint/gated_tiers.hpp"
 #include "checkpoint/sample.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/scratch_directory.hpp"
 
 namespace offstage::checkpoint {
@@ -24,7 +25,7 @@ using ::testing::SizeIs;
 class StagingOfARank : public ::testing::Test {
  protected:
   StagingOfARank() {
-    make_directory(step);
+    aio::make_directory(step);
     shard.fill(5);
   }
 
@@ -51,7 +52,7 @@ TEST_F(StagingOfARank, WritesWhatTheCallerWouldWhileTheStateIsRead) {
 }
 
 TEST_F(StagingOfARank, ThrowsWhatItsThreadMet) {
-  make_directory(step + "/" + rank_file_name(0));  // in the way
+  aio::make_directory(step + "/" + rank_file_name(0));  // in the way
   Staging staging{1, step, 0, 1, adamw_layout(), shard.subgroups, *shard.tiers};
   EXPECT_THROW((void)staging.finish(), IoError);
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/levels_fixture.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "checkpoint/replacement.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -162,7 +163,7 @@ TEST_F(StoreLevels, OneThatWasNamedStays) {
 
 TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
   on_one_rank([&] {
-    make_directory(directory);
+    aio::make_directory(directory);
     EXPECT_FALSE(read_local_directory(directory));
     auto const made = choose_local_directory(directory, "/local");
     EXPECT_TRUE(is_local_name(made.name)) << made.name;
@@ -183,7 +184,7 @@ TEST_F(StoreLevels, ARunKnowsItsOwnDirectory) {
     EXPECT_EQ(read_local_directory(directory), made) << "a name that was mistyped loses nothing";
     record_local_directory(directory, other);
     std::string const copy = directory + "-copy";
-    make_directory(copy);
+    aio::make_directory(copy);
     fs::copy_file(local_record(directory), local_record(copy));
     EXPECT_NE(choose_local_directory(copy, "/elsewhere").name, other.name);
     EXPECT_EQ(choose_local_directory(directory, "/elsewhere"), other);

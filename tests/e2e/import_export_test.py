@@ -329,7 +329,7 @@ class ImportExport(OffstageTest):
         self.assertIn("holds no model", self.refused(65, "export", "--from", self.folder, "--to", self.folder / "x"))
         self.assertIn("holds a model", self.refused(64, "export", "--from", good, "--to", source))
         error = self.refused(74, "import", "--from", source, "--to", "/proc/nowhere/x", ranks=2)
-        self.assertIn("--to=/proc/nowhere/x: cannot save step 0", error)
+        self.assertIn("--to=/proc/nowhere/x: cannot create the directory /proc/nowhere", error)
         rank_file = next(good.glob("step-*/rank-0000.h5"))
         damaged = bytearray(rank_file.read_bytes())
         damaged[20000] ^= 1

@@ -25,6 +25,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/reader.hpp"
+#include "platform/aio/file.hpp"
 #include "platform/aio/kernel.hpp"
 #include "platform/h5/file.hpp"
 #include "platform/memory/huge_buffer.hpp"
@@ -101,7 +102,7 @@ class SampleCheckpoint {
   static constexpr int ranks = 2;
 
   SampleCheckpoint() {
-    make_directory(directory());
+    aio::make_directory(directory());
     for (int layer = 0; layer < 4; ++layer) {
       expected_.push_back(state_of(layer, layer + 1));
     }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -28,8 +29,11 @@
 namespace offstage::aio {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr Bytes block = 64 * KiB;
 constexpr EngineSettings small_requests{block, 4};
@@ -107,6 +111,45 @@ TEST(AioFile, HasTheAllocatedSize) {
   EXPECT_EQ(file.size(), 3 * MiB);
   file.sync();
   sync_directory(scratch.path());
+}
+
+TEST(AioDirectory, IsMadeWithItsParentsAndNamesAFileInTheWay) {
+  ScratchDirectory const scratch;
+  EXPECT_THAT(make_directory(scratch / "a/b/c/"),
+              ElementsAre(scratch / "a", scratch / "a/b", scratch / "a/b/c"));
+  EXPECT_THAT(make_directory(scratch / "a/b/c"), IsEmpty());
+  EXPECT_TRUE(fs::is_directory(scratch / "a/b/c"));
+  (void)File::create(scratch / "a/file");
+  EXPECT_THAT(message_of([&] { make_directory(scratch / "a/file/c"); }), HasSubstr("file"));
+  EXPECT_THAT(message_of([&] { make_directory(scratch / "a/file"); }), HasSubstr("file"));
+}
+
+TEST(AioDirectory, OfAFailureNoParentStays) {
+  ScratchDirectory const scratch;
+  std::string const too_long(256, 'x');
+  EXPECT_THAT(message_of([&] { make_directory(scratch / ("a/b/" + too_long)); }),
+              HasSubstr("cannot create the directory"));
+  EXPECT_FALSE(fs::exists(scratch / "a"));
+}
+
+TEST(AioDirectory, GoesAgainUnlessItIsKept) {
+  ScratchDirectory const scratch;
+  fs::create_directory(scratch / "a");
+  { MadeDirectories{}.make(scratch / "a/b/c"); }
+  EXPECT_TRUE(fs::is_empty(scratch / "a"));
+  {
+    MadeDirectories made;
+    made.make(scratch / "a/b/c");
+    (void)File::create(scratch / "a/b/file");
+  }
+  EXPECT_TRUE(fs::exists(scratch / "a/b/file"));
+  EXPECT_FALSE(fs::exists(scratch / "a/b/c"));
+  {
+    MadeDirectories made;
+    made.make(scratch / "kept");
+    made.keep();
+  }
+  EXPECT_TRUE(fs::is_directory(scratch / "kept"));
 }
 
 TEST(AioFile, RefusesMoreThanIsFreeWithoutTakingIt) {

@@ -6,12 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <optional>
+#include <ranges>
+#include <system_error>
 
 #include "base/error.hpp"
+#include "base/path.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::aio {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 Bytes free_of(struct statvfs const& system) {
@@ -41,6 +48,31 @@ std::optional<Bytes> free_beside(Descriptor const& file) {
     return std::nullopt;
   }
   throw IoError{"cannot ask for the free space of", file.path(), errno};
+}
+
+/// Removes those that are empty, the last one first.
+void remove_empty(std::vector<std::string> const& directories) noexcept {
+  for (std::string const& directory : directories | std::views::reverse) {
+    rmdir(directory.c_str());
+  }
+}
+
+/// Creates what is missing of a path and adds it to `made`.
+void make_missing(fs::path const& path, std::vector<std::string>& made) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return;
+  }
+  fs::path const parent = path.parent_path();
+  if (parent != path) {
+    make_missing(parent, made);
+  }
+  if (mkdir(path.c_str(), 0777) == 0) {
+    made.push_back(path.string());
+    sync_directory(parent.string());
+  } else if (errno != EEXIST || !fs::is_directory(path, error)) {
+    throw IoError{"cannot create the directory", path.string(), errno == EEXIST ? ENOTDIR : errno};
+  }
 }
 
 }  // namespace
@@ -98,6 +130,21 @@ void sync_directory(std::string const& path) {
   if (fsync(directory.descriptor()) != 0 && errno != EINVAL) {
     throw IoError{"cannot sync the directory", path, errno};
   }
+}
+
+std::vector<std::string> make_directory(std::string const& path) {
+  std::vector<std::string> made;
+  try {
+    make_missing(without_slash(fs::absolute(path).lexically_normal()), made);
+  } catch (IoError const&) {
+    remove_empty(made);
+    throw;
+  }
+  return made;
+}
+
+void MadeDirectories::remove() noexcept {
+  remove_empty(made_);
 }
 
 Bytes free_bytes(std::string const& path) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "platform/aio/descriptor.hpp"
@@ -37,6 +38,28 @@ class File : public Descriptor {
 
 /// Makes the entries of a directory durable. Errors: IoError.
 void sync_directory(std::string const& path);
+
+/// Creates a directory with its parents, durably. Returns those that were not there, a parent
+/// before its child. A failure leaves none of them behind. Errors: IoError.
+std::vector<std::string> make_directory(std::string const& path);
+
+/// Directories that this program made. Unless keep() was called, the destructor removes them.
+class MadeDirectories {
+ public:
+  MadeDirectories() = default;
+  ~MadeDirectories() { remove(); }
+  MadeDirectories(MadeDirectories const&) = delete;
+  MadeDirectories& operator=(MadeDirectories const&) = delete;
+
+  /// As make_directory.
+  void make(std::string const& path) { made_ = make_directory(path); }
+  void keep() noexcept { made_.clear(); }
+  /// Removes those that are empty.
+  void remove() noexcept;
+
+ private:
+  std::vector<std::string> made_;
+};
 
 /// Bytes that an ordinary user can still write on the file system of `path`. Errors: IoError.
 [[nodiscard]] Bytes free_bytes(std::string const& path);

@@ -2,19 +2,17 @@
 
 #include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::train {
 
 std::vector<Validation> read_validations(std::string const& metrics) {
   std::vector<Validation> found;
-  std::error_code none;
-  if (!std::filesystem::exists(metrics, none)) {
+  if (!is_there(metrics)) {
     return found;
   }
   std::ifstream file{metrics};
@@ -35,6 +33,9 @@ std::vector<Validation> read_validations(std::string const& metrics) {
     } else {
       found.push_back(validation);
     }
+  }
+  if (file.bad()) {
+    throw IoError{"run.dir: cannot read", metrics, errno};
   }
   return found;
 }

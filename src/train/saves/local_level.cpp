@@ -160,7 +160,7 @@ void LocalLevel::require_own(config::RunConfig const& config, std::string const&
 void LocalLevel::make(config::RunConfig const& config) {
   mpi::agree(comm_, [&] {
     if (node_.rank() == 0) {
-      checkpoint::make_directory(path_);
+      aio::make_directory(path_);
       require_own(config, path_);
       if (access(path_.c_str(), W_OK | X_OK) != 0) {
         throw IoError{fmt::format("{}: cannot write {}: {}{}; name another checkpoint.local", key_,
@@ -177,7 +177,7 @@ void LocalLevel::take(config::RunConfig const& config) {
       return;
     }
     if (makes_copies_) {
-      checkpoint::make_directory(copies_);
+      aio::make_directory(copies_);
     }
     if (makes_copies_ || is_link(copies_) || checkpoint::size_of(copies_)) {
       require_own(config, copies_);

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Of a file system that fails for a moment while a command reads: the command says so and ends, or says what it says without.
+What cannot be looked at is never taken for absent. $FAULTY_FILES is preloaded, see tests/sweep/faulty_files.cpp."""
+import collections
+import errno
+import gzip
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from harness import ALL, OFFSTAGE, OffstageTest, main
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "sweep"))
+# pylint: disable=wrong-import-position
+from cases import CHANGING, KINDS  # noqa: E402
+
+IO = 74
+LOOKING = [kind for kind in KINDS if kind not in CHANGING and kind not in ("direct", "lock", "mmap", "aio-write-end")]
+TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
+TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
+CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\S+Z|\d[\d.,]* ?(s|ms|MB/s|GB/s|tokens/s|GFLOP/s|GB|MB|kB|MiB|GiB|KiB)\b|process \d+")
+
+
+class ReadingFaults(OffstageTest):
+    maxDiff = 2000
+
+    def setUp(self):
+        super().setUp()
+        self.write("like/tokenizer.json", TOKENIZER.read_text())
+        self.write("like/tokenizer_config.json", '{"eos_token": "<|endoftext|>"}')
+        template = self.write("template.txt", TEMPLATE)
+        for name, count in {"data/a": 60, "data/b": 40, "valid/c": 20}.items():
+            text = self.write(f"{name}.jsonl", "".join(CHAT % i for i in range(count)))
+            self.offstage("data", "pack", f"--from={text}", f"--to={name}", "--tokenizer=like", f"--template={template}",
+                          "--format=megatron", "--progress=0")
+            self.write(f"texts/{text.stem}.jsonl.gz", gzip.compress(text.read_bytes()))
+            text.unlink()
+        keys = {"run.dir": "run", "model.vocab": 1024, "data.train": "data/*", "data.valid": "valid/*",
+                "data.cross-documents": "whole", "train.valid-every": 1, "train.steps": 2, "checkpoint.every": 1}
+        self.write("run.cfg", "".join(f"{key}={value}\n" for key, value in keys.items()))
+        self.run_command = self.command("run", "--config=run.cfg", "run.dir=", "data.train=", "model.vocab=", "train.steps=")
+        self.call_of(self.run_command)
+        self.offstage("export", "--from=run", "--to=model", "--like=like")
+
+    def call_of(self, command, codes=(0,)):
+        shutil.rmtree(self.folder / "new", ignore_errors=True)
+        (self.folder / "new").mkdir()
+        result = self.call(*command)
+        self.assertIn(result.code, codes, result)
+        return result
+
+    def said(self, result):
+        """What counts of what a command has said: of a run losses and warnings, of others all but times."""
+        if "  loss " in result.out:
+            return re.findall(r"  (?:loss|valid) .*?  ", result.out), result.err
+        return MOMENT.sub("...", result.out), MOMENT.sub("...", result.err)
+
+    def check(self, *command):
+        """The first calls of each kind on each path fail, one at a time; but for those in `new`, which is empty before each."""
+        command = [OFFSTAGE, *command]
+        straight = self.said(self.call_of(command))
+        with self.faulty(self.folder, calls=",".join(LOOKING), times=0):
+            self.assertEqual(straight, self.said(self.call_of(command)))
+        calls, seen = [line.split(" ", 1) for line in self.log.read_text().splitlines()], collections.Counter()
+        self.assertGreater(len(calls), 2)
+        for number, (kind, path) in enumerate(calls):
+            seen[kind, path] += 1
+            if path.startswith(str(self.folder / "new")) or (not ALL and seen[kind, path] > 2):
+                continue
+            error = errno.ESTALE if number % 2 else errno.EIO
+            with self.subTest(f"{command[1]}: {kind} {path} {seen[kind, path]}"):
+                with self.faulty(self.folder, file=path, calls=kind, after=seen[kind, path] - 1, times=1, error=error):
+                    result = self.call_of(command, (0, IO))
+                if os.strerror(error) not in result.out + result.err:
+                    self.assertEqual(0, result.code, result)
+                    self.assertEqual(straight, self.said(result))
+
+    def test_data(self):
+        self.check("data", "inspect", "data/a.bin")
+        self.check("evaluate", "--from=run", "--data=data/*,valid/*", "--sequence=24", "--cross-documents=whole")
+
+    def test_packing(self):
+        self.check("data", "pack", "--from=texts/*.gz", "--to=new/out", "--tokenizer=like", "--template=template.txt",
+                   "--format=megatron", "--progress=0")
+
+    def test_models(self):
+        self.check("generate", "--from=model", "--prompt=ship", "--tokens=4")
+        self.check("evaluate", "--from=model", "--data=valid/c", "--sequence=24")
+        self.check("evaluate", "--from=run/best", "--data=valid/c", "--sequence=24")
+
+    def test_checkpoints(self):
+        self.check("checkpoint", "ls", "run")
+        self.check("checkpoint", "verify", "run")
+        self.check("checkpoint", "diff", "run/checkpoints/step-000000001", "run/checkpoints/step-000000001")
+
+    def test_training(self):
+        command = [word for word in self.run_command[1:] if not word.startswith(("--model.", "--train.valid-every"))]
+        self.check(*command, "--run.dir=new", "--train.init-from=model", "--train.valid-every=2")
+
+    def test_runs(self):
+        self.check("plan", *self.run_command[2:])
+        self.check("report", "run", "--output=report.html")
+
+
+if __name__ == "__main__":
+    main()
