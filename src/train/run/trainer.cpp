@@ -71,12 +71,13 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
 }
 
 /// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
-/// 1.
+/// 1. Errors: IoError if that cannot be told.
 bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
-  std::error_code none;
-  auto const step = std::filesystem::weakly_canonical(checkpoint.resume, none);
-  return checkpoint.resume == "auto" ||
-         std::filesystem::equivalent(step.parent_path(), checkpoint.dir, none);
+  if (checkpoint.resume == "auto") {
+    return true;
+  }
+  std::filesystem::path const step{checkpoint::canonical(checkpoint.resume)};
+  return step.parent_path() == checkpoint::canonical(checkpoint.dir);
 }
 
 /// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
@@ -416,7 +417,12 @@ void Training<T>::begin_records() {
 
 template <class T>
 void Training<T>::find_best() {
-  bool const is_own = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
+  bool is_own{};
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      is_own = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
+    }
+  });
   goes_on_from_own_ = comm_.broadcast_value(is_own, 0);
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
   mpi::agree(comm_, [&] { best = journal_.best_after(best); });
