@@ -59,7 +59,8 @@ class ReadingFaults(OffstageTest):
         return MOMENT.sub("...", result.out), MOMENT.sub("...", result.err)
 
     def check(self, *command):
-        """The first calls of each kind on each path fail, one at a time; but for those in `new`, which is empty before each."""
+        """The first calls of each kind on each path fail, one at a time; but for those in `new`, which is empty before each.
+        Then all reads of a file move a part of what was asked for."""
         command = [OFFSTAGE, *command]
         straight = self.said(self.call_of(command))
         with self.faulty(self.folder, calls=",".join(LOOKING), times=0):
@@ -77,6 +78,10 @@ class ReadingFaults(OffstageTest):
                 if os.strerror(error) not in result.out + result.err:
                     self.assertEqual(0, result.code, result)
                     self.assertEqual(straight, self.said(result))
+        for path in sorted({path for kind, path in calls if kind == "read"}):
+            with self.subTest(f"{command[1]}: reads of {path} move a part"):
+                with self.faulty(self.folder, file=path, calls="read", error="SHORT"):
+                    self.assertEqual(straight, self.said(self.call_of(command)))
 
     def test_data(self):
         self.check("data", "inspect", "data/a.bin")
