@@ -4,11 +4,13 @@ What cannot be looked at is never taken for absent. $FAULTY_FILES is preloaded, 
 import collections
 import errno
 import gzip
+import itertools
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
+from unittest import mock
 
 from harness import ALL, OFFSTAGE, OffstageTest, main
 
@@ -18,7 +20,8 @@ from cases import CHANGING, KINDS  # noqa: E402
 
 IO = 74
 LOOKING = [kind for kind in KINDS if kind not in CHANGING and kind not in ("direct", "lock", "mmap", "aio-write-end")]
-TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOKENIZER = ROOT / "tests" / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\S+Z|\d[\d.,]* ?(s|ms|MB/s|GB/s|tokens/s|GFLOP/s|GB|MB|kB|MiB|GiB|KiB)\b|process \d+")
@@ -104,6 +107,27 @@ class ReadingFaults(OffstageTest):
     def test_training(self):
         command = [word for word in self.run_command[1:] if not word.startswith(("--model.", "--train.valid-every"))]
         self.check(*command, "--run.dir=new", "--train.init-from=model", "--train.valid-every=2")
+
+    def test_what_a_job_goes_on_from(self):
+        script = ('set -uo pipefail; . "$0"; read_run /dev/null "$@"; '
+                  'if resume_is_over; then echo auto; elif (($? == 1)); then echo begin; else echo unclear; fi')
+        command = ["bash", "-c", script, ROOT / "slurm/run_directory.sh", "--run.dir=run",
+                   "--checkpoint.resume=run/checkpoints/step-000000001"]
+        with mock.patch.dict(os.environ, {"SLURM_JOB_ID": "1", "OFFSTAGE_FIRST_JOB": "1"}):
+            newest, aside = self.folder / "run/checkpoints/step-000000002", self.folder / "aside"
+            newest.rename(aside)
+            self.assertEqual("begin\n", self.call_of(command).out)
+            aside.rename(newest)
+            note = (self.folder / "run/began-1").read_text()
+            with self.faulty(self.folder, calls=",".join(LOOKING), times=0):
+                self.assertEqual("auto\n", self.call_of(command).out)
+            calls = list(dict.fromkeys(tuple(line.split(" ", 1)) for line in self.log.read_text().splitlines()))
+            self.assertIn(("stat", str(self.folder / "run/began-1")), calls)
+            for (kind, path), number in itertools.product(calls, range(3)):  # of each process
+                with self.subTest(f"{kind} {path} {number}"):
+                    with self.faulty(self.folder, file=path, calls=kind, after=number, times=1):
+                        self.assertIn(self.call_of(command).out, ("auto\n", "unclear\n"))
+                    self.assertEqual(note, (self.folder / "run/began-1").read_text())
 
     def test_runs(self):
         self.check("plan", *self.run_command[2:])
