@@ -135,22 +135,28 @@ std::string checkpoints_in(std::string const& path) {
   return {};
 }
 
+/// The step in the name of a checkpoint that list() has found.
+std::int64_t step_of(checkpoint::Listed const& entry) {
+  return checkpoint::step_of(std::filesystem::path{entry.path}.filename().string()).value_or(0);
+}
+
 /// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
 /// no validation. Errors: those of checkpoint::list; IoError if it cannot be read at present.
 std::optional<checkpoint::Listed> best_in(std::string const& directory,
                                           checkpoint::Listed const& newest) {
   auto const step = checkpoint::recorded(newest.meta, "best-validation.step");
+  std::string refused;  // it may be there in another level
   for (checkpoint::Listed& entry : checkpoint::list(directory, checkpoint::Warn::no)) {
-    auto const of = checkpoint::step_of(std::filesystem::path{entry.path}.filename().string());
-    if (!of || std::to_string(*of) != step) {
+    if (std::to_string(step_of(entry)) != step) {
       continue;
-    }
-    if (entry.refused) {
-      throw IoError{entry.problem};
     }
     if (entry.complete) {
       return std::move(entry);
     }
+    refused = entry.refused ? entry.problem : refused;
+  }
+  if (!refused.empty()) {
+    throw IoError{refused};
   }
   return std::nullopt;
 }
@@ -221,14 +227,25 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   auto const all = checkpoint::list(directory);
   std::map<std::int64_t, std::string> by_step;
   for (checkpoint::Listed const& entry : all) {
-    if (entry.refused) {
-      throw IoError{entry.problem};
-    }
     if (entry.complete) {
       by_step.emplace(entry.meta.step, entry.path);
     }
   }
-  if (std::ssize(by_step) < count) {
+  while (std::ssize(by_step) > count) {
+    by_step.erase(by_step.begin());
+  }
+  bool const suffice = std::ssize(by_step) == count;
+  for (checkpoint::Listed const& entry : all) {
+    bool const matters = !suffice || step_of(entry) >= by_step.begin()->first;
+    if (entry.level != 2 || entry.complete || entry.unfinished || !matters || was_removed(entry)) {
+      continue;
+    }
+    if (entry.refused) {
+      throw IoError{entry.problem};
+    }
+    log::warning("{}: the mean is without this checkpoint", entry.problem);
+  }
+  if (!suffice) {
     throw DataError{
         fmt::format("--average={}: {} has {} complete checkpoint{}; a run keeps more with "
                     "checkpoint.keep or checkpoint.keep-every, see offstage checkpoint ls",
@@ -237,13 +254,6 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   std::vector<std::string> paths;
   for (auto const& [step, path] : by_step) {
     paths.push_back(path);
-  }
-  paths.erase(paths.begin(), paths.end() - count);
-  for (checkpoint::Listed const& entry : all) {
-    if (entry.level == 2 && !entry.complete && !entry.unfinished && !entry.problem.empty() &&
-        entry.path > paths.front()) {
-      log::warning("{}: the mean is without this checkpoint", entry.problem);
-    }
   }
   return paths;
 }

@@ -98,6 +98,7 @@ class ReadingFaults(OffstageTest):
         self.check("generate", "--from=model", "--prompt=ship", "--tokens=4")
         self.check("evaluate", "--from=model", "--data=valid/c", "--sequence=24")
         self.check("evaluate", "--from=run/best", "--data=valid/c", "--sequence=24")
+        self.check("export", "--from=run", "--average=2", "--to=new/model")
 
     def test_checkpoints(self):
         self.check("checkpoint", "ls", "run")
