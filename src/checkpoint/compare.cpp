@@ -52,6 +52,9 @@ double number_of(PlaneType type, std::byte const* value) {
 
 Reader reader_of(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
+  if (found.state == Inspection::State::refused) {
+    throw IoError{found.problem};
+  }
   if (found.state != Inspection::State::complete) {
     throw DataError{found.problem};
   }

@@ -67,6 +67,17 @@ std::string note_of(std::string const& prefix) {
   return prefix + ".tokenizer";
 }
 
+/// The size of PREFIX.bin. Errors: IoError.
+Bytes size_of_tokens(std::string const& prefix) {
+  auto const tokens = prefix + ".bin";
+  std::error_code error;
+  auto const bytes = std::filesystem::file_size(tokens, error);
+  if (error) {
+    throw IoError{"cannot look at", tokens, error.value()};
+  }
+  return static_cast<Bytes>(bytes);
+}
+
 /// The note in a file, of whatever tokens; nullopt if it is none.
 /// Errors: IoError if it cannot be read.
 std::optional<TokenizerNote> read_note(std::string const& path) {
@@ -122,11 +133,7 @@ void write_note(std::string const& prefix, std::string const& name,
     }
     return;
   }
-  auto const tokens = prefix + ".bin";
-  auto const bytes = std::filesystem::file_size(tokens, error);
-  if (error) {
-    throw IoError{"cannot look at", tokens, error.value()};
-  }
+  auto const bytes = size_of_tokens(prefix);
   std::string const context = "--to";
   OutputFile file{context, part_of(path), O_TRUNC};
   file.write(fmt::format("{}\n{}{}\n{}{:016x}\n{}{}\n", first_line, name_key, printable_name(name),
@@ -140,12 +147,9 @@ void write_note(std::string const& prefix, std::string const& name,
 std::optional<TokenizerNote> note_beside(std::string const& tokens_path) {
   auto const prefix = prefix_of(tokens_path);
   auto note = read_note(note_of(prefix));
-  std::error_code none;
-  if (note && std::filesystem::file_size(prefix + ".bin", none) !=
-                  static_cast<std::uintmax_t>(note->bytes)) {
-    return std::nullopt;
-  }
-  return note;
+  bool const is_of_tokens =
+      note && is_there(prefix + ".bin") && size_of_tokens(prefix) == note->bytes;
+  return is_of_tokens ? note : std::nullopt;
 }
 
 }  // namespace offstage::data

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TOKENIZER = ROOT / "tests" / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
+OF_HDF5 = "can't retrieve stat info"  # it keeps the errno to itself
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\S+Z|\d[\d.,]* ?(s|ms|MB/s|GB/s|tokens/s|GFLOP/s|GB|MB|kB|MiB|GiB|KiB)\b|process \d+")
 
 
@@ -78,7 +79,7 @@ class ReadingFaults(OffstageTest):
             with self.subTest(f"{command[1]}: {kind} {path} {seen[kind, path]}"):
                 with self.faulty(self.folder, file=path, calls=kind, after=seen[kind, path] - 1, times=1, error=error):
                     result = self.call_of(command, (0, IO))
-                if os.strerror(error) not in result.out + result.err:
+                if not re.search(f"{os.strerror(error)}|{OF_HDF5}", result.out + result.err):
                     self.assertEqual(0, result.code, result)
                     self.assertEqual(straight, self.said(result))
         for path in sorted({path for kind, path in calls if kind == "read"}):

@@ -91,6 +91,10 @@ Reason innermost_reason() {
   Reason reason{found.text.data(), found.no_memory && !has_memory_to_spare() ? ENOMEM : 0};
   std::string_view const number = after("errno = ", reason.text);
   std::from_chars(number.data(), number.data() + number.size(), reason.error_number);
+  // The one system call whose errno HDF5 keeps to itself.
+  if (reason.text == "can't retrieve stat info for file") {
+    reason.error_number = EIO;
+  }
   // Of a failed system call the user needs the system's words alone.
   if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {
     reason.text = std::string{words.substr(0, words.find('\''))};
