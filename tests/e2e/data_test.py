@@ -159,6 +159,7 @@ class Pack(DataTest):
                 more = ["--documents=line"] if source == self.valid else []
                 self.refuse(self.pack("--from", source, *more, tokenizer=name, form=form, expect=USAGE),
                             [f"--tokenizer={name} names no token", form, "--end-token=TOKEN", "--end-token=none"])
+        self.refuse(self.pack("--from", self.text, self.valid, tokenizer=tokenizer, form="llmc", expect=USAGE), ["--end-token=TOKEN"])
         self.assertFalse([name for name in self.left() if name.startswith("out")])
         self.assertIn("never sees the end of one", self.pack("--from", lines, tokenizer=tokenizer).warnings[0])
         for i, more in enumerate((["--end-token=none"], ["--end-token=<|endoftext|>"])):
@@ -259,6 +260,9 @@ class PackTokenizers(DataTest):
         twice = self.pack(*options, "--add-special-tokens=yes", tokenizer=TOKENIZERS / "llama2.json", prefix="twice")
         self.assertIn("has texts that begin with '<s>', and the pack puts another one before each", twice.warnings[0])
         self.assertEqual([1, 1], read_megatron(self.folder / "twice")[0][:2])
+        quoted = self.write("quoted.jsonl", json.dumps({"text": 'a "<s>" b'}) + "\n")  # none begins with it
+        self.assertIn("texts begin without '<s>'",
+                      self.pack("--from", quoted, *options[2:], tokenizer=TOKENIZERS / "llama2.json", prefix="quoted").out)
 
     def test_bad_input_is_named_and_leaves_nothing(self):
         tokenizer = TOKENIZERS / "gpt2.json"

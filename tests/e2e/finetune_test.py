@@ -105,6 +105,13 @@ class Like(OffstageTest):
         other = next(token for token in range(64) if token not in free)
         (listed / "generation_config.json").write_text(json.dumps({"eos_token_id": [other, end]}))
         self.assertEqual("".join(f"<t{t}>" for t in stopped[:-1]), "".join(self.generated(listed)))
+        # Where a template alone says it.
+        words = self.write("words.json", json.dumps(words_tokenizer(64)))
+        form = self.write("form.txt", f'eos = "<t{end}>"\nuser = "{{content}}"\nassistant = "{{learn}}{{content}}{{eos}}{{/learn}}"\n')
+        prompt = "".join(f"<t{t}>" for t in self.PROMPT)
+        said = self.offstage("generate", "--from", REFERENCE / "llama", "--tokenizer", words, "--template", form, "--prompt", prompt,
+                             f"--tokens={self.COUNT}").out
+        self.assertEqual("".join(f"<t{t}>" for t in stopped[:-1]), "".join(said.split()))
         python = os.environ.get("TRANSFORMERS_PYTHON", sys.executable)
         done = subprocess.run([python, "-c", TRANSFORMERS], input=json.dumps([str(out), self.PROMPT, self.COUNT]),
                               capture_output=True, text=True, timeout=300, check=False)

@@ -224,6 +224,7 @@ class PackResume(OffstageTest):
         config = self.write("tokenizer/tokenizer_config.json", '{"eos_token": "<|im_start|>"}')
         self.assertRegex(self.pack("chats", expect=USAGE).errors[0], r"begun with --end-token \S+.*, not token \d+")
         config.unlink()
+        self.assertIn("begun with --longest 0, not 9", self.pack("chats", "--longest=9", expect=USAGE).errors[0])
         self.pack("chats")
         self.assertEqual(whole, self.contents())
 

@@ -291,8 +291,13 @@ class Plan(PlatformTest):
         self.assertRegex(result.out, r"does it fit +no: [\d.]+ MiB of device.memory=3.00 MiB")
         self.assertRegex(result.out, r"what would help +twice the device memory: it fits")
 
+    def test_a_rank_has_its_part_of_its_nodes_limit(self):
+        out = self.plan(*self.MACHINE, "--ranks=4", "--ranks-per-node=2", "--train.global-batch=4").out
+        self.assertRegex(out, r"(?m)^ *limit +none +512 MiB +by path$")
+
     def test_the_largest_that_fits_fits_and_one_more_does_not(self):
-        limits = [*self.MACHINE, "--device.memory=5MiB", "--train.micro-batch=1", "--train.sequence=32"]
+        # Where all three are odd: the last halving of the search decides.
+        limits = [*self.MACHINE, "--device.memory=6MiB", "--train.micro-batch=1", "--train.sequence=32"]
         for what, key in (("model", "model.layers"), ("batch", "train.micro-batch"), ("sequence", "train.sequence")):
             with self.subTest(what):
                 out = self.plan(*limits, f"--max={what}").out

@@ -77,6 +77,12 @@ class Users(OffstageTest):
         self.assertIn("Permission denied", self.evaluate_as(BEN, self.shared / "run", expect=74).errors[0])
         verified = self.run_as(BEN, [OFFSTAGE, "checkpoint", "verify", self.shared / "run"], expect=74)
         self.assertRegex(verified.out, r"step-000000002: good\n.*step-000000004: cannot be read: .*Permission denied")
+        other = self.shared / "run/checkpoints/step-000000002/master.h5"
+        whole = other.read_bytes()
+        other.write_bytes(os.urandom(len(whole)))
+        verified = self.run_as(BEN, [OFFSTAGE, "checkpoint", "verify", self.shared / "run"], expect=65)
+        self.assertRegex(verified.out, r"step-000000002: damaged: (.*\n)*.*step-000000004: cannot be read: ")
+        other.write_bytes(whole)
         newest.chmod(0o644)
         newest.write_bytes(os.urandom(newest.stat().st_size))
         older = self.evaluate_as(BEN, self.shared / "run")

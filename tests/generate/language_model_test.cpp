@@ -20,16 +20,17 @@ namespace {
 /// The seed's initial weights.
 class InitialWeights final : public state::ParameterReader {
  public:
-  explicit InitialWeights(state::Family family = state::Family::llama) {
+  explicit InitialWeights(state::Family family = state::Family::llama, std::int64_t ffn_hidden = 64,
+                          std::int64_t max_sequence = 48) {
     shape_.family = family;
     shape_.layers = 2;
     shape_.hidden = 32;
     shape_.heads = 4;
     shape_.kv_heads = family == state::Family::gpt2 ? 4 : 2;
     shape_.tied_head = family == state::Family::gpt2;
-    shape_.ffn_hidden = 64;
+    shape_.ffn_hidden = ffn_hidden;
     shape_.vocab = 300;  // layers that end inside a chunk
-    shape_.max_sequence = 48;
+    shape_.max_sequence = max_sequence;
     layers_ = state::layers_of(shape_);
   }
   [[nodiscard]] state::ModelShape const& shape() const override { return shape_; }
@@ -121,6 +122,24 @@ TEST(LanguageModel, SaysTokenByTokenWhatItSaysWithoutKeptKeysAndValues) {
     EXPECT_THAT((std::vector<float>{logits.begin(), logits.end()}),
                 near(plain_logits(weights, tokens), 2e-5F));
   }
+}
+
+TEST(LanguageModel, KeepsKeysAndValuesWhereTheirMemoryGrows) {
+  InitialWeights weights{state::Family::llama, 64, 200};
+  auto const model = load(weights, DType::fp32);
+  for (std::size_t const count : {60U, 66U, 140U}) {
+    EXPECT_THAT(logits_of(*model, count), near(plain_logits(weights, tokens_of(count)), 2e-5F))
+        << count;
+  }
+}
+
+TEST(LanguageModel, HoldsLayersOfMoreParametersThanAreReadAtATime) {
+  InitialWeights weights{state::Family::llama, 12'288};  // 3 * 32 * 12288 of an MLP
+  auto const tokens = tokens_of(3);
+  auto const model = load(weights, DType::fp32);
+  auto const logits = model->logits(tokens);
+  EXPECT_THAT((std::vector<float>{logits.begin(), logits.end()}),
+              near(plain_logits(weights, tokens), 2e-5F));
 }
 
 TEST(LanguageModel, ComputesInEitherType) {

@@ -61,6 +61,8 @@ TEST(Sampler, TopPLeavesTheLikeliestThatHaveTheShareTogether) {
   auto const more = shares(logits, {.temperature = 1.0, .top_p = 0.8});  // of equals the lower id
   EXPECT_GT(more[0], 0.1);
   EXPECT_EQ(more[2], 0.0);
+  auto const half = shares({1.0F, 1.0F}, {.temperature = 1.0, .top_p = 0.5});
+  EXPECT_EQ(half[1], 0.0) << "the first has the share alone";
   EXPECT_EQ(shares(logits, {.temperature = 1.0, .top_p = 1.0}),
             shares(logits, {.temperature = 1.0}));
   EXPECT_EQ(sample(logits, {.temperature = 1.0, .top_p = 1e-9}, 3), 1);

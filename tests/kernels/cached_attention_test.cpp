@@ -112,6 +112,17 @@ TEST(CachedAttention, InBf16IsSoftmaxByDefinition) {
   is_softmax_by_definition<bfloat16>(0x1p-8);
 }
 
+// The exponentials of these scores, and their sums, are no FP32 numbers.
+TEST(CachedAttention, StandsScoresOfAnySize) {
+  for (Cached const& c : cases) {
+    Inputs<float> in{c};
+    std::ranges::transform(in.qkv, in.qkv.begin(), [](float x) { return 100.0F * x; });
+    host::cached_attention(in.call(c));
+    EXPECT_LT(difference(in.out, by_definition(c, in)), 1e-3)
+        << fmt::format("{} rows after {} of {}", c.rows, c.past, c.head_dim);
+  }
+}
+
 TEST(CachedAttention, RejectsViewsAndShapesThatCannotBe) {
   Cached const good{2, 3, 4, 2, 6, 0};
   Inputs<float> in{good};

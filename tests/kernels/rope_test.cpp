@@ -89,6 +89,20 @@ TEST(RopeTables, YarnScalesByNumberAndMakesCosinesAndSinesLarger) {
   EXPECT_NEAR(sine[3], 1.25 * std::sin(1.0), 1e-15);
 }
 
+// Wavelengths of 2 pi 10^0.3 lie at number 0.3 of the frequencies, those of 2 pi 10^6.5 at 6.5,
+// behind the last element of the head: the ramp goes from 0 to 5, as in transformers.
+TEST(RopeTables, YarnEndsTheRampAtTheLastElement) {
+  double const turn = 2 * std::numbers::pi;
+  auto const scaled = frequencies(YarnScaling{.factor = 8.0,
+                                              .slow = std::pow(10.0, -6.5),
+                                              .fast = std::pow(10.0, -0.3),
+                                              .original_sequence = turn,
+                                              .attention_factor = 1.0});
+  EXPECT_NEAR(scaled[0], 1.0, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.1 * (0.2 / 8 + 0.8), 1e-15);
+  EXPECT_NEAR(scaled[2], 0.01 * (0.4 / 8 + 0.6), 1e-15);
+}
+
 TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
   std::vector<double> six(6), four(4);
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, four), PreconditionError);

@@ -145,6 +145,30 @@ TEST(Shortages, AreGatheredFromAllRanksOfTheNode) {
   });
 }
 
+// Tasks of one node may have cgroups and grants of their own.
+TEST(Shortages, GoByTheTaskThatMayTakeTheLeastMemory) {
+  apart([] {
+    auto const comm = mpi::Communicator::world();
+    auto const place = take_place(comm, {});
+    Needs needs;
+    needs.host_memory = 2 * GiB;
+    bool const last = comm.rank() + 1 == comm.size();
+    if (last) {
+      setenv("SLURM_MEM_PER_NODE", "1024", 1);  // MiB
+    }
+    auto const found = shortages(comm.split_by_node(), place, needs);
+    if (last) {
+      unsetenv("SLURM_MEM_PER_NODE");
+    }
+    EXPECT_TRUE(std::ranges::any_of(found,
+                                    [](Shortage const& each) {
+                                      return each.text.find("the job's limit is 1.00 GiB") !=
+                                             std::string::npos;
+                                    }))
+        << "on rank " << comm.rank();
+  });
+}
+
 TEST(Shortages, AreNoneForARunThatNeedsNothing) {
   apart([] {
     auto const comm = mpi::Communicator::world();

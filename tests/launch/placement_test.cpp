@@ -101,6 +101,8 @@ TEST(Placement, KeepsFewThreadsInTheGpusDomain) {
   auto const few = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 3});
   EXPECT_EQ(few[0].cpus, range(4, 7));
   EXPECT_EQ(few[0].threads, 3);
+  auto const as_many = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 4});
+  EXPECT_EQ(as_many[0].cpus, range(4, 7));
   auto const many = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 5});
   EXPECT_EQ(many[0].cpus, range(0, 7));
 }
@@ -300,17 +302,21 @@ TEST(Placement, PlacesOnCpusThatTheTopologyDoesNotKnow) {
 
 TEST(Placement, TellsALostGpuFromTooManyRanks) {
   auto const node = synthetic("core:2 pu:1");
-  auto const both_see = [&](std::string const& name, int given) {
-    auto ranks = alike(2, {0, 1}, {{0, "0000:17:00.0", name}});
-    ranks[0].given_gpus = ranks[1].given_gpus = given;
+  auto const all_see = [&](std::string const& name, int given, int count = 2) {
+    auto ranks = alike(count, {0, 1}, {{0, "0000:17:00.0", name}});
+    for (RankOnNode& rank : ranks) {
+      rank.given_gpus = given;
+    }
     return ranks;
   };
   EXPECT_THAT(
-      [&] { static_cast<void>(place(node, both_see("NVIDIA A100", 2), {})); },
+      [&] { static_cast<void>(place(node, all_see("NVIDIA A100", 2), {})); },
       ThrowsMessage<IoError>(HasSubstr("Slurm gave 2 GPUs of their node, and CUDA shows 1")));
-  EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100", 1), {})), UsageError);
+  EXPECT_THROW(static_cast<void>(place(node, all_see("NVIDIA A100", 1), {})), UsageError);
+  EXPECT_THROW(static_cast<void>(place(node, all_see("NVIDIA A100", 2, 3), {})), UsageError)
+      << "three would be too many for both";
   // Slurm counts slices, of which a process sees one.
-  EXPECT_THROW(static_cast<void>(place(node, both_see("NVIDIA A100 MIG 1g.5gb", 2), {})),
+  EXPECT_THROW(static_cast<void>(place(node, all_see("NVIDIA A100 MIG 1g.5gb", 2), {})),
                UsageError);
 }
 

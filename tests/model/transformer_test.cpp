@@ -406,6 +406,7 @@ TEST(Transformer, RefusesTokensBeyondTheVocabularyAndHoldsNoLayerAfterwards) {
   auto batch = random_batch(2, 5, 13, 3);
   batch.tokens[3] = 13;
   EXPECT_THROW(setup.model.forward(batch, setup.parameters), PreconditionError);
+  EXPECT_TRUE(setup.parameters.acquired.empty()) << "a GPU's embedding would not say it";
   EXPECT_EQ(setup.parameters.held(), 0U);
   batch.tokens[3] = 12;
   batch.targets[3] = 13;

@@ -10,6 +10,7 @@ namespace {
 TEST(DeviceSlots, AreAsManyAsFitButTwoAtLeastAndFourAtMost) {
   EXPECT_EQ(layer_slots({.free = 30 * MiB, .layer = 10 * MiB}), 3);
   EXPECT_EQ(layer_slots({.free = 29 * MiB, .layer = 10 * MiB}), 2);
+  EXPECT_EQ(layer_slots({.free = 30 * MiB, .layer = 10 * MiB, .large = MiB}), 2);
   EXPECT_EQ(layer_slots({.free = 0, .layer = 10 * MiB}), 2);
   EXPECT_EQ(layer_slots({.free = -5 * MiB, .layer = 10 * MiB}), 2);
   EXPECT_EQ(layer_slots({.free = std::numeric_limits<Bytes>::max(), .layer = 1}), 4);

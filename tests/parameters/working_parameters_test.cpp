@@ -58,6 +58,29 @@ TEST(DeviceParameters, AreFilledAndUpdatedInDeviceMemory) {
   EXPECT_THROW(parameters.fill(alone.subgroups[0], {}), PreconditionError);
 }
 
+TEST(DeviceParameters, AreFilledWithMoreThanIsConvertedAtATime) {
+  constexpr std::int64_t elements = (std::int64_t{1} << 20U) + 4096;
+  mpi::Communicator const comm;
+  state::ShardMap const map{layers_with({elements}), 1};
+  auto const subgroups = state::subgroups_of(map, 0, elements);
+  ASSERT_EQ(subgroups.size(), 1U);
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_calling_stream("compute");
+  auto const link = state::make_mpi_link(comm, state::Route::in_place);
+  DeviceParameters<bfloat16> parameters{map, *link, *device, *stream};
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    values.push_back(value_of(0, i, 0));
+  }
+  parameters.fill(subgroups.front(), values);
+  auto const layer = parameters.acquire(0);
+  ASSERT_EQ(std::ssize(layer), elements);
+  for (std::size_t i = 0; i < layer.size(); ++i) {
+    ASSERT_EQ(load(layer[i]), values[i]) << i;
+  }
+  parameters.release(0, nullptr);
+}
+
 TEST(HostParameters, AreUsedWhereTheyLieWhenTheyAreReady) {
   Alone const alone;
   auto const device = device::make_host_device(0);

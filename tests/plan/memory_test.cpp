@@ -345,6 +345,21 @@ TEST(PlanMemory, TheReserveYieldsToASubgroupThatTheUserChose) {
   EXPECT_EQ(plan_memory(wanted).node_total, wanted.host_memory);
 }
 
+TEST(PlanMemory, SecondVersionsTakeWhatIsLeftBesideTheReserve) {
+  auto wanted = demand();
+  wanted.paths = 0;
+  wanted.spares = true;
+  wanted.reserve_bytes = 10 * MiB;
+  wanted.host_memory = (64 + 192 + 40 + 10) * MiB;
+  auto const plan = plan_memory(wanted);
+  EXPECT_EQ(plan.spares, 3);
+  EXPECT_EQ(plan.state, (192 + 3 * 12) * MiB);
+  wanted.host_memory = GiB;
+  EXPECT_EQ(plan_memory(wanted).spares, 16) << "one of each";
+  wanted.host_memory = (64 + 192 + 10) * MiB;
+  EXPECT_EQ(plan_memory(wanted).spares, 0);
+}
+
 TEST(PlanMemory, SubgroupsHoldWholeChunksAtLeastOneAndNoMoreThanTheShard) {
   auto wanted = demand();
   wanted.subgroup_elements = 3 * chunk_elements + 17;

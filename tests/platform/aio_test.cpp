@@ -94,6 +94,15 @@ TEST(AioFile, NamesThePathThatDoesNotOpen) {
   EXPECT_THAT(message_of([] { (void)free_bytes("/nonexistent"); }), HasSubstr("/nonexistent"));
 }
 
+TEST(AioFile, ReadsNothingThatALinkLeadsTo) {
+  ScratchDirectory const scratch;
+  (void)File::create(scratch / "data");
+  fs::create_symlink(scratch / "data", scratch / "link");
+  EXPECT_EQ(File::open_read(scratch / "data").size(), 0);
+  EXPECT_THAT(message_of([&] { (void)File::open_read(scratch / "link"); }),
+              HasSubstr(scratch / "link"));
+}
+
 TEST(AioFile, SaysWhetherTransfersAreDirect) {
   ScratchDirectory const scratch;
   File const file = File::create(scratch / "data");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -55,6 +56,16 @@ TEST(SharedFile, HasANameUntilItIsTakenAway) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("/dev/shm/offstage-no-such"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("or do without"));
   }
+}
+
+TEST(SharedFile, HasMemoryForAllOfAPartThatIsMadeInPieces) {
+  constexpr Bytes part = 70 * MiB;  // more than is made at a time
+  if (SharedFile::room() < part) {
+    GTEST_SKIP() << "/dev/shm has less room than a part";
+  }
+  auto const file = SharedFile::create();
+  file.allocate(std::array{Slice{0, part}}, part, "a test", "do without");
+  EXPECT_EQ(std::filesystem::file_size("/dev/shm" + file.name()), std::uintmax_t{part});
 }
 
 TEST(SharedFile, SaysWhatThereIsNoRoomFor) {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "base/error.hpp"
@@ -58,6 +61,23 @@ TEST(Topology, ReadsGpusThatAreNumberedAgainstTheNumaOrder) {
   EXPECT_EQ(node.gpus[3].numa, 0);
 }
 
+TEST(Topology, KnowsNoDomainOfWhatHangsBelowTheWholeMachine) {
+  std::ifstream file{OFFSTAGE_TOPOLOGIES "/two_socket_4gpu.xml"};
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  // The second socket ends before its bridge.
+  text.insert(text.find("<object type=\"Bridge\" gp_index=\"1008\""), "</object>");
+  std::string const end = "</object>";
+  text.erase(text.rfind(end), end.size());
+  TemporaryDirectory const directory;
+  EnvironmentVariable const invented{"HWLOC_XMLFILE", directory.write("bridge.xml", text)};
+  Topology const node = discover();
+  ASSERT_EQ(node.gpus.size(), 4U);
+  EXPECT_EQ(node.gpus[1].numa, 0);
+  EXPECT_EQ(node.gpus[2].numa, -1);
+  ASSERT_EQ(node.drives.size(), 2U);
+  EXPECT_EQ(node.drives[1].numa, -1);
+}
+
 TEST(Topology, ReadsSyntheticNodesWithSiblings) {
   EnvironmentVariable const invented{"HWLOC_SYNTHETIC", "pack:2 group:2 [numa] core:3 pu:2"};
   Topology const node = discover();
@@ -73,6 +93,13 @@ TEST(Topology, ReadsSyntheticNodesWithSiblings) {
   EXPECT_EQ(distance(node, 0, -1), 3);
   EXPECT_EQ(numa_of_cpu(node, 6), 1);
   EXPECT_EQ(numa_of_cpu(node, 1000), -1);
+}
+
+TEST(Topology, TakesNoTwoDomainsForNearWhoseSocketsAreUnknown) {
+  Topology node;
+  node.numa = {{.index = 0, .package = -1, .cpus = {0}}, {.index = 1, .package = -1, .cpus = {1}}};
+  EXPECT_EQ(distance(node, 0, 0), 0);
+  EXPECT_EQ(distance(node, 0, 1), 2);
 }
 
 TEST(Topology, KnowsMemoryWithoutCpusFromDomains) {

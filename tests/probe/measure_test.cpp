@@ -51,6 +51,13 @@ TEST(MeasureLink, MakesDoWithLittleDeviceMemory) {
   EXPECT_LE(device->peak(), 1 * MiB);
 }
 
+TEST(MeasureLink, MovesAllOfWhatIsMoreThanAPiece) {
+  auto const device = device::make_host_device(0);
+  Effort const effort{.bytes = 17 * MiB, .rounds = 1, .least = Seconds{}};
+  EXPECT_GT(measure_link(*device, effort).to_host, 0.0);
+  EXPECT_EQ(device->peak(), 2 * 17 * MiB);
+}
+
 /// A device whose copies to the host spoil one byte from the `good` + 1st on.
 class SpoilingDevice final : public device::WrappedDevice {
  public:

@@ -110,6 +110,38 @@ TEST(PageOf, ARunThatDivergedSaysSinceWhen) {
   EXPECT_THAT(page({run}), HasSubstr("<td>not finite since step 1</td>"));
 }
 
+TEST(PageOf, ARunSaysItsTimeWithoutGapsAndTheMeanOfItsRatesByTime) {
+  report::Run run;
+  run.starts.resize(2);
+  run.starts[0].last_at = 10.0;
+  run.starts[1].at = 100.0;
+  run.starts[1].last_at = 130.0;
+  run.starts[0].steps = {step(1, unknown), step(9, unknown)};  // of 1 s and of 9 s
+  run.starts[0].steps[0].tflops = 10.0;
+  run.starts[0].steps[1].tflops = 1.0;
+  EXPECT_THAT(page({run}), AllOf(HasSubstr("<td>40.0 s</td>"), HasSubstr("<td>1.9</td>")));
+}
+
+TEST(SpeedOf, ARunIsKnownFromItsFirstStepButNotFromALaterOne) {
+  report::Run run;
+  run.starts.emplace_back().steps = {step(1, unknown)};
+  run.starts[0].steps[0].tokens = 8.0;
+  EXPECT_THAT(speed_section({run}), HasSubstr("Tokens per second"));
+  run.starts[0].steps[0].number = 2;  // what was counted before is not known
+  EXPECT_EQ(speed_section({run}), "");
+}
+
+TEST(LossSection, IsNotFlattenedByOneStepInAHundred) {
+  report::Run run;
+  auto& steps = run.starts.emplace_back().steps;
+  for (int number = 1; number <= 100; ++number) {
+    steps.push_back(step(number, unknown));
+    steps.back().loss = 2.0 + 0.01 * number;
+  }
+  steps[50].loss = 4e6;
+  EXPECT_THAT(loss_section({run}), HasSubstr(">2.4</text>"));
+}
+
 TEST(Smooth, HasAGapWhereTheCurveIsNotFinite) {
   auto const smoothed = smooth({{1.0, 2.0}, {2.0, unknown}, {3.0, 2.0}});
   EXPECT_EQ(smoothed.at(0).y, 2.0);

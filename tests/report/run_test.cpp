@@ -57,6 +57,27 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
   EXPECT_THAT(run.advice, ElementsAre("buy disks"));
 }
 
+TEST_F(RunOf, BeginsNoStartBeforeTheLastOneEndedWhateverTheClocksSay) {
+  auto const run = read(R"({"start":0,"time":"2026-01-01T00:00:00Z"}
+{"step":1,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":5.0}
+{"start":1,"time":"2026-01-01T00:00:03Z"}
+{"step":2,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":4.5}
+)");
+  ASSERT_EQ(run.starts.size(), 2U);
+  EXPECT_EQ(run.starts[1].at, 5.0);
+  EXPECT_EQ(run.starts[1].steps.at(0).at, 9.5);
+}
+
+TEST_F(RunOf, ComparesNoValidationsOfOtherData) {
+  auto const run = read(R"({"start":0,"time":"2026-01-01T00:00:00Z"}
+{"step":1,"valid_loss":2.0,"elapsed_seconds":5.0}
+{"start":1,"time":"2026-01-01T01:00:00Z","validations_begin_anew":true}
+{"step":2,"valid_loss":3.0,"elapsed_seconds":5.0}
+)");
+  EXPECT_EQ(run.validations.size(), 2U);
+  EXPECT_EQ(run.first_comparable, 1U);
+}
+
 TEST_F(RunOf, OlderVersionsHasStepsOneAfterTheOther) {
   auto const run = read(
       "{\"step\":1,\"loss\":2.5,\"step_seconds\":4.0}\n{\"step\":2,\"loss\":2.5,\"step_seconds\":3."

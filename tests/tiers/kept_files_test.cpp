@@ -124,6 +124,19 @@ TEST_F(KeptFilesTest, SharesNothingThatIsInHostMemoryOrOnAnotherPath) {
   EXPECT_EQ(shared, 3);
 }
 
+TEST_F(KeptFilesTest, SharesWithNamesBesideItsOwnAloneWhereThatIsWanted) {
+  auto shape = std::make_shared<KeptFileShape>(*settings.kept);
+  shape->near_alone = true;
+  settings.kept = shape;
+  add_persistent_path();
+  auto const tiers = make_filled(4);
+  std::string const beside = fs::path{slots}.parent_path().string();
+  fs::create_directory(beside + "-of-another");
+  EXPECT_FALSE(tiers->give(1, beside + "-of-another/mine"));
+  EXPECT_TRUE(fs::remove(beside + "-of-another")) << "nothing is in it";
+  EXPECT_TRUE(tiers->give(1, name));
+}
+
 TEST_F(KeptFilesTest, ChecksumsAreOfBlocksAndVerifiedAtAFetch) {
   for (Verify const verify : {Verify::always, Verify::off}) {
     paths.clear();

@@ -12,6 +12,7 @@ namespace offstage::tiers {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class MakePathsTest : public StoragePathTest {
@@ -84,6 +85,13 @@ TEST_F(MakePathsTest, AnEmulatedPathIsADeviceOfItsOwn) {
   EXPECT_EQ((*apart)[0].throttle.read_busy_until, 0);
   EXPECT_GT((*apart)[1].throttle.read_busy_until, 0);
   EXPECT_GT((*apart)[2].throttle.read_busy_until, (*apart)[1].throttle.read_busy_until);
+}
+
+TEST_F(MakePathsTest, ARealPathWaitsForNoEmulatedOne) {
+  auto three = two();
+  three.push_back(settings());
+  three[0].emulation = Emulation{1e9, 1e9, Seconds{0.0}, Duplex::half};
+  EXPECT_THAT(lock_owners(three), ElementsAre(0U, 1U, 1U));
 }
 
 TEST_F(MakePathsTest, NoPathsAreNone) {

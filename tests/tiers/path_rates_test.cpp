@@ -1,4 +1,5 @@
 // What a path's rates are: measured at the start, and following its transfers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "platform/faulty_kernel.hpp"
 #include "tiers/storage_path_support.hpp"
 
 namespace offstage::tiers {
@@ -16,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TEST_F(StoragePathTest, RatesFollowTheTransfersByHalf) {
   PathSettings given = settings();
@@ -115,6 +118,21 @@ TEST_F(StoragePathTest, MeasuringKeepsToItsMemory) {
   (void)measure_rates(path, spill, {10s, 4 * MiB, 1 * MiB});
   EXPECT_EQ(path.traffic().write.bytes, 4 * MiB);
   EXPECT_EQ(path.traffic().write.transfers, 8);
+}
+
+TEST_F(StoragePathTest, MeasuringFindsWhatComesBackOtherwiseThanItWasWritten) {
+  auto const faulty = std::make_shared<aio::FaultyKernel>();
+  faulty->on_complete = [](aio::Transfer const& transfer, aio::Completion const&) {
+    if (transfer.direction == aio::Direction::read && transfer.offset == MiB) {
+      transfer.memory[block] ^= std::byte{1};
+    }
+  };
+  StoragePath path{settings(), {}, faulty, nullptr};
+  EXPECT_THAT(
+      [&] {
+        (void)measure_rates(path, spill, {10s, 4 * MiB, MiB});
+      },
+      ThrowsMessage<IoError>(HasSubstr(fmt::format("read at byte {} is", MiB + block))));
 }
 
 TEST_F(StoragePathTest, MeasuringFailsWithTheKeyAndTheDirectory) {

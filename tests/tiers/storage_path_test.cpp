@@ -140,6 +140,35 @@ TEST_F(StoragePathTest, AHoldOfManyThreadsEndsWhereAnotherProcessWaits) {
   done = true;
 }
 
+TEST_F(StoragePathTest, AHoldTakesNoMoreThanItsThreadsWhileAnotherProcessWaits) {
+  PathSettings wide = settings();
+  wide.threads = 2;
+  wide.engine = {block, 1};
+  StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
+  NodeLock other{shared->read_lock, 1};
+  std::atomic<int> requests = 0;
+  // The first requests of two transfers: the hold goes on until the other process waits, and its
+  // second transfer for longer than its first.
+  kernel->meanwhile = [&](aio::Transfer const&) {
+    int const number = ++requests;
+    if (number <= 2) {
+      wait_until([&] { return shared->read_lock.next_ticket == 2; });
+    }
+    if (number == 2) {
+      std::this_thread::sleep_for(20ms);  // a third would begin meanwhile
+    }
+  };
+  Memory const memory{2 * block};
+  std::vector<NamedThread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back("reader", [&] { path.read(file, memory.bytes(), 0); });
+  }
+  wait_until([&] { return count.most == 2; });
+  other.lock();
+  EXPECT_EQ(kernel->transfers().size(), 4U) << "two transfers of two requests";
+  other.unlock();
+}
+
 /// The next transfer begins when the last requests of the one before are under way, and not sooner.
 TEST_F(StoragePathTest, IsHandedOnBeforeTheLastRequestsHaveEnded) {
   PathSettings two = settings();

@@ -270,6 +270,17 @@ TEST_F(VirtualTiers, LeaveNoNameOnAnyPathAndMakeNoFileIfAllStays) {
   EXPECT_EQ(tiers->residence().host, 4 * 8 * KiB);
 }
 
+TEST_F(VirtualTiers, HaveASecondLeaseWhereThereIsASecondBufferOrAllStays) {
+  add_path();
+  settings.buffers = 1;
+  EXPECT_FALSE(make_filled(3)->fits_beside(0, 1));
+  settings.cached = 3;
+  EXPECT_TRUE(make_filled(3)->fits_beside(0, 1));
+  settings.cached = 0;
+  settings.buffers = 2;
+  EXPECT_TRUE(make_filled(3)->fits_beside(0, 1));
+}
+
 TEST_F(VirtualTiers, RefuseBadSettings) {
   EXPECT_THROW((void)make({4096}), PreconditionError) << "no path";
   add_path();

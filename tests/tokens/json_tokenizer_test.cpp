@@ -229,6 +229,26 @@ TEST(Beside, HasTheEndsOfAModelsTexts) {
   EXPECT_THAT(ends(), testing::ElementsAre(7, 9));
 }
 
+TEST(VocabOfTexts, LeavesOutTheLastTokenIfItIsAPadAndNothingElse) {
+  auto const tokenizer = Written{read("added")}.open();
+  auto const all = tokenizer->vocab();
+  ASSERT_EQ(tokenizer->token("<s>a"), all - 1);
+  Beside beside;
+  auto const vocab = [&] { return vocab_of_texts(*tokenizer, beside); };
+  EXPECT_EQ(vocab(), all);
+  beside.pad = "<s>";
+  EXPECT_EQ(vocab(), all) << "it is not the last";
+  beside.pad = "<s>a";
+  EXPECT_EQ(vocab(), all - 1);
+  beside.end = "<s>";
+  EXPECT_EQ(vocab(), all - 1);
+  beside.end = "<s>a";
+  EXPECT_EQ(vocab(), all) << "it ends texts too";
+  beside.end.reset();
+  beside.special = {"<s>a"};
+  EXPECT_EQ(vocab(), all);
+}
+
 TEST(OpenTokenizer, RefusesOneWithoutATokenThatTheFilesBesideItName) {
   auto const refusal = [](std::string const& directory) {
     try {
@@ -395,6 +415,15 @@ TEST(JsonTokenizer, RefusesACharacterThatNoTokenStandsFor) {
   content["model"]["unk_id"] = nullptr;
   auto const tokenizer = Written{content}.open();
   EXPECT_THROW((void)tokenizer->encode("\U0001F6A2"), DataError);
+}
+
+TEST(JsonTokenizer, TakesOfWaysOfOneScoreTheFirstOfThePackage) {
+  auto content = read("unigram");
+  content["model"]["vocab"] = json::parse(R"([["<unk>", 0.0], ["<s>", 0.0], ["</s>", 0.0],
+      ["\u2581", -1.0], ["a", -1.0], ["b", -1.0], ["ab", -2.0]])");
+  auto const tokenizer = Written{content}.open();
+  EXPECT_THAT(tokenizer->encode("ab"), ElementsAre(3, 6)) << "'ab' begins before 'b'";
+  EXPECT_THAT(tokenizer->encode("ba"), ElementsAre(3, 5, 4));
 }
 
 TEST(JsonTokenizer, RefusesFilesThatAreNone) {
