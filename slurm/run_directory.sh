@@ -98,10 +98,6 @@ refuse_link() {
   return 1
 }
 
-is_absent() { # false too where a file system that fails does not tell
-  [[ $(LC_ALL=C stat --format=%F -- "$1" 2>&1) == *"No such file or directory" ]]
-}
-
 is_no_directory() { # false too for a directory on a file system that fails
   case $(LC_ALL=C stat --dereference --format=%F -- "$1" 2>&1) in
     *"No such file or directory" | *"Not a directory" | *file) return 0 ;;
@@ -124,11 +120,12 @@ checkpoint_list() {
 # This function notes those. One of them that is gone tells nothing: a save that failed may have removed it.
 # 2 if that cannot be told.
 resume_is_over() {
-  local note=$run_dir/began-$first_job list
+  local note=$run_dir/began-$first_job list kind
   if [[ $resume == auto ]]; then return 1; fi
   list=$(checkpoint_list) || return 2
   refuse_link "$note" || return 2
-  if is_absent "$note"; then
+  if ! kind=$(LC_ALL=C stat --format=%F -- "$note" 2>&1); then
+    [[ $kind == *"No such file or directory" ]] || return 2
     # Whole or not at all, on a full file system too. noclobber: a new file, not what a link leads to.
     mkdir -p "$run_dir" && rm -f -- "$note.new" && (set -o noclobber && printf '%s' "${list:+$list$'\n'}" > "$note.new") &&
       mv -T -- "$note.new" "$note" || return 2

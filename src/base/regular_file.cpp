@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -49,6 +50,9 @@ IoError refusal(std::string const& action, std::string const& path, int error_nu
 std::filesystem::file_status status_of(std::string const& path) {
   std::error_code error;
   auto const status = std::filesystem::status(path, error);
+  if (error == std::errc::filename_too_long) {  // no file can be called so
+    return std::filesystem::file_status{std::filesystem::file_type::not_found};
+  }
   if (!std::filesystem::status_known(status)) {
     throw IoError{"cannot look at", path, error.value()};
   }
@@ -86,6 +90,17 @@ bool is_file(std::string const& path) {
 
 bool is_directory(std::string const& path) {
   return std::filesystem::is_directory(status_of(path));
+}
+
+bool is_visible(std::string const& path) {
+  try {
+    return is_there(path);
+  } catch (IoError const& error) {
+    if (error.error_number() != EACCES) {
+      throw;
+    }
+    return false;
+  }
 }
 
 bool is_link(std::string const& path) noexcept {

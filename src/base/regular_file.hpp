@@ -22,10 +22,12 @@ namespace offstage {
 /// in a directory that this user may not search.
 [[nodiscard]] bool is_there(std::string const& path);
 
-/// True if there is a file, or a directory, at `path`, links followed. Errors: as is_there. What a
-/// file system cannot show at a moment is never taken for absent.
+/// True if there is a file, or a directory, at `path`, links followed. Errors: as is_there.
 [[nodiscard]] bool is_file(std::string const& path);
 [[nodiscard]] bool is_directory(std::string const& path);
+/// As is_there, but false where this user may not look. For paths that are opened anyway, so that
+/// the open says what is wrong. Errors: IoError if the file system fails.
+[[nodiscard]] bool is_visible(std::string const& path);
 
 /// True if `path` itself is a symbolic link.
 [[nodiscard]] bool is_link(std::string const& path) noexcept;

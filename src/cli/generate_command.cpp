@@ -201,7 +201,7 @@ Options options_of(Arguments const& arguments) {
 /// The name by which to open a tokenizer if the user gives none; empty if there is no tokenizer.
 std::string default_tokenizer(Options const& options, std::int64_t vocab) {
   for (char const* const name : {"tokenizer.json", "tokenizer.model"}) {
-    if (is_there(options.from + "/" + name)) {
+    if (is_visible(options.from + "/" + name)) {
       return options.from;
     }
   }

@@ -194,7 +194,7 @@ std::string expand_home(std::string const& key, std::string const& value) {
   return result;
 }
 
-/// True for what is wrong with a path that a user gave, and not with the file system behind it.
+/// True if the path is at fault, and not the file system.
 bool is_of_path(int error_number) {
   return error_number == ENOENT || error_number == ENOTDIR || error_number == EACCES ||
          error_number == ELOOP || error_number == ENAMETOOLONG;

@@ -28,7 +28,7 @@ std::optional<KnownModel> checkpointed(config::CheckpointConfig const& checkpoin
   if (checkpoint.resume != "auto") {
     return newest_in(checkpoint.resume);
   }
-  if (!is_directory(checkpoint.dir)) {
+  if (!is_visible(checkpoint.dir) || !is_directory(checkpoint.dir)) {
     return std::nullopt;
   }
   try {

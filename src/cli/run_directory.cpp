@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/error.hpp"
 #include "base/regular_file.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/given_values.hpp"
@@ -13,12 +14,11 @@ namespace offstage::cli {
 
 std::string given_checkpoints(std::string const& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
   if (auto const run = convert::run_of_best(path); !run.empty()) {
     return (fs::path{given_checkpoints(run)} / "best").string();
   }
   fs::path const config = fs::path{path} / config::effective_config_name;
-  if (!is_there(config.string()) || checkpoint::holds_any(path)) {
+  if (!is_visible(config.string()) || checkpoint::holds_any(path)) {
     return path;
   }
   auto const values = read_config_file(config.string());
@@ -29,9 +29,14 @@ std::string given_checkpoints(std::string const& path) {
     return place.is_absolute() ? place : fs::path{};
   };
   fs::path const run = place_of("run.dir");
-  bool const is_copy = fs::exists(run, ignored) && !fs::equivalent(run, path, ignored);
+  std::error_code error;
+  bool const is_copy = is_visible(run.string()) && !fs::equivalent(run, path, error);
+  if (error) {
+    throw IoError{"cannot compare " + run.string() + " with", path, error.value()};
+  }
   fs::path const given = place_of("checkpoint.dir");
-  return !is_copy && fs::is_directory(given, ignored) ? given.string() : path;
+  return !is_copy && is_visible(given.string()) && is_directory(given.string()) ? given.string()
+                                                                                : path;
 }
 
 }  // namespace offstage::cli

@@ -22,17 +22,28 @@ struct NotedFile {
   data::TokenizerNote note;
 };
 
+/// The files of a source; none if they cannot be found, which whoever opens the data says.
+std::vector<std::string> paths_of(data::Source const& source, std::string const& key) {
+  try {
+    return data::expand_tokens(source.path, key);
+  } catch (Error const&) {
+    return {};
+  }
+}
+
 std::vector<NotedFile> noted_files(std::vector<TokenSources> const& all) {
   std::vector<NotedFile> files;
   for (auto const& [key, sources] : all) {
     for (data::Source const& source : sources) {
-      try {
-        for (std::string const& path : data::expand_tokens(source.path, key)) {
+      for (std::string const& path : paths_of(source, key)) {
+        try {
           if (auto note = data::note_beside(path)) {
             files.push_back({fmt::format("{}={}", key, printable_name(path)), *std::move(note)});
           }
+        } catch (IoError const& error) {
+          log::warning("{}={}: {}; which tokenizer made its tokens is not known", key,
+                       printable_name(path), error.what());
         }
-      } catch (Error const&) {  // whoever opens the data says it
       }
     }
   }

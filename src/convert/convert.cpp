@@ -194,7 +194,7 @@ void warn_of_better(std::string const& directory, checkpoint::Listed const& newe
         key, path, newest.meta.step, best->meta.step, key, path);
   }
 } catch (IoError const& error) {
-  log::warning("{}", error.what());
+  log::warning("{}; whether another checkpoint had a better validation is not known", error.what());
 }
 
 /// The newest complete checkpoint. A warning says if an older one had a better validation.
@@ -236,14 +236,17 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   }
   bool const suffice = std::ssize(by_step) == count;
   for (checkpoint::Listed const& entry : all) {
-    bool const matters = !suffice || step_of(entry) >= by_step.begin()->first;
-    if (entry.level != 2 || entry.complete || entry.unfinished || !matters || was_removed(entry)) {
+    bool const matters = !suffice || step_of(entry) > by_step.begin()->first;
+    if (!matters || by_step.contains(step_of(entry)) || entry.unfinished || entry.partial ||
+        was_removed(entry)) {
       continue;
     }
     if (entry.refused) {
       throw IoError{entry.problem};
     }
-    log::warning("{}: the mean is without this checkpoint", entry.problem);
+    if (suffice && entry.level == 2) {
+      log::warning("{}: the mean is without this checkpoint", entry.problem);
+    }
   }
   if (!suffice) {
     throw DataError{

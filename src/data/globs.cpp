@@ -11,47 +11,46 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "base/regular_file.hpp"
+#include "data/input_file.hpp"
 
 namespace offstage::data {
 namespace {
 
-// What kept glob(3) from seeing all that there is; 0: nothing did.
+// The errno of the last look that failed; 0 if none did. glob(3) gives its functions no context.
 thread_local int looking_failed = 0;
 
 /// Notes why a call failed, unless it is what a pattern has to expect.
-void note_failure() {
-  if (errno != 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES) {
+template <class Result>
+Result noted(Result result, bool failed) {
+  bool const is_usual = errno == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES ||
+                        errno == ELOOP || errno == ENAMETOOLONG;
+  if (failed && !is_usual) {
     looking_failed = errno;
   }
-}
-
-int noted(int code) {
-  if (code != 0) {
-    note_failure();
-  }
-  return code;
-}
-
-template <class T>
-T* noted(T* found) {
-  if (found == nullptr) {
-    note_failure();
-  }
-  return found;
+  return result;
 }
 
 /// A glob(3) that notes what it could not look at. By itself it takes a directory that fails midway
 /// for a shorter one, and data would be left out.
 int noting_glob(char const* pattern, glob_t& found) {
-  found.gl_opendir = [](char const* path) -> void* { return noted(opendir(path)); };
+  found.gl_opendir = [](char const* path) -> void* {
+    DIR* const directory = opendir(path);
+    return noted(directory, directory == nullptr);
+  };
   found.gl_readdir = [](void* directory) {
     errno = 0;
-    return noted(readdir(static_cast<DIR*>(directory)));
+    dirent* const entry = readdir(static_cast<DIR*>(directory));
+    return noted(entry, entry == nullptr);
   };
   found.gl_closedir = [](void* directory) { closedir(static_cast<DIR*>(directory)); };
-  found.gl_stat = [](char const* path, struct stat* status) { return noted(stat(path, status)); };
-  found.gl_lstat = [](char const* path, struct stat* status) { return noted(lstat(path, status)); };
+  found.gl_stat = [](char const* path, struct stat* status) {
+    int const code = stat(path, status);
+    return noted(code, code != 0);
+  };
+  found.gl_lstat = [](char const* path, struct stat* status) {
+    int const code = lstat(path, status);
+    return noted(code, code != 0);
+  };
   looking_failed = 0;
   return glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, nullptr, &found);
 }
@@ -59,7 +58,7 @@ int noting_glob(char const* pattern, glob_t& found) {
 }  // namespace
 
 std::vector<std::string> expand(std::string const& name, std::string const& key) {
-  if (name.find_first_of("*?[") == std::string::npos || is_there(name)) {
+  if (name.find_first_of("*?[") == std::string::npos || input_is_there(name, key)) {
     return {name};
   }
   glob_t found{};
@@ -84,7 +83,7 @@ std::vector<std::string> expand(std::string const& name, std::string const& key)
 }
 
 std::vector<std::string> expand_tokens(std::string const& name, std::string const& key) {
-  if (is_there(name + ".idx")) {
+  if (input_is_there(name + ".idx", key)) {
     return {name};
   }
   auto paths = expand(name, key);

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/lfs_pointer.hpp"
+#include "base/regular_file.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::data {
@@ -118,6 +119,30 @@ std::string read_whole(InputFile const& file, Bytes most, std::string const& too
     file.fail(lfs_pointer_advice);
   }
   return text;
+}
+
+namespace {
+
+bool looks(bool (*is)(std::string const&), std::string const& path, std::string const& key) {
+  try {
+    return is(path);
+  } catch (IoError const& error) {
+    auto const named = fmt::format("{}{}{}", key, key.empty() ? "" : "=", path);
+    if (error.error_number() == EACCES) {
+      throw DataError{fmt::format("{}: cannot look at it: {}; name a readable file", named,
+                                  std::generic_category().message(EACCES))};
+    }
+    throw IoError{"cannot look at", named, error.error_number()};
+  }
+}
+
+}  // namespace
+
+bool input_is_there(std::string const& path, std::string const& key) {
+  return looks(is_there, path, key);
+}
+bool input_is_file(std::string const& path, std::string const& key) {
+  return looks(is_file, path, key);
 }
 
 }  // namespace offstage::data

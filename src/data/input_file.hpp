@@ -67,4 +67,9 @@ class InputFile final : public ByteSource {
 [[nodiscard]] std::string read_whole(InputFile const& file, Bytes most,
                                      std::string const& too_large);
 
+/// Whether there is something, or a file, at a path of `key`, links followed.
+/// Errors: DataError naming both where this user may not look, IoError where the file system fails.
+[[nodiscard]] bool input_is_there(std::string const& path, std::string const& key);
+[[nodiscard]] bool input_is_file(std::string const& path, std::string const& key);
+
 }  // namespace offstage::data

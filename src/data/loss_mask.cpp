@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/regular_file.hpp"
 
 namespace offstage::data {
 namespace {
@@ -43,7 +42,7 @@ std::uint64_t RunningChecksum::value() const {
 
 std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string const& key) {
   auto const path = mask_path_of(tokens.path());
-  if (!is_there(path)) {
+  if (!input_is_there(path, key)) {
     return nullptr;
   }
   return std::unique_ptr<LossMask>{new LossMask{path, key, tokens.tokens()}};

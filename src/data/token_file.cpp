@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "base/regular_file.hpp"
 #include "data/input_file.hpp"
 #include "data/llmc_header.hpp"
 #include "data/lookalikes.hpp"
@@ -191,13 +190,13 @@ Layout raw_layout(InputFile const& file, Format format, TokenType type) {
 }
 
 /// Megatron is told by names: PATH.idx, or a PATH.bin beside one, named with or without .bin.
-bool is_megatron(std::string const& path) {
+bool is_megatron(std::string const& path, std::string const& key) {
   if (path.ends_with(".idx")) {
     return true;
   }
-  bool const named = path.ends_with(".bin") || !is_file(path);
+  bool const named = path.ends_with(".bin") || !input_is_file(path, key);
   std::string const prefix = without_suffix(path);
-  return named && is_file(prefix + ".idx") && is_file(prefix + ".bin");
+  return named && input_is_file(prefix + ".idx", key) && input_is_file(prefix + ".bin", key);
 }
 
 /// Checks that a file without a header can be read as u16.
@@ -275,10 +274,10 @@ std::int64_t size_of(TokenType type) {
 
 std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
   bool const automatic = what.format == Format::automatic;
-  if (what.format == Format::megatron || (automatic && is_megatron(what.path))) {
+  if (what.format == Format::megatron || (automatic && is_megatron(what.path, what.key))) {
     return open_megatron(what);
   }
-  if (!is_there(what.path) && is_file(what.path + ".bin")) {
+  if (!input_is_there(what.path, what.key) && input_is_file(what.path + ".bin", what.key)) {
     throw DataError{fmt::format(
         "{}={}: there is no such file, but {}.bin without the {}.idx of Megatron data; name {}.bin "
         "if it is nanoGPT's or llm.c's, else put its .idx beside it",

@@ -1,7 +1,6 @@
 #include "data/token_writer.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "base/units.hpp"
 #include "data/llmc_header.hpp"
 #include "data/loss_mask.hpp"
@@ -145,11 +145,6 @@ class MaskWriter {
 
 Bytes header_bytes(Format format) {
   return format == Format::llmc ? llmc_header_bytes : 0;
-}
-
-bool is_there(std::string const& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0;
 }
 
 void name_part(std::string const& path) {

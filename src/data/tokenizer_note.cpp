@@ -85,13 +85,18 @@ std::optional<TokenizerNote> read_note(std::string const& path) {
     return std::nullopt;  // reading a pipe would wait
   }
   std::ifstream file{path};
+  if (int const reason = errno; !file.is_open()) {
+    if (reason == EACCES) {
+      return std::nullopt;
+    }
+    throw IoError{"cannot open", path, reason};
+  }
   std::string first;
-  bool const is_open = file.is_open();
   bool const is_note = std::getline(file, first) && first == first_line;
   auto const name = value_of(file, name_key);
   auto const sample = number_of<std::uint64_t>(value_of(file, sample_key), hexadecimal);
   auto const bytes = number_of<Bytes>(value_of(file, bytes_key), decimal);
-  if (!is_open || file.bad()) {
+  if (file.bad()) {
     throw IoError{"cannot read", path, errno};
   }
   return is_note && name && sample && bytes ? std::optional{TokenizerNote{*name, *sample, *bytes}}

@@ -30,8 +30,8 @@ void refuse_other_than_note(std::string const& prefix);
 void write_note(std::string const& prefix, std::string const& name,
                 std::optional<std::uint64_t> sample);
 
-/// The note of a file of tokens, of PREFIX, PREFIX.bin or PREFIX.idx; nullopt if there is none, or
-/// one of other tokens. Errors: IoError if that cannot be told.
+/// The note of a file of tokens, of PREFIX, PREFIX.bin or PREFIX.idx; nullopt if there is none
+/// that this user may read, or one of other tokens. Errors: IoError if that cannot be told.
 [[nodiscard]] std::optional<TokenizerNote> note_beside(std::string const& tokens_path);
 
 }  // namespace offstage::data

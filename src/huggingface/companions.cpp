@@ -14,6 +14,7 @@
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/units.hpp"
+#include "data/input_file.hpp"
 #include "data/tokenizer.hpp"
 #include "huggingface/file.hpp"
 #include "huggingface/json_text.hpp"
@@ -49,7 +50,9 @@ class Directory {
   void warn(std::string const& name, std::string const& doubt) const {
     log::warning("{}={}: {} {}", key_, path_, name, doubt);
   }
-  [[nodiscard]] bool has(std::string const& name) const { return is_file(path_ + "/" + name); }
+  [[nodiscard]] bool has(std::string const& name) const {
+    return data::input_is_file(path_ + "/" + name, key_);
+  }
   [[nodiscard]] bool has_directory(std::string const& name) const {
     return is_directory(path_ + "/" + name);
   }

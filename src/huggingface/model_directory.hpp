@@ -70,8 +70,8 @@ class ModelDirectory final : public state::ParameterReader {
 ///         if there are some; config.json.
 ///         The layout depends on shape, dtype and shard_bytes alone.
 /// Commit: files are written under another name (".part") and get their names in commit(), after
-///         fsync, config.json last. What an export that was killed has left is told by a
-///         config.json.part without a config.json, and goes in the next create().
+///         fsync, config.json last. An export that was killed leaves a config.json.part
+///         without a config.json; create() of the same export then removes what has names already.
 /// Errors: IoError naming the path.
 class ModelWriter {
  public:

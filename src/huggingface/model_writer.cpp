@@ -14,6 +14,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 #include "huggingface/companions.hpp"
 #include "huggingface/config.hpp"
 #include "huggingface/file.hpp"
@@ -108,9 +109,8 @@ class ModelWriter::Implementation {
 
   void create() {
     made_.make(directory_);
+    remove_leftovers();
     try {
-      remove_leftovers();
-      refuse_model();
       require_space();
       for (Shard const& shard : shards_) {
         File const file = File::create(part(shard.name));
@@ -118,7 +118,7 @@ class ModelWriter::Implementation {
         file.write_at(0, std::as_bytes(std::span{shard.header}));
         file.sync();
       }
-    } catch (Error const&) {
+    } catch (IoError const&) {
       abandon();
       throw;
     }
@@ -158,8 +158,7 @@ class ModelWriter::Implementation {
     for (auto const& [name, text] : companions_.files) {
       write_text(name, text);
     }
-    // The config under its other name tells that what has names already is of an export that was
-    // killed.
+    // The config under its other name marks what has names already as that of an unfinished export.
     aio::sync_directory(directory_);
     for (Shard const& shard : shards_) {
       publish(shard.name);
@@ -183,9 +182,13 @@ class ModelWriter::Implementation {
       for (std::string const& name : published_ | std::views::reverse) {
         fs::remove(path(name));
       }
-      remove_parts();
+      for (std::string const& name : names()) {
+        if (is_part(name)) {
+          remove(name);
+        }
+      }
     } catch (std::exception const&) {
-      // What is left is named .part, and the next create() removes it.
+      // The next create() removes what is left.
     }
     made_.remove();
   }
@@ -352,50 +355,69 @@ class ModelWriter::Implementation {
     }
   }
 
-  void refuse_model() const {
-    for (std::string const& name : names()) {
-      if (is_model_file(name) || companions_.files.contains(name)) {
-        throw UsageError{
-            fmt::format("{} holds a model already ({}); name another directory", directory_, name)};
-      }
-    }
-  }
-
-  /// Removes what an export left that was killed, and of what had its name already that alone of
-  /// which this one makes the same.
+  /// Removes what a killed export left: files named .part, and published ones with the content that
+  /// this export writes. Their mark, the config's .part, goes when nothing else is left.
+  /// Errors: UsageError, before anything is removed, if other files of a model are there.
   void remove_leftovers() const {
+    std::string const mark = config_name + std::string{part_suffix};
     auto const there = names();
-    if (there.contains(config_name + std::string{part_suffix}) && !there.contains(config_name)) {
-      for (std::string const& name : there) {
-        if (is_model_file(name) || is_same_companion(name)) {
-          remove(name);
+    bool const was_killed = there.contains(mark) && !there.contains(config_name);
+    std::vector<std::string> leftovers;
+    for (std::string const& name : there) {
+      if (is_part(name)) {
+        leftovers.push_back(name);
+      } else if (is_model_file(name) || companions_.files.contains(name)) {
+        if (!was_killed || !is_published(name)) {
+          throw UsageError{fmt::format("{} holds a model already ({}); name another directory",
+                                       directory_, name)};
         }
+        leftovers.push_back(name);
       }
     }
-    remove_parts();
-  }
-
-  /// Removes files under their other names, that of the config last: it tells that others are here.
-  void remove_parts() const {
-    std::string const last = config_name + std::string{part_suffix};
-    for (std::string const& name : names()) {
-      if (name != last && name.ends_with(part_suffix) &&
-          is_ours(name.substr(0, name.size() - std::string_view{part_suffix}.size()))) {
+    for (std::string const& name : leftovers) {
+      if (name != mark) {
         remove(name);
       }
     }
-    remove(last);
+    if (there.contains(mark)) {
+      aio::sync_directory(directory_);
+      remove(mark);
+    }
   }
 
-  /// True for a file of this name that has what this export puts into it.
-  [[nodiscard]] bool is_same_companion(std::string const& name) const {
-    auto const companion = companions_.files.find(name);
-    if (companion == companions_.files.end()) {
+  static bool is_part(std::string const& name) {
+    return name.ends_with(part_suffix) &&
+           is_ours(name.substr(0, name.size() - std::string_view{part_suffix}.size()));
+  }
+
+  /// True for a file, and no link, that begins with these bytes and has this size.
+  [[nodiscard]] bool holds(std::string const& name, std::string const& begin, Bytes size) const {
+    if (is_link(path(name)) || !is_file(path(name))) {
       return false;
     }
-    auto const size = static_cast<Bytes>(companion->second.size());
-    return File::open_read(path(name)).size() == size &&
-           read_text(path(name), size) == companion->second;
+    File const file = File::open_read(path(name));
+    std::string found(begin.size(), '\0');
+    if (file.size() != size) {
+      return false;
+    }
+    file.read_at(0, std::as_writable_bytes(std::span{found}));
+    return found == begin;
+  }
+
+  /// True for a file that this export would publish under this name, as far as its size and, of
+  /// weights, its header tell.
+  [[nodiscard]] bool is_published(std::string const& name) const {
+    auto const is_text = [&](std::string const& text) {
+      return holds(name, text, static_cast<Bytes>(text.size()));
+    };
+    if (auto const companion = companions_.files.find(name); companion != companions_.files.end()) {
+      return is_text(companion->second);
+    }
+    if (name == index_name) {
+      return shards_.size() > 1 && is_text(index_json());
+    }
+    auto const shard = std::ranges::find(shards_, name, &Shard::name);
+    return shard != shards_.end() && holds(name, shard->header, shard->size);
   }
 
   std::string directory_;

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
-#include "base/regular_file.hpp"
+#include "data/input_file.hpp"
 #include "tokens/fields.hpp"
 #include "tokens/model.hpp"
 #include "tokens/read_json.hpp"
@@ -32,7 +32,7 @@ class Files {
   template <class Use>
   void with(char const* name, Use const& use) const {
     auto const path = (directory_ / name).string();
-    if (is_file(path)) {
+    if (data::input_is_file(path, key_)) {
       auto const tree = read_json(path, key_);
       use(Fields{*tree, fmt::format("{}={}", key_, path), ""});
     }

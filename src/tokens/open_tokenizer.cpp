@@ -17,7 +17,7 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
     return std::nullopt;
   }
   std::filesystem::path const path{name};
-  if (!is_directory(name)) {
+  if (!is_visible(name) || !is_directory(name)) {
     return name;
   }
   auto const there = [&](char const* file) { return is_there((path / file).string()); };

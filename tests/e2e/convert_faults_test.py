@@ -5,6 +5,7 @@ may hold after a loss of power."""
 import collections
 import copy
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -98,7 +99,7 @@ class ConvertFaults(OffstageTest):
                     if result.code == 0:
                         self.assert_whole(name)
                     else:
-                        self.assertRegex(result.errors[0], f"{os.strerror(error)}|is free there|can't retrieve stat info")
+                        self.assertRegex(result.errors[0], f"{os.strerror(error)}|is free there|HDF5 could not look")
                         self.assertEqual([], list(self.work.iterdir()))
                         self.check_goes_on(name, number)
                 self.clear()
@@ -115,6 +116,26 @@ class ConvertFaults(OffstageTest):
                     self.check_nothing_half(name, number)
                     self.check_goes_on(name, number)
                 self.clear()
+
+    def test_what_is_removed_of_a_killed_export_may_fail_or_end_too(self):
+        renames = [number for number, (kind, _) in enumerate(self.calls("export", CHANGING)) if kind == "rename"]
+        for first, (way, after) in itertools.product(renames, (("KILL", 0), ("KILL", 2), (errno.EIO, 0), (errno.EIO, 2))):
+            with self.subTest(f"killed at {first}, then {way} at {after}"):
+                with self.faulty(self.folder, calls=",".join(CHANGING), after=first, error="KILL"):
+                    self.convert("export", expect=-signal.SIGKILL)
+                with self.faulty(self.work, calls="unlink,sync", after=after, times=1, error=way):
+                    self.convert("export", expect=(-signal.SIGKILL, IO, 0))
+                self.check_nothing_half("export", first)
+                self.check_goes_on("export", first)
+            self.clear()
+
+    def test_files_of_others_stay(self):
+        files = {"config.json.part": b"{}", "my-adapter.safetensors": b"mine", "tokenizer.json.part": b"half"}
+        for name, data in files.items():
+            self.write(f"work/new/model/{name}", data)
+        for _ in range(2):
+            self.assertIn("my-adapter.safetensors", self.convert("export", expect=USAGE).errors[0])
+            self.assertEqual({f"new/model/{name}": data for name, data in files.items()}, self.contents())
 
     def test_a_loss_of_power_at_any_moment_leaves_what_was_said(self):
         for name in self.commands:

@@ -57,6 +57,17 @@ void remove_empty(std::vector<std::string> const& directories) noexcept {
   }
 }
 
+/// Syncs a directory, unless it may be written but not read by this user.
+void sync_if_allowed(std::string const& path) {
+  try {
+    sync_directory(path);
+  } catch (IoError const& error) {
+    if (error.error_number() != EACCES) {
+      throw;
+    }
+  }
+}
+
 /// Creates what is missing of a path and adds it to `made`.
 void make_missing(fs::path const& path, std::vector<std::string>& made) {
   std::error_code error;
@@ -69,7 +80,7 @@ void make_missing(fs::path const& path, std::vector<std::string>& made) {
   }
   if (mkdir(path.c_str(), 0777) == 0) {
     made.push_back(path.string());
-    sync_directory(parent.string());
+    sync_if_allowed(parent.string());
   } else if (errno != EEXIST || !fs::is_directory(path, error)) {
     throw IoError{"cannot create the directory", path.string(), errno == EEXIST ? ENOTDIR : errno};
   }
@@ -135,7 +146,7 @@ void sync_directory(std::string const& path) {
 std::vector<std::string> make_directory(std::string const& path) {
   std::vector<std::string> made;
   try {
-    make_missing(without_slash(fs::absolute(path).lexically_normal()), made);
+    make_missing(without_slash(fs::absolute(path)), made);
   } catch (IoError const&) {
     remove_empty(made);
     throw;

@@ -94,6 +94,7 @@ Reason innermost_reason() {
   // The one system call whose errno HDF5 keeps to itself.
   if (reason.text == "can't retrieve stat info for file") {
     reason.error_number = EIO;
+    reason.text = "HDF5 could not look at the file";
   }
   // Of a failed system call the user needs the system's words alone.
   if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {

@@ -77,7 +77,12 @@ bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
     return true;
   }
   std::filesystem::path const step{checkpoint::canonical(checkpoint.resume)};
-  return step.parent_path() == checkpoint::canonical(checkpoint.dir);
+  std::error_code error;
+  bool const is_own = std::filesystem::equivalent(step.parent_path(), checkpoint.dir, error);
+  if (error) {
+    throw IoError{"cannot compare checkpoint.resume with", checkpoint.dir, error.value()};
+  }
+  return is_own;
 }
 
 /// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
