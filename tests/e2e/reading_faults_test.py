@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Of a file system that fails for a moment while a command reads: the command says so and ends, or says what it says without.
-What cannot be looked at is never taken for absent. $FAULTY_FILES is preloaded, see tests/sweep/faulty_files.cpp."""
+"""A command whose file system fails for a moment says so and ends, or says what it says without the failure. What cannot be
+looked at is never taken for absent. $FAULTY_FILES is preloaded, see tests/sweep/faulty_files.cpp."""
 import collections
 import errno
 import gzip

@@ -133,7 +133,7 @@ TEST(AioDirectory, IsMadeWithItsParentsAndNamesAFileInTheWay) {
   EXPECT_THAT(message_of([&] { make_directory(scratch / "a/file"); }), HasSubstr("file"));
 }
 
-TEST(AioDirectory, OfAFailureNoParentStays) {
+TEST(AioDirectory, LeavesNoParentWhereItFails) {
   ScratchDirectory const scratch;
   std::string const too_long(256, 'x');
   EXPECT_THAT(message_of([&] { make_directory(scratch / ("a/b/" + too_long)); }),
