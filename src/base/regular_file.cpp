@@ -103,6 +103,15 @@ bool is_visible(std::string const& path) {
   }
 }
 
+bool lead_to_one(std::string const& a, std::string const& b) {
+  std::error_code error;
+  bool const same = std::filesystem::equivalent(a, b, error);
+  if (error) {
+    throw IoError{"cannot compare " + a + " with", b, error.value()};
+  }
+  return same;
+}
+
 bool is_link(std::string const& path) noexcept {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);

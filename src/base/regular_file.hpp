@@ -25,9 +25,12 @@ namespace offstage {
 /// True if there is a file, or a directory, at `path`, links followed. Errors: as is_there.
 [[nodiscard]] bool is_file(std::string const& path);
 [[nodiscard]] bool is_directory(std::string const& path);
-/// As is_there, but false where this user may not look. For paths that are opened anyway, so that
-/// the open says what is wrong. Errors: IoError if the file system fails.
+/// True if there is something at `path` at which this user may look. It is for paths that are
+/// opened anyway, so that the open says what is wrong. Errors: IoError if the file system fails.
 [[nodiscard]] bool is_visible(std::string const& path);
+/// True if two paths, of which something is at one at least, lead to the same file or directory.
+/// Errors: IoError if that cannot be told.
+[[nodiscard]] bool lead_to_one(std::string const& a, std::string const& b);
 
 /// True if `path` itself is a symbolic link.
 [[nodiscard]] bool is_link(std::string const& path) noexcept;

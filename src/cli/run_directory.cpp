@@ -1,9 +1,7 @@
 #include "cli/run_directory.hpp"
 
 #include <filesystem>
-#include <system_error>
 
-#include "base/error.hpp"
 #include "base/regular_file.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/given_values.hpp"
@@ -29,11 +27,7 @@ std::string given_checkpoints(std::string const& path) {
     return place.is_absolute() ? place : fs::path{};
   };
   fs::path const run = place_of("run.dir");
-  std::error_code error;
-  bool const is_copy = is_visible(run.string()) && !fs::equivalent(run, path, error);
-  if (error) {
-    throw IoError{"cannot compare " + run.string() + " with", path, error.value()};
-  }
+  bool const is_copy = is_visible(run.string()) && !lead_to_one(run.string(), path);
   fs::path const given = place_of("checkpoint.dir");
   return !is_copy && is_visible(given.string()) && is_directory(given.string()) ? given.string()
                                                                                 : path;

@@ -151,7 +151,7 @@ TEST(Head, InTilesIsCloseToFp64) {
   expect_close_to_fp64<bfloat16>(0.02);
 }
 
-// Of one tile with all rows, whose logits come in parts of 360 and 24 rows.
+// A tile with all rows, whose logits come in parts of 360 and 24 rows.
 TEST(Head, InPartsOfATileIsCloseToFp64) {
   ASSERT_EQ(dims_with(360).tile_rows(), batch * sequence);
   expect_close_to_fp64<double>(1e-12, 360);

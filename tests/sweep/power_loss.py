@@ -290,6 +290,19 @@ class Recorded:
         return list(disk.said), disk.image(loss.mode)
 
 
+def images(disk, events):
+    """(number of the event, mode, image) of what the disk may hold while the events happen to it, each image once."""
+    seen = set()
+    for number, event in enumerate(events):
+        disk.do(event)
+        for mode in (*PLAIN, f"{number}.1"):
+            image = copy.deepcopy(disk).image(mode)
+            key = hash(tuple(sorted((path, data) for path, (data, _) in image.items())))
+            if key not in seen:
+                seen.add(key)
+                yield number, mode, image
+
+
 def digest_of(image, said):
     """Equal for equal checkpoints, within this process; a file's bytes that did not change are hashed once."""
     return hash((said, *((path, data) for path, (data, _) in image.items() if path.startswith(("run/checkpoints", "local/")))))

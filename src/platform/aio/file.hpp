@@ -51,7 +51,7 @@ class MadeDirectories {
   MadeDirectories(MadeDirectories const&) = delete;
   MadeDirectories& operator=(MadeDirectories const&) = delete;
 
-  /// As make_directory.
+  /// Calls make_directory. To be called once.
   void make(std::string const& path) { made_ = make_directory(path); }
   void keep() noexcept { made_.clear(); }
   /// Removes those that are empty.

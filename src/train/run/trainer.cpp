@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "base/watch.hpp"
@@ -77,12 +78,7 @@ bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
     return true;
   }
   std::filesystem::path const step{checkpoint::canonical(checkpoint.resume)};
-  std::error_code error;
-  bool const is_own = std::filesystem::equivalent(step.parent_path(), checkpoint.dir, error);
-  if (error) {
-    throw IoError{"cannot compare checkpoint.resume with", checkpoint.dir, error.value()};
-  }
-  return is_own;
+  return lead_to_one(step.parent_path().string(), checkpoint.dir);
 }
 
 /// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
@@ -424,9 +420,7 @@ template <class T>
 void Training<T>::find_best() {
   bool is_own{};
   mpi::agree(comm_, [&] {
-    if (comm_.rank() == 0) {
-      is_own = at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
-    }
+    is_own = leads() && at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
   });
   goes_on_from_own_ = comm_.broadcast_value(is_own, 0);
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
