@@ -40,6 +40,7 @@ FAMILIES = [  # as in models that there are
     {"model.family": "llama", "model.qk-norm": "head", "model.head-dim": 16},
     {"model.family": "llama", "model.qk-norm": "all", "model.norms-after": "true"},
     {"model.family": "llama", "model.window": 7}, {"model.family": "gpt2", "model.kv-heads": ""},
+    {"model.family": "gpt2", "model.kv-heads": "", "model.exact-gelu": "true"},
 ]
 NUMBERS = {
     "model.layers": [1, 2, 4], "model.kv-heads": [1, 2, 4], "model.hidden": [32, 64], "model.ffn-hidden": [64, 96],

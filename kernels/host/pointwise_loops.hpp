@@ -48,6 +48,9 @@ struct PointwiseLoops {
   void (*gelu_forward)(T const* x, T* y, std::int64_t width);
   /// dx may be x.
   void (*gelu_backward)(T const* x, T const* dy, T* dx, std::int64_t width);
+  void (*exact_gelu_forward)(T const* x, T* y, std::int64_t width);
+  /// dx may be x.
+  void (*exact_gelu_backward)(T const* x, T const* dy, T* dx, std::int64_t width);
 
   /// target[i] += sum over the listed rows r, in order, of source[r * stride + i]. `count` is at
   /// most row_block.

@@ -1,5 +1,6 @@
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/simd_exp.hpp"
+#include "kernels/pointwise/normal_tail.hpp"
 
 // Plain loops that the compiler vectorises. `omp simd` promises independent iterations (equal
 // addresses in one iteration are fine, so in-place calls are) and lets sums run in lanes.
@@ -178,6 +179,32 @@ void gelu_backward(T const* x, T const* dy, T* dx, std::int64_t width) {
   }
 }
 
+/// P(X <= x) of the standard normal distribution, where bell = exp(-x x / 2).
+[[gnu::always_inline]] inline float normal_below(float x, float bell) {
+  float const tail = bell * normal_tail_ratio(__builtin_fabsf(x));
+  return x < 0.0F ? tail : 1.0F - tail;
+}
+
+template <class T>
+void exact_gelu_forward(T const* x, T* y, std::int64_t width) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const value = load(x[i]);
+    y[i] = store<T>(value * normal_below(value, simd_exp(-0.5F * value * value)));
+  }
+}
+
+template <class T>
+void exact_gelu_backward(T const* x, T const* dy, T* dx, std::int64_t width) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    float const value = load(x[i]);
+    float const bell = simd_exp(-0.5F * value * value);
+    float const slope = normal_below(value, bell) + value * (inverse_root_2_pi * bell);
+    dx[i] = store<T>(load(dy[i]) * slope);
+  }
+}
+
 template <class T>
 void add_rows(T* target, T const* source, std::int64_t stride, std::int64_t const* rows,
               std::int64_t row_count, std::int64_t count) {
@@ -244,6 +271,8 @@ constexpr PointwiseLoops<T> table{.add = add<T>,
                                   .swiglu_backward = swiglu_backward<T>,
                                   .gelu_forward = gelu_forward<T>,
                                   .gelu_backward = gelu_backward<T>,
+                                  .exact_gelu_forward = exact_gelu_forward<T>,
+                                  .exact_gelu_backward = exact_gelu_backward<T>,
                                   .add_rows = add_rows<T>,
                                   .maximum = maximum,
                                   .sum_exp = sum_exp,

@@ -2,6 +2,7 @@
 
 #include "base/instantiate.hpp"
 #include "kernels/cuda/packs.cuh"
+#include "kernels/pointwise/normal_tail.hpp"
 #include "kernels/pointwise_checks.hpp"
 
 namespace offstage::kernels::cuda {
@@ -10,7 +11,33 @@ namespace {
 constexpr float twice_root_2_over_pi = 1.5957691216057308F;
 constexpr float cubic = 0.044715F;
 
-template <class T, int V>
+/// The approximation by tanh.
+struct Approximate {
+  static __device__ float value(float x) {
+    return x * sigmoid(twice_root_2_over_pi * x * (1.0F + cubic * x * x));
+  }
+  static __device__ float slope(float x) {
+    float const square = cubic * x * x;
+    float const part = sigmoid(twice_root_2_over_pi * x * (1.0F + square));
+    float const inner_slope = twice_root_2_over_pi * (1.0F + 3.0F * square);
+    return part * (1.0F + x * (1.0F - part) * inner_slope);
+  }
+};
+
+struct Exact {
+  /// P(X <= x) of the standard normal distribution, where bell = exp(-x x / 2).
+  static __device__ float below(float x, float bell) {
+    float const tail = bell * normal_tail_ratio(fabsf(x));
+    return x < 0.0F ? tail : 1.0F - tail;
+  }
+  static __device__ float value(float x) { return x * below(x, __expf(-0.5F * x * x)); }
+  static __device__ float slope(float x) {
+    float const bell = __expf(-0.5F * x * x);
+    return below(x, bell) + x * (inverse_root_2_pi * bell);
+  }
+};
+
+template <class Gelu, class T, int V>
 __global__ __launch_bounds__(block_size) void gelu_forward_kernel(T const* __restrict__ x,
                                                                   T* __restrict__ y,
                                                                   std::int64_t packs) {
@@ -21,15 +48,14 @@ __global__ __launch_bounds__(block_size) void gelu_forward_kernel(T const* __res
     load_pack(value, x + at * V);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      float const twice_u = twice_root_2_over_pi * value[v] * (1.0F + cubic * value[v] * value[v]);
-      value[v] *= sigmoid(twice_u);
+      value[v] = Gelu::value(value[v]);
     }
     store_pack(y + at * V, value);
   }
 }
 
 /// dx may be x.
-template <class T, int V>
+template <class Gelu, class T, int V>
 __global__ __launch_bounds__(block_size) void gelu_backward_kernel(T const* x,
                                                                    T const* __restrict__ dy, T* dx,
                                                                    std::int64_t packs) {
@@ -41,10 +67,7 @@ __global__ __launch_bounds__(block_size) void gelu_backward_kernel(T const* x,
     load_pack(d, dy + at * V);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      float const square = cubic * value[v] * value[v];
-      float const part = sigmoid(twice_root_2_over_pi * value[v] * (1.0F + square));
-      float const slope = twice_root_2_over_pi * (1.0F + 3.0F * square);
-      d[v] *= part * (1.0F + value[v] * (1.0F - part) * slope);
+      d[v] *= Gelu::slope(value[v]);
     }
     store_pack(dx + at * V, d);
   }
@@ -57,8 +80,9 @@ void gelu_forward(GeluForward<T> const& a, CUstream_st* stream) {
   check(a);
   with_packs<T>(are_wide(std::ssize(a.x), a.x.data(), a.y.data()), [&](auto pack) {
     std::int64_t const packs = std::ssize(a.x) / pack.value;
-    launch(gelu_forward_kernel<T, pack.value>, flat_grid(packs), stream, a.x.data(), a.y.data(),
-           packs);
+    launch(a.exact ? gelu_forward_kernel<Exact, T, pack.value>
+                   : gelu_forward_kernel<Approximate, T, pack.value>,
+           flat_grid(packs), stream, a.x.data(), a.y.data(), packs);
   });
 }
 
@@ -68,8 +92,9 @@ void gelu_backward(GeluBackward<T> const& a, CUstream_st* stream) {
   bool const aligned = are_wide(std::ssize(a.x), a.x.data(), a.dy.data(), a.dx.data());
   with_packs<T>(aligned, [&](auto pack) {
     std::int64_t const packs = std::ssize(a.x) / pack.value;
-    launch(gelu_backward_kernel<T, pack.value>, flat_grid(packs), stream, a.x.data(), a.dy.data(),
-           a.dx.data(), packs);
+    launch(a.exact ? gelu_backward_kernel<Exact, T, pack.value>
+                   : gelu_backward_kernel<Approximate, T, pack.value>,
+           flat_grid(packs), stream, a.x.data(), a.dy.data(), a.dx.data(), packs);
   });
 }
 

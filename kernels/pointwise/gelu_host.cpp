@@ -15,10 +15,11 @@ template <class T>
 void gelu_forward(GeluForward<T> const& a) {
   check(a);
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
+  auto* const forward = a.exact ? loops.exact_gelu_forward : loops.gelu_forward;
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::int64_t const row = r * a.width;
-    loops.gelu_forward(a.x.data() + row, a.y.data() + row, a.width);
+    forward(a.x.data() + row, a.y.data() + row, a.width);
   }
 }
 
@@ -26,10 +27,11 @@ template <class T>
 void gelu_backward(GeluBackward<T> const& a) {
   check(a);
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
+  auto* const backward = a.exact ? loops.exact_gelu_backward : loops.gelu_backward;
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < a.rows; ++r) {
     std::int64_t const row = r * a.width;
-    loops.gelu_backward(a.x.data() + row, a.dy.data() + row, a.dx.data() + row, a.width);
+    backward(a.x.data() + row, a.dy.data() + row, a.dx.data() + row, a.width);
   }
 }
 

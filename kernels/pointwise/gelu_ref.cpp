@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 #include "base/instantiate.hpp"
 #include "kernels/pointwise_checks.hpp"
@@ -12,6 +13,23 @@ namespace {
 constexpr double root_2_over_pi = 0.7978845608028654;
 constexpr double cubic = 0.044715;
 
+/// The value of GELU and its slope at x.
+struct Curve {
+  double value, slope;
+};
+
+Curve exact_curve(double x) {
+  double const below = std::erfc(-x / std::numbers::sqrt2) / 2;  // P(X <= x)
+  double const density = std::exp(-x * x / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+  return {x * below, below + x * density};
+}
+
+Curve approximate_curve(double x) {
+  double const tanh = std::tanh(root_2_over_pi * (x + cubic * x * x * x));
+  double const slope = root_2_over_pi * (1 + 3 * cubic * x * x);
+  return {x / 2 * (1 + tanh), (1 + tanh) / 2 + x / 2 * (1 - tanh * tanh) * slope};
+}
+
 }  // namespace
 
 template <class T>
@@ -19,8 +37,7 @@ void gelu_forward(GeluForward<T> const& a) {
   check(a);
   for (std::size_t i = 0; i < a.x.size(); ++i) {
     double const x = load(a.x[i]);
-    double const u = root_2_over_pi * (x + cubic * x * x * x);
-    a.y[i] = store<T>(x / 2 * (1 + std::tanh(u)));
+    a.y[i] = store<T>((a.exact ? exact_curve(x) : approximate_curve(x)).value);
   }
 }
 
@@ -29,9 +46,8 @@ void gelu_backward(GeluBackward<T> const& a) {
   check(a);
   for (std::size_t i = 0; i < a.x.size(); ++i) {
     double const x = load(a.x[i]);
-    double const tanh = std::tanh(root_2_over_pi * (x + cubic * x * x * x));
-    double const slope = root_2_over_pi * (1 + 3 * cubic * x * x);
-    a.dx[i] = store<T>(load(a.dy[i]) * ((1 + tanh) / 2 + x / 2 * (1 - tanh * tanh) * slope));
+    double const slope = (a.exact ? exact_curve(x) : approximate_curve(x)).slope;
+    a.dx[i] = store<T>(load(a.dy[i]) * slope);
   }
 }
 

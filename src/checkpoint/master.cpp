@@ -56,6 +56,7 @@ void visit_later_model(Model& model, Visit&& visit) {
   visit("model.norms-after", model.norms_after, plain.norms_after);
   visit("model.window", model.window, plain.window);
   visit("model.rope-attention-factor", model.rope_attention_factor, plain.rope_attention_factor);
+  visit("model.exact-gelu", model.exact_gelu, plain.exact_gelu);
 }
 
 template <class AnyMeta, class Visit>

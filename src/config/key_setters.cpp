@@ -156,6 +156,14 @@ void set_parameter_sharding(RunConfig& config, std::string const& text) {
                                             {"zero1", Sharding::zero1}});
 }
 
+void set_rope_scaling(RunConfig& config, std::string const& text) {
+  using state::RopeScaling;
+  config.model.rope_scaling = choice<RopeScaling>(text, {{"none", RopeScaling::none},
+                                                         {"linear", RopeScaling::linear},
+                                                         {"llama3", RopeScaling::llama3},
+                                                         {"yarn", RopeScaling::yarn}});
+}
+
 void set_device_chunk(RunConfig& config, std::string const& text) {
   constexpr std::int64_t most = 1'000'000'000;  // so that no product of its bytes overflows
   std::int64_t const count = parse_count(text);

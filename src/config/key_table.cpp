@@ -114,13 +114,7 @@ constexpr std::array keys{
     Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
         "how wavelengths are stretched; linear: all alike; llama3: long ones, as in Llama 3.1; "
         "yarn: as in YaRN",
-        [](RunConfig& c, Text t) {
-          using state::RopeScaling;
-          c.model.rope_scaling = choice<RopeScaling>(t, {{"none", RopeScaling::none},
-                                                         {"linear", RopeScaling::linear},
-                                                         {"llama3", RopeScaling::llama3},
-                                                         {"yarn", RopeScaling::yarn}});
-        }},
+        set_rope_scaling},
     Key{"model.rope-factor", "X", "8", "factor by which wavelengths are stretched",
         [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
     Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor; yarn: beta_slow",
@@ -140,6 +134,9 @@ constexpr std::array keys{
         default_attention_factor},
     Key{"model.norm-eps", "X", "1e-5", "added to the mean square or variance in norms",
         [](RunConfig& c, Text t) { c.model.norm_epsilon = real(t); }},
+    Key{"model.exact-gelu", "true|false", "false",
+        "gpt2 with GELU itself, as in Cerebras-GPT, instead of its approximation by tanh",
+        [](RunConfig& c, Text t) { c.model.exact_gelu = truth(t); }},
 
     Key{"data.train", "PATH[:WEIGHT],...", required,
         "files of tokens to train on, or patterns of files ('*', '?', [abc]); their shares of the "

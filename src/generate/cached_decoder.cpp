@@ -213,8 +213,8 @@ void CachedDecoder<T>::run_mlp(model::Dims const& dims, int block) {
   auto const layout = model::weight_layout(dims.family);
   model::Linear{dims.T, dims.C, dims.up(), layout}.template forward<T>(
       stream_, norm.after ? rows_.mid : rows_.normed, w.up, rows_.up);
-  model::Activation{dims.family, dims.T, dims.F}.template forward<T>(stream_, rows_.up,
-                                                                     rows_.hidden);
+  model::Activation{dims.family, dims.exact_gelu, dims.T, dims.F}.template forward<T>(
+      stream_, rows_.up, rows_.hidden);
   model::Linear{dims.T, dims.F, dims.C, layout}.template forward<T>(
       stream_, rows_.hidden, w.down, norm.after ? rows_.normed : rows_.branch);
   if (norm.after) {

@@ -452,7 +452,9 @@ state::ModelShape take_gpt2(Options& options) {
   shape.max_sequence = options.size("n_positions");
   shape.tied_head = options.truth("tie_word_embeddings", true);
   shape.norm_epsilon = options.positive("layer_norm_epsilon", 1e-5);
-  options.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  options.only("activation_function", {"gelu_new", "gelu_pytorch_tanh", "gelu"});
+  Tree const* const activation = options.find("activation_function");
+  shape.exact_gelu = activation != nullptr && is_text(*activation, "gelu");
   options.only("scale_attn_weights", {true});
   options.only("scale_attn_by_inverse_layer_idx", {false});
   options.ignore(harmless_in_gpt2);

@@ -38,7 +38,7 @@ void put_gpt2(nlohmann::ordered_json& config, state::ModelShape const& shape) {
   config["n_inner"] = shape.ffn_hidden;
   config["n_positions"] = shape.max_sequence;
   config["layer_norm_epsilon"] = shape.norm_epsilon;
-  config["activation_function"] = "gelu_new";
+  config["activation_function"] = shape.exact_gelu ? "gelu" : "gelu_new";
   for (char const* const dropout : gpt2_dropouts) {
     config[dropout] = 0.0;  // as it was trained; transformers' default is 0.1
   }

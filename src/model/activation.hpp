@@ -14,13 +14,15 @@ namespace offstage::model {
 /// one kernel on `stream`.
 struct Activation {
   state::Family family;
+  bool exact_gelu;  ///< gpt2's
   std::int64_t rows, width;
 
   /// Computes `hidden` (rows, width) from `up` (rows, Dims::up()).
   template <class T>
   void forward(device::Stream& stream, std::span<T const> up, std::span<T> hidden) const {
     if (family == state::Family::gpt2) {
-      kernels::gelu_forward<T>(stream, {.x = up, .y = hidden, .rows = rows, .width = width});
+      kernels::gelu_forward<T>(
+          stream, {.x = up, .y = hidden, .rows = rows, .width = width, .exact = exact_gelu});
     } else {
       kernels::swiglu_forward<T>(stream,
                                  {.gate_up = up, .y = hidden, .rows = rows, .width = width});
@@ -31,8 +33,9 @@ struct Activation {
   template <class T>
   void backward(device::Stream& stream, std::span<T> up, std::span<T const> d_hidden) const {
     if (family == state::Family::gpt2) {
-      kernels::gelu_backward<T>(stream,
-                                {.x = up, .dy = d_hidden, .dx = up, .rows = rows, .width = width});
+      kernels::gelu_backward<T>(
+          stream,
+          {.x = up, .dy = d_hidden, .dx = up, .rows = rows, .width = width, .exact = exact_gelu});
     } else {
       kernels::swiglu_backward<T>(
           stream, {.gate_up = up, .dy = d_hidden, .d_gate_up = up, .rows = rows, .width = width});

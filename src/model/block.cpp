@@ -115,7 +115,7 @@ Block<T>::Block(Dims const& dims, device::Stream& stream, RopeTables<T> const& r
       norm_{dims.family, dims.rows(), dims.C, dims.epsilon, dims.norms_after},
       qk_norm_{dims},
       linear_{dims},
-      activation_{dims.family, dims.rows(), dims.F},
+      activation_{dims.family, dims.exact_gelu, dims.rows(), dims.F},
       stream_{stream},
       rope_{rope},
       scratch_{scratch} {}

@@ -26,6 +26,7 @@ struct Dims {
   bool qkv_bias;          ///< llama's
   state::QkNorm qk_norm;  ///< llama's
   bool norms_after;       ///< llama's
+  bool exact_gelu;        ///< gpt2's
   /// Keys that a query sees, the last of which is its own; 0: it sees its own and all before.
   std::int64_t window;
   bool documents_apart;         ///< as RunShape's

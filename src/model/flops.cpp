@@ -51,6 +51,7 @@ Dims dims_of(state::ModelShape const& shape, RunShape const& run, device::Kind k
           .qkv_bias = shape.qkv_bias,
           .qk_norm = shape.qk_norm,
           .norms_after = shape.norms_after,
+          .exact_gelu = shape.exact_gelu,
           .window = shape.window < run.sequence ? shape.window : 0,
           .documents_apart = run.documents_apart,
           .attended = run.attended,

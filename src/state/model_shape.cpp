@@ -396,7 +396,8 @@ std::vector<ModelKey> keys_of(ModelShape const& shape) {
           {"model.rope-high-frequency", text(shape.rope_high_frequency)},
           {"model.rope-original-sequence", text(shape.rope_original_sequence)},
           {"model.rope-attention-factor", text(shape.rope_attention_factor)},
-          {"model.norm-eps", text(shape.norm_epsilon)}};
+          {"model.norm-eps", text(shape.norm_epsilon)},
+          {"model.exact-gelu", text(shape.exact_gelu)}};
 }
 
 bool same_parameters(ModelShape const& a, ModelShape const& b) {
@@ -421,6 +422,7 @@ void validate(ModelShape const& shape) {
   if (shape.family == Family::gpt2) {
     validate_gpt2(shape);
   } else {
+    require_default(!shape.exact_gelu, "model.exact-gelu", "model.family=llama");
     validate_variant(shape);
     validate_rope(shape);
   }

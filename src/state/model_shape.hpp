@@ -64,6 +64,8 @@ struct ModelShape {
   std::int64_t rope_original_sequence = 8192;
   double rope_attention_factor = 1.0;  ///< yarn: factor of cosines and sines
   double norm_epsilon = 1e-5;
+  /// Gpt2 with GELU itself (Cerebras-GPT) instead of its approximation by tanh; false in llama.
+  bool exact_gelu = false;
 
   /// D
   [[nodiscard]] std::int64_t head_dim() const {

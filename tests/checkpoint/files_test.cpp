@@ -210,7 +210,8 @@ TEST(CheckpointFiles, KeepEveryKeyOfAModel) {
         model.rope_scaling = RopeScaling::yarn;
         model.rope_attention_factor = 1.25;
       }),
-      changed([](ModelShape& model) { model.norm_epsilon = 1e-6; })};
+      changed([](ModelShape& model) { model.norm_epsilon = 1e-6; }),
+      changed([](ModelShape& model) { model.exact_gelu = true; })};
   for (ModelShape const& model : models) {
     ScratchDirectory const scratch;
     ASSERT_FALSE(model == small_model());

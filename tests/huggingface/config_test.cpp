@@ -189,6 +189,18 @@ TEST(Config, ReadsGpt2WithATiedHeadAndFourTimesTheWidth) {
   EXPECT_FALSE(parse(gpt2, R"("tie_word_embeddings":false)").tied_head);
 }
 
+TEST(Config, KnowsWhichGeluGpt2Has) {
+  EXPECT_FALSE(parse(gpt2).exact_gelu);
+  for (char const* const word : {"gelu_new", "gelu_pytorch_tanh"}) {
+    EXPECT_FALSE(parse(gpt2, fmt::format(R"("activation_function":"{}")", word)).exact_gelu);
+  }
+  state::ModelShape const cerebras = parse(gpt2, R"("activation_function":"gelu")");
+  EXPECT_TRUE(cerebras.exact_gelu);
+  std::string const written = config_json(cerebras, DType::fp32);
+  EXPECT_THAT(written, HasSubstr(R"("activation_function": "gelu",)"));
+  EXPECT_EQ(parse_config(written, "again"), cerebras);
+}
+
 TEST(Config, ReadsRopeOfOldAndNewVersions) {
   EXPECT_EQ(parse(llama, R"("rope_theta":5e5,"rope_scaling":null)").rope_theta, 5e5);
   EXPECT_EQ(

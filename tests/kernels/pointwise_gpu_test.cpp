@@ -22,16 +22,19 @@ TYPED_TEST(PointwiseOnGpu, GeluIsCloseToTheFp64Reference) {
     auto const x = random_values<T>(rows * width, 1, 6.0), dy = random_values<T>(rows * width, 2);
     auto const wide_x = convert<double>(x), wide_dy = convert<double>(dy);
     std::vector<double> y(x.size()), dx(x.size());
-    ref::gelu_forward<double>({wide_x, y, rows, width});
-    ref::gelu_backward<double>({wide_x, wide_dy, dx, rows, width});
+    for (bool const exact : {false, true}) {
+      ref::gelu_forward<double>({wide_x, y, rows, width, exact});
+      ref::gelu_backward<double>({wide_x, wide_dy, dx, rows, width, exact});
 
-    Guarded<T> const there_x{x, offset}, there_dy{dy, offset};
-    Guarded<T> const there_y{poison<T>(rows * width), offset};
-    gelu_forward<T>(*this->stream, {there_x.view(), there_y.view(), rows, width});
-    gelu_backward<T>(*this->stream, {there_x.view(), there_dy.view(), there_x.view(), rows, width});
-    this->stream->synchronize();
-    expect_rounded(there_y.read(), y);
-    expect_rounded(there_x.read(), dx);
+      Guarded<T> const there_x{x, offset}, there_dy{dy, offset};
+      Guarded<T> const there_y{poison<T>(rows * width), offset};
+      gelu_forward<T>(*this->stream, {there_x.view(), there_y.view(), rows, width, exact});
+      gelu_backward<T>(*this->stream,
+                       {there_x.view(), there_dy.view(), there_x.view(), rows, width, exact});
+      this->stream->synchronize();
+      expect_rounded(there_y.read(), y);
+      expect_rounded(there_x.read(), dx);
+    }
   }
 }
 
@@ -79,14 +82,20 @@ TYPED_TEST(PointwiseOnGpu, ActivationsFarOutAreTheirLimits) {
   std::vector const ones(4, store<T>(1.0F)), zeros(4, store<T>(0.0F));
   std::vector<T> gate_up{x[0], x[1], x[2], x[3], ones[0], ones[0], ones[0], ones[0]};
   Guarded<T> const there_x{x}, there_ones{ones}, gelu{zeros}, d_gelu{zeros};
+  Guarded<T> const exact_gelu{zeros}, d_exact_gelu{zeros};
   Guarded<T> const there_gate_up{gate_up}, swiglu{zeros};
   gelu_forward<T>(*this->stream, {there_x.view(), gelu.view(), 1, 4});
   gelu_backward<T>(*this->stream, {there_x.view(), there_ones.view(), d_gelu.view(), 1, 4});
+  gelu_forward<T>(*this->stream, {there_x.view(), exact_gelu.view(), 1, 4, true});
+  gelu_backward<T>(*this->stream,
+                   {there_x.view(), there_ones.view(), d_exact_gelu.view(), 1, 4, true});
   swiglu_forward<T>(*this->stream, {there_gate_up.view(), swiglu.view(), 1, 4});
   this->stream->synchronize();
   std::vector<double> const positive_part{0, load(x[1]), 0, load(x[3])}, step{0, 1, 0, 1};
   EXPECT_EQ(convert<double>(gelu.read()), positive_part);
   EXPECT_EQ(convert<double>(d_gelu.read()), step);
+  EXPECT_EQ(convert<double>(exact_gelu.read()), positive_part);
+  EXPECT_EQ(convert<double>(d_exact_gelu.read()), step);
   EXPECT_EQ(convert<double>(swiglu.read()), positive_part);
 }
 

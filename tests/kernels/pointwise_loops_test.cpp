@@ -78,6 +78,10 @@ std::vector<double> all_results(PointwiseLoops<T> const& loops, std::int64_t wid
   keep(y);
   loops.gelu_backward(a.data(), b.data(), y.data(), width);
   keep(y);
+  loops.exact_gelu_forward(a.data(), y.data(), width);
+  keep(y);
+  loops.exact_gelu_backward(a.data(), b.data(), y.data(), width);
+  keep(y);
   loops.rope(x.data(), 1, width / 2, floats.data(), d_weight.data(), -1.0F);
   keep(x);
   loops.swiglu_forward(a.data(), b.data(), y.data(), width);

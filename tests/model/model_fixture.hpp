@@ -95,6 +95,13 @@ inline state::ModelShape tiny_gpt2(bool tied_head) {
   return shape;
 }
 
+/// As Cerebras-GPT.
+inline state::ModelShape tiny_exact_gpt2() {
+  auto shape = tiny_gpt2(true);
+  shape.exact_gelu = true;
+  return shape;
+}
+
 /// What becomes of the activations: all as one fate of products says.
 inline std::vector<BlockFates> all_blocks(state::ModelShape const& shape, BlockFates const& fates) {
   return {static_cast<std::size_t>(shape.layers), fates};
@@ -105,11 +112,11 @@ struct NamedShape {
   state::ModelShape shape;
 };
 inline std::vector<NamedShape> all_tiny_shapes() {
-  return {{"Llama", tiny_shape(false)}, {"LlamaTied", tiny_shape(true)},
-          {"Qwen2", tiny_qwen2()},      {"Qwen3", tiny_qwen3()},
-          {"Llama3", tiny_llama3()},    {"Mistral", tiny_mistral()},
-          {"Yarn", tiny_yarn()},        {"Olmo2", tiny_olmo2()},
-          {"Gpt2", tiny_gpt2(false)},   {"Gpt2Tied", tiny_gpt2(true)}};
+  return {
+      {"Llama", tiny_shape(false)},  {"LlamaTied", tiny_shape(true)}, {"Qwen2", tiny_qwen2()},
+      {"Qwen3", tiny_qwen3()},       {"Llama3", tiny_llama3()},       {"Mistral", tiny_mistral()},
+      {"Yarn", tiny_yarn()},         {"Olmo2", tiny_olmo2()},         {"Gpt2", tiny_gpt2(false)},
+      {"Gpt2Tied", tiny_gpt2(true)}, {"ExactGpt2", tiny_exact_gpt2()}};
 }
 /// Names the instances of tests that run over all of them.
 inline std::string name_of(::testing::TestParamInfo<NamedShape> const& info) {

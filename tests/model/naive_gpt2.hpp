@@ -34,7 +34,7 @@ class NaiveGpt2 final : public NaiveModel {
     for (std::size_t t = 0; t < x.size(); ++t) {
       add(x[t], linear(attn, "attn.c_proj", attention(q[t], k, v, t)));
       Vector hidden = linear(mlp, "mlp.c_fc", norm(mlp, "ln_2", x[t]));
-      std::ranges::transform(hidden, hidden.begin(), gelu);
+      std::ranges::transform(hidden, hidden.begin(), shape().exact_gelu ? exact_gelu : gelu);
       add(x[t], linear(mlp, "mlp.c_proj", hidden));
     }
   }
@@ -80,6 +80,7 @@ class NaiveGpt2 final : public NaiveModel {
     double const inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * std::pow(x, 3));
     return 0.5 * x * (1 + std::tanh(inner));
   }
+  static double exact_gelu(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
 };
 
 }  // namespace offstage::model::test

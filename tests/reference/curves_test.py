@@ -17,7 +17,7 @@ from harness import ALL, OFFSTAGE, OffstageTest, in_turn, main
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "files"
 TOKENS = FILES / "tokens.txt"
-MODELS = ["llama", "llama3", "qwen2", "gpt2", "qwen3", "mistral", "linear", "yarn", "phi3", "olmo2"]
+MODELS = ["llama", "llama3", "qwen2", "gpt2", "qwen3", "mistral", "linear", "yarn", "phi3", "olmo2", "cerebras"]
 
 # Of the loss, between fp32 runs of 50 steps. PyTorch's own fp32 is within 3e-6 of its fp64 here.
 FP32_TOLERANCE = 1e-4

@@ -250,6 +250,7 @@ class Gpt2:
         self.tensors = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
         self.layers, self.heads = config["n_layer"], config["n_head"]
         self.epsilon = config["layer_norm_epsilon"]
+        self.gelu = self.exact_gelu if config["activation_function"] == "gelu" else self.approximate_gelu
 
     def linear(self, rows, name):
         """Weights are stored (in, out)."""
@@ -266,8 +267,12 @@ class Gpt2:
         return result
 
     @staticmethod
-    def gelu(x):
+    def approximate_gelu(x):
         return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+    @staticmethod
+    def exact_gelu(x):
+        return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
 
     def logits(self, tokens):
         embedding = [[float(x) for x in row] for row in self.tensors["wte.weight"].rows()]

@@ -163,7 +163,7 @@ TEST_P(AgreesWithPyTorch, InFp64) {
 
 INSTANTIATE_TEST_SUITE_P(Reference, AgreesWithPyTorch,
                          ::testing::Values("llama", "llama3", "qwen2", "gpt2", "qwen3", "mistral",
-                                           "linear", "yarn", "phi3", "olmo2"),
+                                           "linear", "yarn", "phi3", "olmo2", "cerebras"),
                          [](auto const& which) { return std::string{which.param}; });
 
 }  // namespace

@@ -257,6 +257,15 @@ TEST(ModelShape, RefusesKeysOfAScalingThatIsNotThere) {
   expect_refused(shape, "model.rope-original-sequence does not apply");
 }
 
+TEST(ModelShape, ExactGeluIsGpt2s) {
+  ModelShape shape = tiny_gpt2();
+  shape.exact_gelu = true;
+  EXPECT_NO_THROW(validate(shape));
+  shape = tiny();
+  shape.exact_gelu = true;
+  expect_refused(shape, "model.exact-gelu does not apply to model.family=llama; leave it out");
+}
+
 TEST(ModelShape, RefusesKeysThatGpt2DoesNotHave) {
   EXPECT_NO_THROW(validate(tiny_gpt2()));
   ModelShape shape = tiny_gpt2();
@@ -301,15 +310,16 @@ TEST(ModelShape, GivesAllItsKeysInAFixedOrder) {
   for (auto const& [key, value] : keys_of(shape)) {
     keys.push_back(key + "=" + value);
   }
-  EXPECT_THAT(keys, testing::ElementsAre(
-                        "model.family=llama", "model.layers=2", "model.hidden=8", "model.heads=4",
-                        "model.head-dim=2", "model.kv-heads=2", "model.ffn-hidden=12",
-                        "model.vocab=10", "model.max-sequence=16", "model.tied-head=false",
-                        "model.qkv-bias=false", "model.qk-norm=none", "model.norms-after=false",
-                        "model.window=0", "model.rope-theta=10000", "model.rope-scaling=llama3",
-                        "model.rope-factor=32", "model.rope-low-frequency=1",
-                        "model.rope-high-frequency=4", "model.rope-original-sequence=8192",
-                        "model.rope-attention-factor=1", "model.norm-eps=1e-05"));
+  EXPECT_THAT(keys,
+              testing::ElementsAre(
+                  "model.family=llama", "model.layers=2", "model.hidden=8", "model.heads=4",
+                  "model.head-dim=2", "model.kv-heads=2", "model.ffn-hidden=12", "model.vocab=10",
+                  "model.max-sequence=16", "model.tied-head=false", "model.qkv-bias=false",
+                  "model.qk-norm=none", "model.norms-after=false", "model.window=0",
+                  "model.rope-theta=10000", "model.rope-scaling=llama3", "model.rope-factor=32",
+                  "model.rope-low-frequency=1", "model.rope-high-frequency=4",
+                  "model.rope-original-sequence=8192", "model.rope-attention-factor=1",
+                  "model.norm-eps=1e-05", "model.exact-gelu=false"));
   EXPECT_EQ(keys_of(tiny_gpt2()).front().value, "gpt2");
 }
 
