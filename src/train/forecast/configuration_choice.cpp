@@ -11,6 +11,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
+#include "config/known_rates.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -498,9 +499,9 @@ std::vector<std::string> rates_missing(config::RunConfig const& config, bool hos
       missing.emplace_back(key);
     }
   };
-  auto const rates = known_rates(config);
+  auto const rates = config::known_rates(config);
   need("platform.cpu-update", rates.cpu_update);
-  need("platform.products", known_compute(config));
+  need("platform.products", config::known_compute(config));
   if (!host_visible) {
     need("platform.device-update", rates.device_update);
     need("platform.host-to-device", rates.host_to_device);

@@ -9,6 +9,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "config/known_rates.hpp"
 #include "config/split_parameters.hpp"
 #include "state/shard.hpp"
 #include "train/forecast/configuration_choice.hpp"
@@ -193,7 +194,7 @@ std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) con
 /// The rates of one rank. All ranks of a node use its paths at the same time.
 template <class T>
 plan::UpdateRates Foreseer<T>::rates_of_rank() const {
-  plan::UpdateRates all = known_rates(config_);
+  plan::UpdateRates all = config::known_rates(config_);
   auto const paths = rates();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (plan::takes_extents(config_.storage.split, i)) {
@@ -222,7 +223,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
       unknown.insert(key);
     }
   };
-  auto const platform = known_rates(config_);
+  auto const platform = config::known_rates(config_);
   bool const dynamic = is_shared();
   if (config_.share.device_resident < 1.0) {
     need("platform.cpu-update", platform.cpu_update);
@@ -379,7 +380,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   result.paths = here.paths(result.memory);
   result.tokens = config.train.global_batch * config.train.sequence;
   result.update = here.update(result.host_limit, missing);
-  result.compute_known = known_compute(config) > 0.0;
+  result.compute_known = config::known_compute(config) > 0.0;
   if (result.update.problem.empty() && !scope.memory_alone) {
     result.step = here.step(result);
     for (std::size_t i = 0; i < std::min(result.paths.size(), result.step.paths.size()); ++i) {
@@ -390,7 +391,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
     }
   }
   if (!device_is_cores(config.device)) {
-    result.stride = stride_of(known_rates(config));
+    result.stride = stride_of(config::known_rates(config));
   }
   result.missing.assign(missing.begin(), missing.end());
   result.config = std::move(config);

@@ -8,8 +8,8 @@
 
 #include "base/rate.hpp"
 #include "base/units.hpp"
+#include "config/known_rates.hpp"
 #include "probe/measure.hpp"
-#include "train/forecast/step_forecast.hpp"
 #include "train/offload/offload.hpp"
 #include "train/offload/storage.hpp"
 
@@ -36,7 +36,7 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
     mpi::agree(comm, [&] { here = how(); });
     rate = comm.minimum(here);
   };
-  auto const known = known_rates(config);
+  auto const known = config::known_rates(config);
   auto& rates = config.platform;
   if (known.cpu_update <= 0.0) {
     measure(rates.cpu_update, [&] {
@@ -44,7 +44,7 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
                                        probe::for_plans);
     });
   }
-  if (known_compute(config) <= 0.0) {
+  if (config::known_compute(config) <= 0.0) {
     measure(config.platform_products, [&] {
       return probe::measure_product(device, config.numerics.dtype,
                                     {.rows = config.train.micro_batch * config.train.sequence,

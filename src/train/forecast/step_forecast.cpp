@@ -6,7 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
-#include "base/rate.hpp"
+#include "config/known_rates.hpp"
 #include "model/block.hpp"
 #include "model/block_traffic.hpp"
 #include "model/dims.hpp"
@@ -43,7 +43,7 @@ struct BlockWork {
 /// The number of operations that take as long at the rate of products as `flops` take at the
 /// measured rate of a block's pass.
 double as_products(config::RunConfig const& config, double flops, double rate) {
-  double const products = known_compute(config);
+  double const products = config::known_compute(config);
   return products > 0.0 && rate > 0.0 ? flops * products / rate : flops;
 }
 
@@ -113,26 +113,11 @@ plan::WaitingWork waiting_work(config::RunConfig const& config) {
 
 }  // namespace
 
-plan::UpdateRates known_rates(config::RunConfig const& config) {
-  plan::UpdateRates rates = config.platform;
-  auto const& emulated = config.device.emulation;
-  rates.cpu_update = first_known(rates.cpu_update, emulated.host_update);
-  rates.device_update = first_known(rates.device_update, emulated.device_update);
-  rates.host_to_device = first_known(rates.host_to_device, emulated.host_to_device);
-  rates.device_to_host = first_known(rates.device_to_host, emulated.device_to_host);
-  return rates;
-}
-
-double known_compute(config::RunConfig const& config) {
-  return first_known(config.device.emulation.compute, config.platform_products);
-}
-
 plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts) {
-  plan::Machine machine{
-      .compute = known_compute(config),
-      .rates = known_rates(config),
-      .host_sum = first_known(config.device.emulation.host_sum, config.platform_passes.host_sum),
-      .rank_link = config.platform_passes.rank_link};
+  plan::Machine machine{.compute = config::known_compute(config),
+                        .rates = config::known_rates(config),
+                        .host_sum = config::known_host_sum(config),
+                        .rank_link = config.platform_passes.rank_link};
   if (is_host_visible(facts)) {
     machine.rates.host_to_device = machine.rates.device_to_host = 0.0;
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;

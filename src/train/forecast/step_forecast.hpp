@@ -25,12 +25,6 @@ struct StepFacts {
   double share{};  ///< the device's share of the update
 };
 
-/// Rates of platform.*, and for missing ones those of an emulated device.
-[[nodiscard]] plan::UpdateRates known_rates(config::RunConfig const& config);
-/// Floating-point operations per second of the device's products, from the same sources; 0: not
-/// known.
-[[nodiscard]] double known_compute(config::RunConfig const& config);
-
 /// The rank's part of every resource, while all ranks of its node work.
 [[nodiscard]] plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts);
 /// T is numerics.dtype.

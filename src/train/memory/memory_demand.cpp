@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
+#include "config/known_rates.hpp"
 #include "model/block.hpp"
 #include "model/head.hpp"
 #include "parameters/node_memory.hpp"
@@ -85,10 +86,7 @@ parameters::DepthDemand depth_demand(config::RunConfig const& config, state::Sha
   parameters::DepthDemand demand{.free = free,
                                  .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
                                  .large = sizes.large * static_cast<Bytes>(sizeof(T)),
-                                 .link = config.device.emulation.host_to_device};
-  if (demand.link <= 0.0) {
-    demand.link = config.platform.host_to_device;
-  }
+                                 .link = config::known_rates(config).host_to_device};
   bool known = true;
   for (std::size_t i = 0; i < config.paths.size(); ++i) {
     if (plan::takes_extents(config.storage.split, i)) {

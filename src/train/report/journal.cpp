@@ -12,9 +12,9 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "config/known_rates.hpp"
 #include "config/run_config.hpp"
 #include "platform/cpu/affinity.hpp"
-#include "train/forecast/step_forecast.hpp"
 #include "train/report/progress_line.hpp"
 #include "train/report/tensorboard_curves.hpp"
 #include "train/step/step_numbers.hpp"
@@ -81,7 +81,7 @@ void Journal::begin(StartRecord const& start, bool works, Seconds now) {
   works_ = works;
   if (speaks_) {
     flops_ = model_flops(config_);
-    products_ = known_compute(config_) * static_cast<double>(start.ranks);
+    products_ = config::known_compute(config_) * static_cast<double>(start.ranks);
     against_.set_ranks(start.ranks);
     if (works) {
       if (config_.tensorboard) {

@@ -9,6 +9,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
+#include "config/known_rates.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
@@ -146,9 +147,7 @@ void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& 
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;
   company.update_written = traffic.written / rounds;
-  double const rate = config_.device.emulation.host_update > 0.0
-                          ? config_.device.emulation.host_update
-                          : config_.platform.cpu_update;
+  double const rate = config::known_rates(config_).cpu_update;
   if (rate > 0.0) {
     double const on_cores =
         (1.0 - config_.share.device_resident) * (1.0 - config_.share.device_share.value_or(0.0));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/rate.hpp"
+#include "config/known_rates.hpp"
 #include "plan/split.hpp"
 #include "probe/measure.hpp"
 #include "train/offload/offload.hpp"
@@ -52,15 +53,10 @@ char const* origin(bool measured) {
 }  // namespace
 
 ActivationRates given_rates(config::RunConfig const& config, int ranks_per_node) {
-  auto const& emulation = config.device.emulation;
-  auto const& platform = config.platform;
-  return {.rates = {.compute = first_known(emulation.compute, config.platform_products),
-                    .host_to_device = first_known(
-                        emulation.host_to_device,
-                        first_known(platform.host_to_device_both, platform.host_to_device)),
-                    .device_to_host = first_known(
-                        emulation.device_to_host,
-                        first_known(platform.device_to_host_both, platform.device_to_host)),
+  auto const known = config::known_rates(config);
+  return {.rates = {.compute = config::known_compute(config),
+                    .host_to_device = first_known(known.host_to_device_both, known.host_to_device),
+                    .device_to_host = first_known(known.device_to_host_both, known.device_to_host),
                     .storage = storage_of(config, ranks_per_node)}};
 }
 

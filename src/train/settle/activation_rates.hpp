@@ -22,8 +22,8 @@ struct WantedRates {
   [[nodiscard]] bool any() const { return compute || link || storage; }
 };
 
-/// Rates that device.emulate, platform.* and tiers.path give; 0: not given. The rate of storage is
-/// that of all paths that take extents (tiers.split). It counts as given if that of each path is.
+/// Known rates of device and link, and those of tiers.path; 0: not known. The rate of storage is
+/// that of all paths that take extents (tiers.split). It counts as known if that of each path is.
 [[nodiscard]] ActivationRates given_rates(config::RunConfig const& config, int ranks_per_node);
 
 /// Measures the wanted rates, on all ranks at once: products as wide as a block's on the device,
