@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from harness import ALL, OFFSTAGE, OffstageTest, main
+from harness import ALL, MPI, OFFSTAGE, OffstageTest, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "sweep"))
 # pylint: disable=wrong-import-position
@@ -25,6 +25,9 @@ TOKENIZER = ROOT / "tests" / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
 OF_HDF5 = "HDF5 could not look at the file"  # it keeps the errno to itself
+# Two ranks, whose calls fail on rank 1 alone.
+RANK_1 = ["env", "-u", "LD_PRELOAD", f"FAULTY_FILES={os.environ.get('FAULTY_FILES')}", MPI, "2", "--quiet", "bash", "-c",
+          'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export LD_PRELOAD="$FAULTY_FILES"; fi; exec "$@"', "rank"]
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\S+Z|\d[\d.,]* ?(s|ms|MB/s|GB/s|tokens/s|GFLOP/s|GB|MB|kB|MiB|GiB|KiB)\b|process \d+")
 
 
@@ -48,6 +51,8 @@ class ReadingFaults(OffstageTest):
         self.run_command = self.command("run", "--config=run.cfg", "run.dir=", "data.train=", "model.vocab=", "train.steps=")
         self.call_of(self.run_command)
         self.offstage("export", "--from=run", "--to=model", "--like=like")
+        self.training = [word for word in self.run_command[1:] if not word.startswith(("--model.", "--train.valid-every"))]
+        self.training += ["--run.dir=new", "--train.init-from=model", "--train.valid-every=2"]
 
     def call_of(self, command, codes=(0,)):
         shutil.rmtree(self.folder / "new", ignore_errors=True)
@@ -62,10 +67,10 @@ class ReadingFaults(OffstageTest):
             return re.findall(r"  (?:loss|valid) .*?  ", result.out), result.err
         return MOMENT.sub("...", result.out), MOMENT.sub("...", result.err)
 
-    def check(self, *command):
+    def check(self, *command, launcher=()):
         """The first calls of each kind on each path fail, one at a time; but for those in `new`, which is empty before each.
         Then all reads of a file move a part of what was asked for."""
-        command = [OFFSTAGE, *command]
+        name, command = command[0], [*launcher, OFFSTAGE, *command]
         straight = self.said(self.call_of(command))
         with self.faulty(self.folder, calls=",".join(LOOKING), times=0):
             self.assertEqual(straight, self.said(self.call_of(command)))
@@ -73,20 +78,21 @@ class ReadingFaults(OffstageTest):
         self.assertGreater(len(calls), 2)
         for number, (kind, path) in enumerate(calls):
             seen[kind, path] += 1
-            if path.startswith(str(self.folder / "new")) or (not ALL and seen[kind, path] > 2):
+            left = seen[kind, path] > 2 or (launcher and number % 3 > 0)  # two ranks wait long for each other's start
+            if path.startswith(str(self.folder / "new")) or (not ALL and left):
                 continue
             error = errno.ESTALE if number % 2 else errno.EIO
             for how_often in ({}, {"times": 1}) if ALL else ({"times": 1},):
-                with self.subTest(f"{command[1]}: {kind} {path} {seen[kind, path]} {how_often}"):
+                with self.subTest(f"{name}: {kind} {path} {seen[kind, path]} {how_often}"):
                     with self.faulty(self.folder, file=path, calls=kind, after=seen[kind, path] - 1, error=error, **how_often):
                         result = self.call_of(command, (0, IO))
                     # What is said beside it, but for a listing, stays the same.
                     says_so = re.search(f"{os.strerror(error)}|{OF_HDF5}", result.out + result.err)
-                    if not says_so or (result.code == 0 and command[1] != "checkpoint"):
+                    if not says_so or (result.code == 0 and name != "checkpoint"):
                         self.assertEqual(0, result.code, result)
                         self.assertEqual(straight[0], self.said(result)[0])
         for path in sorted({path for kind, path in calls if kind == "read"}):
-            with self.subTest(f"{command[1]}: reads of {path} move a part"):
+            with self.subTest(f"{name}: reads of {path} move a part"):
                 with self.faulty(self.folder, file=path, calls="read", error="SHORT"):
                     self.assertEqual(straight, self.said(self.call_of(command)))
 
@@ -110,8 +116,11 @@ class ReadingFaults(OffstageTest):
         self.check("checkpoint", "diff", "run/checkpoints/step-000000001", "run/checkpoints/step-000000001")
 
     def test_training(self):
-        command = [word for word in self.run_command[1:] if not word.startswith(("--model.", "--train.valid-every"))]
-        self.check(*command, "--run.dir=new", "--train.init-from=model", "--train.valid-every=2")
+        self.check(*self.training)
+
+    def test_no_rank_waits_for_one_that_cannot_read(self):
+        self.check(*self.training, launcher=RANK_1)
+        self.check("evaluate", "--from=run", "--data=valid/*", "--sequence=24", launcher=RANK_1)
 
     def test_a_run_whose_checkpoints_are_elsewhere(self):
         self.call_of([*self.run_command, "--run.dir=moved", f"--checkpoint.dir={self.folder}/elsewhere"])
