@@ -211,7 +211,11 @@ TEST(CheckpointFiles, KeepEveryKeyOfAModel) {
         model.rope_attention_factor = 1.25;
       }),
       changed([](ModelShape& model) { model.norm_epsilon = 1e-6; }),
-      changed([](ModelShape& model) { model.exact_gelu = true; })};
+      changed([](ModelShape& model) {
+        model.family = state::Family::gpt2;
+        model.kv_heads = model.heads;
+        model.exact_gelu = true;
+      })};
   for (ModelShape const& model : models) {
     ScratchDirectory const scratch;
     ASSERT_FALSE(model == small_model());
