@@ -21,6 +21,7 @@
 #include "device/device.hpp"
 #include "device/wrapped_device.hpp"
 #include "kernels/attention/attention_bf16.hpp"
+#include "kernels/linear/onednn.hpp"
 #include "model/block.hpp"
 #include "model/workspace.hpp"
 
@@ -97,7 +98,8 @@ class RawProduct {
     c_ = dnnl::memory{matrix(m, n, false), engine};
     fill_matrix(a_, 1, m * k);
     fill_matrix(b_, 2, k * n);
-    product_ = dnnl::matmul{{{a_.get_desc(), b_.get_desc(), c_.get_desc()}, engine}};
+    product_ = dnnl::matmul{
+        kernels::describe_product(engine, a_.get_desc(), b_.get_desc(), c_.get_desc())};
   }
 
   double run() {

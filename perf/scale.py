@@ -37,7 +37,7 @@ class Runs:
         self.number += 1
         directory = self.folder / f"run{self.number}"
         arguments = [f"--{key}={value}" for key, value in {**keys, "run.dir": directory, "data.train": self.text}.items()]
-        return [MPI, str(ranks), "--quiet", program or self.program, "train", *arguments], directory
+        return [MPI, str(ranks), program or self.program, "train", *arguments], directory
 
     def train(self, ranks, keys, **environment):
         """The run's directory."""

@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
 #include "kernels/host/bf16_unit.hpp"
+#include "kernels/linear/onednn.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "platform/memory/room.hpp"
 
@@ -78,7 +79,7 @@ dnnl::matmul::primitive_desc find(Descriptions const& of, Sum sum, dnnl::engine 
     attributes.set_post_ops(add);
   }
   constexpr bool allow_empty = true;
-  return {{of.a, of.b, of.c}, attributes, engine, allow_empty};
+  return describe_product(engine, of.a, of.b, of.c, attributes, allow_empty);
 }
 
 /// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing
@@ -222,6 +223,15 @@ class WidenedProduct {
   float *a_{}, *b_{}, *c_{};
 };
 
+/// Whether an operand or C is a vector whose elements are apart in memory: oneDNN 3.7 takes them
+/// for neighbours.
+template <class T, class Out>
+bool has_loose_vector(Matmul<T, Out> const& product) {
+  bool const a = product.m == 1 && product.transpose_a == Transpose::yes && product.a_stride() > 1;
+  bool const b = product.n == 1 && product.transpose_b == Transpose::no && product.b_stride() > 1;
+  return a || b || (product.n == 1 && product.c_stride() > 1);
+}
+
 /// False if oneDNN cannot.
 template <class T, class Out>
 bool multiply_somehow(Matmul<T, Out> const& product) {
@@ -270,6 +280,9 @@ void matmul(Matmul<T, Out> const& product) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       std::fill_n(product.c + row * product.c_stride(), product.n, Out{});
     }
+  } else if (has_loose_vector(product)) {
+    ref::matmul(product);
+    return;  // with the bias
   } else {
     multiply_or_throw(product);
   }

@@ -61,19 +61,23 @@ chmod 711 "$directory"
 mkdir "$directory"/{munge,state,log,devices}
 if [[ -n $owner ]]; then echo "$owner" > "$directory/owner"; fi
 
+# Daemons and srun listen where the host's name leads alone, so that no other machine reaches them. Where that is 127.0.1.1, as
+# Debian has it, or nowhere, answers to 127.0.0.1 would be lost: then they listen everywhere, and munge's key keeps others out.
+host=$(hostname -s) network=lo communication=CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+address=$(getent ahostsv4 "$host" | awk 'NR == 1 { print $1 }') || true
+if [[ -z $address || ($address == 127.* && $address != 127.0.0.1) ]]; then address=127.0.0.1 communication=; fi
 # Free ports below those that the kernel gives to clients; all are held until all are found.
-mapfile -t ports < <(python3 - "$((nodes + 1))" <<'PYTHON'
+mapfile -t ports < <(python3 - "$address" "$((nodes + 1))" <<'PYTHON'
 import random, socket, sys
 held = []
-while len(held) < int(sys.argv[1]):
+while len(held) < int(sys.argv[2]):
     try:
-        held.append(socket.create_server(("127.0.0.1", random.randint(15000, 32000))))
+        held.append(socket.create_server((sys.argv[1], random.randint(15000, 32000))))
     except OSError:
         pass
 print(*(s.getsockname()[1] for s in held), sep="\n")
 PYTHON
 )
-host=$(hostname -s) address=127.0.0.1 network=lo
 if [[ -n $own ]]; then host=head address=10.77.0.254 network=eth0; fi
 lines=
 for ((i = 1; i <= nodes; ++i)); do
@@ -88,6 +92,7 @@ for template in "$here"/*.in; do
   text=${text//@HOST@/"$host"}
   text=${text//@ADDRESS@/"$address"}
   text=${text//@NETWORK@/"$network"}
+  text=${text//@COMMUNICATION@/"$communication"}
   text=${text//@PORT@/${ports[0]}}
   text=${text//@USER@/"$(id -un)"}
   printf '%s\n' "${text//@NODES@/"$lines"}" > "$directory/$(basename "$template" .in)"

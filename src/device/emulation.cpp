@@ -72,7 +72,8 @@ Part split(std::string_view text) {
         "h2d=3GB/s,d2h=3GB/s"};
   }
   auto const equals = static_cast<std::size_t>(std::ranges::find(text, '=') - text.begin());
-  Rate const& rate = rate_named(std::string{text.substr(0, equals)});
+  std::string const name{text.substr(0, equals)};
+  Rate const& rate = rate_named(name);
   if (equals == text.size()) {
     throw UsageError{fmt::format("{} has no value; write {}=...", rate.name, rate.name)};
   }

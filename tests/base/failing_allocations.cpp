@@ -201,6 +201,12 @@ char* strdup(char const* text) {
   void* const made = offstage::fails(__builtin_return_address(0)) ? nullptr : __libc_malloc(bytes);
   return made == nullptr ? nullptr : static_cast<char*>(std::memcpy(made, text, bytes));
 }
+char* strndup(char const* text, std::size_t most) {
+  std::size_t const length = strnlen(text, most);
+  void* const made =
+      offstage::fails(__builtin_return_address(0)) ? nullptr : __libc_calloc(1, length + 1);
+  return made == nullptr ? nullptr : static_cast<char*>(std::memcpy(made, text, length));
+}
 
 }  // extern "C"
 

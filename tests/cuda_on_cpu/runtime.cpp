@@ -23,9 +23,28 @@
 
 /// The CUDA runtime's functions that the project calls. Errors come at once, not with a later call.
 namespace offstage::cuda_on_cpu {
-namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// One recording of an event.
+struct Point {
+  void reach() {
+    std::scoped_lock const lock{mutex};
+    time = Clock::now();
+    reached = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [this] { return reached; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  Clock::time_point time;
+};
+
+namespace {
 
 constexpr int greatest_priority = -5;
 
@@ -84,24 +103,6 @@ class Queue {
   std::uint64_t done_{};
   bool ended_ = false;
   std::thread thread_;
-};
-
-/// One recording of an event.
-struct Point {
-  void reach() {
-    std::scoped_lock const lock{mutex};
-    time = Clock::now();
-    reached = true;
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock{mutex};
-    changed.wait(lock, [this] { return reached; });
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool reached = false;
-  Clock::time_point time;
 };
 
 struct Runtime {

@@ -42,7 +42,7 @@ class BadInput(Refusals):
     def test_ranks_that_are_told_different_things(self):
         def together(*of_rank_1):
             first, second = self.command("run"), self.command("run", *of_rank_1)
-            return self.call(MPI, "1", "--quiet", *first, ":", "-n", "1", *second)
+            return self.call(MPI, "1", *first, ":", "-n", "1", *second)
         for options, code, words in (
                 (["optimizer.lr=1"], USAGE, ["optimizer.lr is 1 ", "0.01", "told the same"]),
                 (["train.steps=3"], USAGE, ["train.steps is 3 "]),
@@ -292,7 +292,7 @@ class BadInput(Refusals):
         local.mkdir()
 
         def run(hosts):
-            return self.call(NODES, hosts, str(local), str(self.folder / "nodes"), "--quiet", *self.command(
+            return self.call(NODES, hosts, str(local), str(self.folder / "nodes"), *self.command(
                 "run", f"checkpoint.dir={local}/checkpoints", "checkpoint.every=2", "train.steps=4"))
         self.assertEqual(0, run("n1:2").code)
         before = sorted((self.folder / "nodes/n1").rglob("*"))
@@ -306,7 +306,7 @@ class BadInput(Refusals):
         local, shared = self.folder / "local", self.folder / "shared"
         local.mkdir()
         shared.mkdir()
-        result = self.call(NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), "--quiet", *self.command(
+        result = self.call(NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), *self.command(
             "run", f"checkpoint.local={shared}", "checkpoint.local-every=1", "train.steps=4"))
         self.check(result, USAGE, ["checkpoint.local", "is one directory for several nodes"])
         self.assertEqual([], list(shared.iterdir()))
@@ -371,7 +371,7 @@ class NoSpace(Refusals):
         local.mkdir()
 
         def run(name, megabytes, overlap):
-            nodes = [NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), "--quiet"]
+            nodes = [NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes")]
             return self.call(*on_small_disk(disk, megabytes, [*nodes, *self.command(
                 name, f"tiers.path={disk}", "model.hidden=256", "train.steps=4", f"update.overlap={overlap}")]))
         wide = run("wide", 64, "on")

@@ -106,7 +106,7 @@ class OffstageTest(unittest.TestCase):
             else:
                 rest.append(option)
         arguments = [f"--{key}={value}" for key, value in keys.items() if value != ""]
-        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
+        launcher = [MPI, str(ranks)] if ranks > 1 else []
         return [*launcher, OFFSTAGE, "train", *rest, *arguments]
 
     def start(self, name, *options, ranks=1):
@@ -139,7 +139,7 @@ class OffstageTest(unittest.TestCase):
 
     def offstage(self, *arguments, ranks=1, expect=0):
         """Any command of the program."""
-        launcher = [MPI, str(ranks), "--quiet"] if ranks > 1 else []
+        launcher = [MPI, str(ranks)] if ranks > 1 else []
         result = self.call(*launcher, OFFSTAGE, *arguments)
         self.assertEqual(expect, result.code, result)
         return result

@@ -97,7 +97,7 @@ class NodeHome(OffstageTest):
         local.mkdir()
 
         def on_nodes(name, *options, ranks):
-            result = self.call(NODES, ranks, str(local), str(self.folder / "nodes"), "--quiet", *self.command(name, *options))
+            result = self.call(NODES, ranks, str(local), str(self.folder / "nodes"), *self.command(name, *options))
             self.assertEqual(0, result.code, result)
             return result
         for (base, options), way in in_turn((("clipped", ["optimizer.clip=0.5"]), ("tied", ["model.tied-head=true"])), [

@@ -33,7 +33,7 @@ class OnNodes(OffstageTest):
                         "checkpoint.partner=copy", f"tiers.path={self.local}"]
 
     def on(self, hosts, name, *options):
-        return [NODES, hosts, str(self.local), str(self.nodes), "--quiet", *self.command(name, *options)]
+        return [NODES, hosts, str(self.local), str(self.nodes), *self.command(name, *options)]
 
     def train_on(self, hosts, name, *options, expect=0):
         result = self.call(*self.on(hosts, name, *options))

@@ -26,7 +26,7 @@ TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant 
 CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
 OF_HDF5 = "HDF5 could not look at the file"  # it keeps the errno to itself
 # Two ranks, whose calls fail on rank 1 alone.
-RANK_1 = ["env", "-u", "LD_PRELOAD", f"FAULTY_FILES={os.environ.get('FAULTY_FILES')}", MPI, "2", "--quiet", "bash", "-c",
+RANK_1 = ["env", "-u", "LD_PRELOAD", f"FAULTY_FILES={os.environ.get('FAULTY_FILES')}", MPI, "2", "bash", "-c",
           'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export LD_PRELOAD="$FAULTY_FILES"; fi; exec "$@"', "rank"]
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\S+Z|\d[\d.,]* ?(s|ms|MB/s|GB/s|tokens/s|GFLOP/s|GB|MB|kB|MiB|GiB|KiB)\b|process \d+")
 

@@ -152,7 +152,7 @@ class Records(OffstageTest):
         storage.mkdir()
         self.train("run", "optimizer.kind=lion", f"tiers.path={storage}", f"data.train={self.text}:2,{self.valid}:1", ranks=2)
         effective = self.folder / "run/effective.cfg"
-        result = self.call(MPI, "2", "--quiet", OFFSTAGE, "train", "--config", effective, f"--run.dir={self.folder}/again")
+        result = self.call(MPI, "2", OFFSTAGE, "train", "--config", effective, f"--run.dir={self.folder}/again")
         self.assertEqual(0, result.code, result)
         self.assert_same_state("run", "again")
         again = (self.folder / "again/effective.cfg").read_text()

@@ -70,7 +70,7 @@ class Watchdog(OffstageTest):
     def test_a_rank_that_does_not_start_mpi_ends_the_job(self):
         # 20 s later than in a run.
         program = '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && exec "$@"; exec sleep 3000'
-        result = self.call(MPI, 2, "--quiet", "sh", "-c", program, "sh", *self.command("run", "run.watchdog=1s"))
+        result = self.call(MPI, 2, "sh", "-c", program, "sh", *self.command("run", "run.watchdog=1s"))
         self.assertEqual(1, result.code, result)
         self.assertRegex(result.err, r"offstage: error: a rank on \S+: no progress for 2\d\S* s \(run.watchdog\)")
         self.assertRegex(result.err, r"offstage: error: a rank: thread main has been 2\d\S* s in the start of MPI")

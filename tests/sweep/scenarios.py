@@ -51,7 +51,7 @@ class Scenario:
         return [f"--{key}={part}" for key, text in texts.items() for part in text.split("|")]
 
     def command(self, work, **extra):
-        launcher = [MPI, str(self.ranks), "--quiet"] if self.ranks > 1 else []
+        launcher = [MPI, str(self.ranks)] if self.ranks > 1 else []
         return [*launcher, OFFSTAGE, "train", *self.arguments(work, **extra)]
 
     def resume(self, work):
