@@ -30,7 +30,7 @@ fi
 offstage() { # COMMAND ...: alone
   "$OFFSTAGE" "$@"
 }
-export OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1 # no banner for exit codes but 0
+export OMPI_MCA_orte_execute_quiet=1 # no banner, of Open MPI 4, for exit codes but 0
 together() { # COMMAND ...: on all ranks
   if ((ranks == 1)); then offstage "$@"; else mpirun --oversubscribe --bind-to none -n "$ranks" "$OFFSTAGE" "$@"; fi
 }

@@ -131,8 +131,8 @@ launch() { # launch PROGRAM ARGUMENT...: replaces the shell by the launcher
       fi
       # srun starts one daemon per node, as one task: its ranks would share the cores and the memory of one rank.
       take_cpus_per_task
-      # No banner for exit codes but 0. The option --quiet would end the mpirun of Open MPI 5.
-      export OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1
+      # No banner of Open MPI 4 for exit codes but 0. The option --quiet would end the mpirun of Open MPI 5.
+      export OMPI_MCA_orte_execute_quiet=1
       # shellcheck disable=SC2086
       exec $blocked mpirun --bind-to none ${OFFSTAGE_LAUNCHER_OPTIONS:-} \
         "$OFFSTAGE_HOME/slurm/rank.sh" "$@"

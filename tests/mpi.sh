@@ -15,6 +15,6 @@ if [[ -n ${SLEEPING_YIELD:-} ]]; then export LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOA
 # As variables: Open MPI 5's mpirun refuses --mca for what it has no more.
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
-# No banner for exit codes but 0. The option --quiet would end the mpirun of Open MPI 5.
-export OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1
+# No banner of Open MPI 4 for exit codes but 0. The option --quiet would end the mpirun of Open MPI 5.
+export OMPI_MCA_orte_execute_quiet=1
 exec mpirun --oversubscribe --bind-to none -n "$ranks" "$@"

@@ -20,8 +20,8 @@ shift 3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 agent=$(realpath "$0")
-# Of Open MPI 4, then of 5. No banner for exit codes but 0: the option --quiet would end the mpirun of 5.
+# Of Open MPI 4, then of 5. No banner of 4 for exit codes but 0: the option --quiet would end the mpirun of 5.
 export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent=$agent OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl_vader_single_copy_mechanism=none
 export PRTE_MCA_plm=ssh PRTE_MCA_plm_ssh_agent=$agent
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_orte_execute_quiet=1
 exec mpirun --oversubscribe --bind-to none --host "$hosts" "$@"

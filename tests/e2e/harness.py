@@ -46,6 +46,9 @@ TINY = {
 
 # mpirun says so where the daemon of a pretended node has begun before its parent looks, on a busy machine.
 SETPGID = re.compile(r"^\[.*\] plm:rsh: Warning: setpgid\(.*\) failed in parent .*\n", re.MULTILINE)
+# What the mpirun of Open MPI 5 says of exit codes but 0, and cannot be told to keep to itself.
+BANNER = re.compile(r"^-+\nprterun detected that one or more processes exited with non-zero status,\n(.*\n)*?-+\n", re.M)
+OPEN_MPI = int(re.search(r"\) (\d+)\.", subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout)[1])
 
 
 def in_turn(*factors):
@@ -57,7 +60,7 @@ def in_turn(*factors):
 
 class Result:
     def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, SETPGID.sub("", err)
+        self.code, self.out, self.err = code, out, BANNER.sub("", SETPGID.sub("", err))
         lines = self.err.splitlines()
         self.errors = [line for line in lines if line.startswith("offstage: error: ")]
         self.warnings = [line for line in lines if line.startswith("offstage: warning: ")]

@@ -3,7 +3,7 @@ import re
 import signal
 import time
 
-from scenarios import KEEP, LOCAL, NAMED, ROOT, step_directory, step_name
+from scenarios import KEEP, LOCAL, NAMED, OPEN_MPI, ROOT, step_directory, step_name
 
 OURS = ("lock", "began-1")
 PASSED_OVER = re.compile(r"checkpoint \S+ passed over: (?!its save did not finish)(.*)")
@@ -218,4 +218,6 @@ class Check:
         require(expected <= found, f"missing: {' '.join(sorted(expected - found))}")
         unfinished = [path for pattern in ("*.tmp", "*.new", "*.link") for path in self.world.work.rglob(pattern)]
         require(not unfinished, f"left behind: {unfinished}")
-        require(not names_in(self.world.tmp), f"left behind in TMPDIR: {names_in(self.world.tmp)}")
+        # Open MPI 5 leaves its own things of a process without launcher.
+        names = [name for name in names_in(self.world.tmp) if OPEN_MPI < 5 or not name.startswith(("ompi.", "sm_segment."))]
+        require(not names, f"left behind in TMPDIR: {names}")

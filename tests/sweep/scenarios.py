@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ.setdefault("OFFSTAGE", str(ROOT / "build/release/offstage"))
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 # pylint: disable=wrong-import-position
-from harness import MPI, OFFSTAGE, TINY  # noqa: E402
+from harness import MPI, OFFSTAGE, OPEN_MPI, TINY  # noqa: E402
 
 PATIENCE = 240  # seconds until a run counts as stuck
 KEEP = 2
