@@ -47,7 +47,7 @@ class Start(OffstageTest):
             for ranks in 1, 2:
                 result = self.call(*self.command("refused", ranks=ranks))
                 self.assertEqual(1, result.code, result)
-                self.assertEqual(ranks, len(result.errors), result)
+                self.assertIn(len(result.errors), (1, ranks), result)  # Open MPI 5 may end the other rank first
                 self.assertRegex(result.errors[0], "MPI_Init_thread: .* gives .* MPI_THREAD_SINGLE .* needs MPI_THREAD_FUNNELED")
 
     def test_a_sites_choice_for_one_sided_messages_does_not_matter(self):
