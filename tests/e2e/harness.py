@@ -51,6 +51,11 @@ BANNER = re.compile(r"^-+\nprterun detected that one or more processes exited wi
 OPEN_MPI = int(re.search(r"\) (\d+)\.", subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout)[1])
 
 
+def without_mpi(err):
+    """What mpirun says by itself is left out; Open MPI 5 ends it with a byte of 0."""
+    return BANNER.sub("", SETPGID.sub("", err.replace("\0", "")))
+
+
 def in_turn(*factors):
     """Combinations of one value of each factor: all of them where ALL, else so few that each value comes up."""
     if ALL:
@@ -60,7 +65,7 @@ def in_turn(*factors):
 
 class Result:
     def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, BANNER.sub("", SETPGID.sub("", err))
+        self.code, self.out, self.err = code, out, without_mpi(err)
         lines = self.err.splitlines()
         self.errors = [line for line in lines if line.startswith("offstage: error: ")]
         self.warnings = [line for line in lines if line.startswith("offstage: warning: ")]
