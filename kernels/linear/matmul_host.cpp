@@ -82,12 +82,28 @@ dnnl::matmul::primitive_desc find(Descriptions const& of, Sum sum, dnnl::engine 
   return describe_product(engine, of.a, of.b, of.c, attributes, allow_empty);
 }
 
+/// Whether an operand or C is a vector whose elements are apart in memory: oneDNN 3.7 takes them
+/// for neighbours.
+template <class T, class Out>
+bool has_loose_vector(Matmul<T, Out> const& product) {
+  bool const a = product.m == 1 && product.transpose_a == Transpose::yes && product.a_stride() > 1;
+  bool const b = product.n == 1 && product.transpose_b == Transpose::no && product.b_stride() > 1;
+  return a || b || (product.n == 1 && product.c_stride() > 1);
+}
+
 /// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing
 /// is kept between calls: oneDNN caches what it compiles for a shape, and a call without work takes
 /// 4 us.
 template <class T, class Out>
 bool multiply(Matmul<T, Out> const& product, Sum sum) {
   static_assert(!std::is_same_v<T, float16>, "oneDNN has no fp16 products on the CPU");
+  if (has_loose_vector(product)) {
+    auto plain = product;
+    plain.bias = nullptr;
+    plain.add = sum == Sum::go_on;
+    ref::matmul(plain);
+    return true;
+  }
   memory::require_room(code_bytes, "oneDNN");
   dnnl::engine const engine{dnnl::engine::kind::cpu, 0};
   auto const of = describe(product);
@@ -223,15 +239,6 @@ class WidenedProduct {
   float *a_{}, *b_{}, *c_{};
 };
 
-/// Whether an operand or C is a vector whose elements are apart in memory: oneDNN 3.7 takes them
-/// for neighbours.
-template <class T, class Out>
-bool has_loose_vector(Matmul<T, Out> const& product) {
-  bool const a = product.m == 1 && product.transpose_a == Transpose::yes && product.a_stride() > 1;
-  bool const b = product.n == 1 && product.transpose_b == Transpose::no && product.b_stride() > 1;
-  return a || b || (product.n == 1 && product.c_stride() > 1);
-}
-
 /// False if oneDNN cannot.
 template <class T, class Out>
 bool multiply_somehow(Matmul<T, Out> const& product) {
@@ -280,9 +287,6 @@ void matmul(Matmul<T, Out> const& product) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       std::fill_n(product.c + row * product.c_stride(), product.n, Out{});
     }
-  } else if (has_loose_vector(product)) {
-    ref::matmul(product);
-    return;  // with the bias
   } else {
     multiply_or_throw(product);
   }

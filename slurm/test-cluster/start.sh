@@ -61,24 +61,32 @@ chmod 711 "$directory"
 mkdir "$directory"/{munge,state,log,devices}
 if [[ -n $owner ]]; then echo "$owner" > "$directory/owner"; fi
 
-# Daemons and srun listen where the host's name leads alone, so that no other machine reaches them. Where that is 127.0.1.1, as
-# Debian has it, or nowhere, answers to 127.0.0.1 would be lost: then they listen everywhere, and munge's key keeps others out.
+can_listen() { # can_listen ADDRESS
+  python3 -c 'import socket, sys; socket.create_server((sys.argv[1], 0))' "$1" 2> /dev/null
+}
+# Daemons and srun listen at the address of the host's name alone. Where that is 127.0.1.1, as Debian has it, another machine's or
+# none, answers would be lost: then they listen at all addresses. Munge's key keeps others out.
 host=$(hostname -s) network=lo communication=CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-address=$(getent ahostsv4 "$host" | awk 'NR == 1 { print $1 }') || true
-if [[ -z $address || ($address == 127.* && $address != 127.0.0.1) ]]; then address=127.0.0.1 communication=; fi
+if [[ -n $own ]]; then
+  host=head address=10.77.0.254 network=eth0
+else
+  address=$(getent ahostsv4 "$host" | awk 'NR == 1 { print $1 }') || true
+  if [[ -z $address || ($address == 127.* && $address != 127.0.0.1) ]] || ! can_listen "$address"; then
+    address=127.0.0.1 communication=
+  fi
+fi
 # Free ports below those that the kernel gives to clients; all are held until all are found.
-mapfile -t ports < <(python3 - "$address" "$((nodes + 1))" <<'PYTHON'
+mapfile -t ports < <(python3 - "$((nodes + 1))" <<'PYTHON'
 import random, socket, sys
 held = []
-while len(held) < int(sys.argv[2]):
+while len(held) < int(sys.argv[1]):
     try:
-        held.append(socket.create_server((sys.argv[1], random.randint(15000, 32000))))
+        held.append(socket.create_server(("", random.randint(15000, 32000))))
     except OSError:
         pass
 print(*(s.getsockname()[1] for s in held), sep="\n")
 PYTHON
 )
-if [[ -n $own ]]; then host=head address=10.77.0.254 network=eth0; fi
 lines=
 for ((i = 1; i <= nodes; ++i)); do
   mkdir "$directory"/{spool,tmp,scratch}.node$i

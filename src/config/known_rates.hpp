@@ -4,8 +4,8 @@
 
 namespace offstage::config {
 
-// Rates of the machine: those of platform.*, and where none is given those of device.emulate. 0:
-// not known.
+// Rates of the machine: those of platform.*, and where none is given those of device.emulate, so
+// that a plan may take other rates than the device is made to have. 0: not known.
 
 /// Rates without paths.
 [[nodiscard]] plan::UpdateRates known_rates(RunConfig const& config);

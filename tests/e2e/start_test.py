@@ -47,7 +47,8 @@ class Start(OffstageTest):
             for ranks in 1, 2:
                 result = self.call(*self.command("refused", ranks=ranks))
                 self.assertEqual(1, result.code, result)
-                self.assertIn(len(result.errors), (1, ranks), result)  # Open MPI 5 may end the other rank first
+                said = (1, ranks) if OPEN_MPI >= 5 else (ranks,)  # it may end the other rank first
+                self.assertIn(len(result.errors), said, result)
                 self.assertRegex(result.errors[0], "MPI_Init_thread: .* gives .* MPI_THREAD_SINGLE .* needs MPI_THREAD_FUNNELED")
 
     def test_a_sites_choice_for_one_sided_messages_does_not_matter(self):

@@ -114,8 +114,11 @@ std::vector<Case> cases_beyond_a_tile() {
   std::vector<Case> cases;
   for (auto const a : {Transpose::no, Transpose::yes}) {
     for (auto const b : {Transpose::no, Transpose::yes}) {
-      cases.insert(cases.end(),
-                   {{515, 1029, 1, a, b}, {515, 1, 1027, a, b}, {1, 1029, 1027, a, b, 5}});
+      cases.insert(cases.end(), {{515, 1029, 1, a, b},
+                                 {515, 1, 1027, a, b},
+                                 {1, 1029, 1027, a, b, 5},
+                                 {5, 1025, 7, a, b},  // the last tile is a column
+                                 {5, 1025, 7, a, b, 5}});
     }
   }
   return cases;
