@@ -14,7 +14,10 @@ class Losses(SlurmTest):
                            f"--output={self.folder}/other.out", "--wrap", "echo it ran")
         self.wait_until(lambda: (self.folder / "other.out").exists(), what="the other job")
         self.assertEqual(("COMPLETED", 0), self.wait_for_job_end(other))
-        self.assert_completed(job, attempts=2)
+        self.assert_completed(job)
+        # Slurm 24.11 starts a job of `grace` once more when it is done.
+        attempts = int(self.show(job)["Restarts"]) + 1
+        self.assertIn(attempts, (2, 3) if partition == "grace" else (2,), self.output(job))
         self.assertIn("continuing after step", self.output(job))
 
     def test_preemption_by_another_partition(self):

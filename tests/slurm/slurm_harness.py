@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 # pylint: disable=wrong-import-position
-from harness import MPI, OFFSTAGE, PATIENCE, TINY, OffstageTest, Result  # noqa: E402,F401
+from harness import MPI, OFFSTAGE, OPEN_MPI, PATIENCE, TINY, OffstageTest, Result  # noqa: E402,F401
 
 STEPS = 50
 # Steps of 0.4 s on two ranks: a job is not done before a test has done to it what it is about.
