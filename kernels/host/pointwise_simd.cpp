@@ -179,12 +179,6 @@ void gelu_backward(T const* x, T const* dy, T* dx, std::int64_t width) {
   }
 }
 
-/// P(X <= x) of the standard normal distribution, where bell = exp(-x x / 2).
-[[gnu::always_inline]] inline float normal_below(float x, float bell) {
-  float const tail = bell * normal_tail_ratio(__builtin_fabsf(x));
-  return x < 0.0F ? tail : 1.0F - tail;
-}
-
 template <class T>
 void exact_gelu_forward(T const* x, T* y, std::int64_t width) {
 #pragma omp simd

@@ -25,15 +25,10 @@ struct Approximate {
 };
 
 struct Exact {
-  /// P(X <= x) of the standard normal distribution, where bell = exp(-x x / 2).
-  static __device__ float below(float x, float bell) {
-    float const tail = bell * normal_tail_ratio(fabsf(x));
-    return x < 0.0F ? tail : 1.0F - tail;
-  }
-  static __device__ float value(float x) { return x * below(x, __expf(-0.5F * x * x)); }
+  static __device__ float value(float x) { return x * normal_below(x, __expf(-0.5F * x * x)); }
   static __device__ float slope(float x) {
     float const bell = __expf(-0.5F * x * x);
-    return below(x, bell) + x * (inverse_root_2_pi * bell);
+    return normal_below(x, bell) + x * (inverse_root_2_pi * bell);
   }
 };
 

@@ -30,5 +30,11 @@ constexpr float inverse_root_2_pi = 0.3989422804F;
   return p * t;
 }
 
+/// P(X <= x), where bell = exp(-x x / 2).
+[[gnu::always_inline]] OFFSTAGE_NORMAL_TAIL inline float normal_below(float x, float bell) {
+  float const tail = bell * normal_tail_ratio(x < 0.0F ? -x : x);
+  return x < 0.0F ? tail : 1.0F - tail;
+}
+
 }  // namespace
 }  // namespace offstage::kernels
