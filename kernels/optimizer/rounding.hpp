@@ -3,13 +3,7 @@
 #include <cstdint>
 
 #include "base/dtype.hpp"
-
-/// In functions that CUDA kernels have too.
-#ifdef __CUDACC__
-#define OFFSTAGE_ON_DEVICE __host__ __device__
-#else
-#define OFFSTAGE_ON_DEVICE
-#endif
+#include "kernels/on_device.hpp"
 
 /// Numbers in 16 and 8 bits, rounded stochastically, and the lossless split of a parameter. They
 /// are always inlined, without the header bit, as those of base/dtype.hpp: sources compiled for one

@@ -1,10 +1,6 @@
 #pragma once
 
-#ifdef __CUDACC__
-#define OFFSTAGE_NORMAL_TAIL __device__
-#else
-#define OFFSTAGE_NORMAL_TAIL
-#endif
+#include "kernels/on_device.hpp"
 
 namespace offstage::kernels {
 namespace {  // sources compiled for one instruction set must not share it (base/simd.hpp)
@@ -17,7 +13,7 @@ constexpr float inverse_root_2_pi = 0.3989422804F;
 /// Computed as t p(t) with t = 1 / (1 + 0.305 a), as in Abramowitz & Stegun 7.1.26. The polynomial
 /// is a minimax fit for a from 0 to 13.3, where the exponential ends in FP32; its largest relative
 /// error is 1.2e-7.
-[[gnu::always_inline]] OFFSTAGE_NORMAL_TAIL inline float normal_tail_ratio(float a) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE inline float normal_tail_ratio(float a) {
   float const t = 1.0F / (1.0F + 0.305F * a);
   float p = 0.03669919F;
   p = p * t - 0.1529883F;
@@ -31,7 +27,7 @@ constexpr float inverse_root_2_pi = 0.3989422804F;
 }
 
 /// P(X <= x), where bell = exp(-x x / 2).
-[[gnu::always_inline]] OFFSTAGE_NORMAL_TAIL inline float normal_below(float x, float bell) {
+[[gnu::always_inline]] OFFSTAGE_ON_DEVICE inline float normal_below(float x, float bell) {
   float const tail = bell * normal_tail_ratio(x < 0.0F ? -x : x);
   return x < 0.0F ? tail : 1.0F - tail;
 }

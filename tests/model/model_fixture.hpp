@@ -95,7 +95,7 @@ inline state::ModelShape tiny_gpt2(bool tied_head) {
   return shape;
 }
 
-/// As Cerebras-GPT.
+/// GPT-2 with GELU itself, as in Cerebras-GPT.
 inline state::ModelShape tiny_exact_gpt2() {
   auto shape = tiny_gpt2(true);
   shape.exact_gelu = true;
