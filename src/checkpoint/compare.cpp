@@ -169,7 +169,9 @@ void append_planes(Listed const& a, Listed const& b, std::vector<std::string>& l
 std::vector<std::string> compare(Listed const& a, Listed const& b) {
   Pair pair{a, b};
   if (!same_parameters(pair.a.meta().model, pair.b.meta().model)) {
-    throw DataError{fmt::format("{} and {} are checkpoints of different models", a.path, b.path)};
+    throw DataError{fmt::format(
+        "{} and {} are checkpoints of different models ({})", a.path, b.path,
+        differences(pair.a.meta().model, "the first", pair.b.meta().model, "the second"))};
   }
   std::vector<std::string> lines;
   append_planes(a, b, lines);

@@ -546,21 +546,10 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
   if (same_parameters(stored, run)) {
     return;
   }
-  auto as_long = stored;
-  as_long.max_sequence = run.max_sequence;
-  auto const stored_keys = state::keys_of(same_parameters(stored, as_long) ? as_long : stored);
-  auto const run_keys = state::keys_of(run);
-  std::vector<std::string> differences;
-  for (std::size_t i = 0; i < stored_keys.size(); ++i) {
-    if (stored_keys[i].value != run_keys[i].value) {
-      differences.push_back(fmt::format("{}: checkpoint {}, run {}", stored_keys[i].key,
-                                        stored_keys[i].value, run_keys[i].value));
-    }
-  }
   throw Refused{
       fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
                   "another checkpoint.dir",
-                  step_directory, fmt::join(differences, "; "))};
+                  step_directory, differences(stored, "checkpoint", run, "run"))};
 }
 
 void require_same_optimizer(std::string const& step_directory, OptimizerState const& stored,

@@ -283,9 +283,12 @@ std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const
   std::vector<std::unique_ptr<state::ParameterReader>> models;
   for (std::string const& path : paths) {
     models.push_back(open_parameters(path, "--from"));
-    if (!same_parameters(models.front()->shape(), models.back()->shape())) {
-      throw DataError{fmt::format("--from={}: the checkpoints {} and {} are of different models",
-                                  from, paths.front(), path)};
+    state::ModelShape const& first = models.front()->shape();
+    state::ModelShape const& shape = models.back()->shape();
+    if (!same_parameters(first, shape)) {
+      throw DataError{
+          fmt::format("--from={}: the checkpoints {} and {} are of different models ({})", from,
+                      paths.front(), path, differences(first, "the first", shape, "the second"))};
     }
   }
   if (models.size() == 1) {

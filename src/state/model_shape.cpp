@@ -1,6 +1,7 @@
 #include "state/model_shape.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -337,6 +338,14 @@ void validate_gpt2(ModelShape const& shape) {
                   "model.rope-attention-factor", family);
 }
 
+/// The shape with those fields of another on which no parameter depends.
+ModelShape with_free_fields_of(ModelShape const& other, ModelShape shape) {
+  if (shape.family != Family::gpt2) {
+    shape.max_sequence = other.max_sequence;
+  }
+  return shape;
+}
+
 }  // namespace
 
 char const* name_of(Family family) {
@@ -401,11 +410,21 @@ std::vector<ModelKey> keys_of(ModelShape const& shape) {
 }
 
 bool same_parameters(ModelShape const& a, ModelShape const& b) {
-  ModelShape as_long = a;
-  if (a.family != Family::gpt2) {
-    as_long.max_sequence = b.max_sequence;
+  return with_free_fields_of(b, a) == b;
+}
+
+std::string differences(ModelShape const& a, std::string_view name_of_a, ModelShape const& b,
+                        std::string_view name_of_b) {
+  auto const of_a = keys_of(with_free_fields_of(b, a));
+  auto const of_b = keys_of(b);
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < of_a.size(); ++i) {
+    if (of_a[i].value != of_b[i].value) {
+      parts.push_back(fmt::format("{}: {} {}, {} {}", of_a[i].key, name_of_a, of_a[i].value,
+                                  name_of_b, of_b[i].value));
+    }
   }
-  return as_long == b;
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 void validate(ModelShape const& shape) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace offstage::state {
@@ -97,6 +98,11 @@ struct ModelKey {
 /// Returns true if the parameters of one are parameters of the other: all fields are equal, except
 /// for max_sequence if no parameter depends on it.
 [[nodiscard]] bool same_parameters(ModelShape const& a, ModelShape const& b);
+
+/// What keeps parameters of one from being parameters of the other, with a name for each:
+/// "model.hidden: checkpoint 256, run 512; model.heads: ...". Empty if same_parameters.
+[[nodiscard]] std::string differences(ModelShape const& a, std::string_view name_of_a,
+                                      ModelShape const& b, std::string_view name_of_b);
 
 /// The first values of a tensor.
 struct Initial {

@@ -536,7 +536,7 @@ TEST(CheckpointCompare, RefusesOtherModelsAndDamage) {
   write_checkpoint(scratch.path(), 2, 1, chunk_elements, 7, tiny_model());
   auto const all = list(scratch.path());
   EXPECT_THAT(message_of<DataError>([&] { (void)compare(all[0], all[1]); }),
-              HasSubstr("different models"));
+              HasSubstr("different models (model.layers: the first"));
   fs::remove(all[1].path + "/rank-0000.h5");
   EXPECT_THROW((void)compare(all[0], all[1]), DataError);
 }

@@ -338,6 +338,21 @@ TEST(ModelShape, ParametersFitAnotherSequenceLengthUnlessItIsLearned) {
   EXPECT_FALSE(same_parameters(tiny_gpt2(), tiny()));
 }
 
+TEST(ModelShape, DifferencesNameTheKeysOnWhichParametersDepend) {
+  ModelShape other = tiny();
+  other.max_sequence = 32;
+  EXPECT_EQ(differences(tiny(), "this", other, "that"), "");
+  other.vocab = 12;
+  other.tied_head = true;
+  EXPECT_EQ(differences(tiny(), "this", other, "that"),
+            "model.vocab: this 10, that 12; model.tied-head: this false, that true");
+
+  ModelShape longer_gpt2 = tiny_gpt2();
+  longer_gpt2.max_sequence = 32;
+  EXPECT_THAT(differences(longer_gpt2, "this", tiny_gpt2(), "that"),
+              testing::StartsWith("model.max-sequence: this 32, that "));
+}
+
 TEST(ModelShape, RefusesMoreLayersThanAMillion) {
   ModelShape shape = tiny();
   shape.layers = 1'000'000;
