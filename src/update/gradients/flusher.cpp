@@ -31,94 +31,31 @@ void convert(kernels::GradientView const& view, std::span<float> to) {
 }  // namespace
 
 GradientFlusher::GradientFlusher(tiers::Tiers* flushed)
-    : flushed_{flushed}, thread_{"gradients", [this] { serve(); }} {}
-
-void GradientFlusher::stop() noexcept {
-  {
-    std::scoped_lock const lock{mutex_};
-    stop_ = true;
-  }
-  arrived_.notify_one();
-  thread_.join();
-  items_ = {};
-}
+    : flushed_{flushed},
+      thread_{{"gradients", "gradients to write", "gradients to be written"},
+              [this](Item item) { handle(std::move(item)); }} {}
 
 void GradientFlusher::commit(tiers::Lease lease, std::optional<double> squares) {
-  put({.lease = std::move(lease), .view = {}, .squares = squares});
+  thread_.put({.lease = std::move(lease), .view = {}, .squares = squares});
 }
 
 void GradientFlusher::flush(tiers::Lease lease, kernels::GradientView view, double squares) {
   require(flushed_ != nullptr, "GradientFlusher: there is nowhere to flush to");
-  put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
+  thread_.put({.lease = std::move(lease), .view = view, .flush = true, .squares = squares});
 }
 
 void GradientFlusher::bring(tiers::Lease lease, kernels::GradientView view, HeldGradients& held,
                             double squares) {
-  put({.lease = std::move(lease), .view = view, .held = &held, .squares = squares});
+  thread_.put({.lease = std::move(lease), .view = view, .held = &held, .squares = squares});
 }
 
-void GradientFlusher::put(Item item) {
-  {
-    std::scoped_lock const lock{mutex_};
-    items_.push(std::move(item));
-  }
-  arrived_.notify_one();
-}
-
-void GradientFlusher::drain() {
-  {
-    Waiting const waiting{"gradients to be written"};
-    std::unique_lock lock{mutex_};
-    ended_.wait(lock, [&] { return items_.empty() && !busy_; });
-  }
-  rethrow();
-}
-
-void GradientFlusher::rethrow() const {
-  std::scoped_lock const lock{mutex_};
-  if (error_) {
-    std::rethrow_exception(error_);
-  }
-}
-
-void GradientFlusher::serve() {
-  std::unique_lock lock{mutex_};
-  for (;;) {
-    {
-      Waiting const waiting{"gradients to write"};
-      arrived_.wait(lock, [&] { return stop_ || !items_.empty(); });
-    }
-    if (stop_) {
-      return;
-    }
-    Item item = std::move(items_.front());
-    items_.pop();
-    busy_ = true;
-    bool const lost = error_ != nullptr;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      Waiting const waiting{"the write of gradient", item.lease.key()};
-      tiers::Key const key = item.lease.key();
-      auto const squares = item.squares;
-      {
-        Item ending = std::move(item);  // its lease ends before anyone hears of it
-        if (!lost) {
-          end(std::move(ending));
-        }
-      }
-      if (!lost && squares && receiver_ != nullptr) {
-        receiver_->complete(key, *squares);
-      }
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    busy_ = false;
-    if (error) {
-      error_ = error;
-    }
-    ended_.notify_all();
+void GradientFlusher::handle(Item item) {
+  tiers::Key const key = item.lease.key();
+  Waiting const waiting{"the write of gradient", key};
+  auto const squares = item.squares;
+  end(std::move(item));  // its lease ends before anyone hears of it
+  if (squares && receiver_ != nullptr) {
+    receiver_->complete(key, *squares);
   }
 }
 

@@ -1,16 +1,12 @@
 #pragma once
 
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <optional>
-#include <queue>
 
-#include "base/thread.hpp"
 #include "kernels/optimizer/optimizer.hpp"
 #include "tiers/tiers.hpp"
 #include "update/gradients/final_gradients.hpp"
 #include "update/gradients/held_gradients.hpp"
+#include "update/gradients/ordered_thread.hpp"
 
 namespace offstage::update {
 
@@ -30,9 +26,6 @@ class GradientFlusher {
  public:
   /// `flushed`: where flush writes to; null: it is not called.
   explicit GradientFlusher(tiers::Tiers* flushed);
-  ~GradientFlusher() { stop(); }
-  GradientFlusher(GradientFlusher const&) = delete;
-  GradientFlusher& operator=(GradientFlusher const&) = delete;
 
   /// Sets who is told of final gradients, by this thread; null, as at first: nobody. It outlives
   /// the thread. Called while no lease is left here.
@@ -48,12 +41,12 @@ class GradientFlusher {
   void bring(tiers::Lease lease, kernels::GradientView view, HeldGradients& held, double squares);
   /// Blocks until no lease is left here.
   /// Errors: what the thread met: IoError of the tiers.
-  void drain();
+  void drain() { thread_.drain(); }
   /// Throws what drain would throw now.
-  void rethrow() const;
+  void rethrow() const { thread_.rethrow(); }
   /// Waits for the lease in hand, if any; leases that wait end without commit. Only the destructor
   /// follows.
-  void stop() noexcept;
+  void stop() noexcept { thread_.stop(); }
 
  private:
   struct Item {
@@ -63,20 +56,12 @@ class GradientFlusher {
     bool flush = false;
     std::optional<double> squares{};  ///< none: it is not final
   };
-  void put(Item item);
-  void serve();
+  void handle(Item item);
   void end(Item item);
 
   tiers::Tiers* flushed_;
   FinalGradients* receiver_{};
-  mutable std::mutex mutex_;  ///< guards all below
-  std::condition_variable arrived_;
-  std::condition_variable ended_;
-  std::queue<Item> items_;
-  bool busy_ = false;  ///< the thread has an item in hand
-  bool stop_ = false;
-  std::exception_ptr error_;
-  NamedThread thread_;
+  OrderedThread<Item> thread_;  ///< last: it uses all of the above
 };
 
 }  // namespace offstage::update
