@@ -237,6 +237,7 @@ class Plan(PlatformTest):
         for ranks, options, remedy in ((1, ["device.memory=64KiB"], "set parameters.home=host"),
                                        (1, ["device.memory=64KiB", link, "train.activations=keep"], "set train.activations=auto"),
                                        (2, ["device.memory=64KiB", "parameters.sharding=zero2"], "set parameters.sharding=zero3"),
+                                       (1, ["device.memory=64KiB", link, "plan.choose=on"], "use more ranks"),  # train measures first
                                        (1, ["tiers.host-memory=64KiB", f"--tiers.path={self.folder}"], "raise it")):
             with self.subTest(options=options):
                 keys = self.command("run", *options)[2:]

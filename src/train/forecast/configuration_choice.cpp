@@ -397,10 +397,10 @@ void Search<T>::require_any() const {
     return;
   }
   if (least_device_) {
-    throw UsageError{fmt::format(
-        "device.memory={} is too small: of {} configurations the most frugal takes {}; lower "
-        "train.micro-batch or train.sequence, or use more ranks",
-        format_bytes(room_.memory), tried_, format_bytes(*least_device_))};
+    throw UsageError{
+        fmt::format("device.memory={} is too small: the most frugal configuration takes {}; lower "
+                    "train.micro-batch or train.sequence, or use more ranks",
+                    format_bytes(room_.memory), format_bytes(*least_device_))};
   }
   throw UsageError{host_problem_};
 }
