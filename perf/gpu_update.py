@@ -42,7 +42,8 @@ def measure_adamw(section):
     section.keep("kernel", kernel)
     section.say(f"AdamW on the device: {kernel['parameters_per_second'] / 1e9:.2f} G parameters/s, "
                 f"{kernel['update_bytes_per_second'] / 1e9:.0f} GB/s; sums of gradients "
-                f"{kernel['accumulate_bytes_per_second'] / 1e9:.0f} GB/s; a copy within it {kernel['copy_bytes_per_second'] / 1e9:.0f} GB/s")
+                f"{kernel['accumulate_bytes_per_second'] / 1e9:.0f} GB/s; sums of squares {kernel['norm_bytes_per_second'] / 1e9:.0f} GB/s; "
+                f"a copy within it {kernel['copy_bytes_per_second'] / 1e9:.0f} GB/s")
 
 
 def measure_rates(section):
@@ -90,6 +91,7 @@ def results(figures):
     if "kernel" in figures:
         found["adamw_vs_copy"] = figures["kernel"]["update_vs_copy"]
         found["accumulate_vs_copy"] = figures["kernel"]["accumulate_vs_copy"]
+        found["norm_vs_copy"] = figures["kernel"]["norm_vs_copy"]
     if "zero3" in policies and "dos" in policies:
         found["dos_speedup_update"] = policies["zero3"]["update_seconds"] / policies["dos"]["update_seconds"]
         if policies["dos"]["bound_seconds"] > 0:  # else the rates are not known

@@ -277,6 +277,11 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
                               .gradient_scale = 1.0};
   kernels::Accumulate<float, bfloat16> const sum{
       .accumulator = floats.first(count), .gradient = numbers.first(count), .first = false};
+  // The sums of squares go to the working copy's memory.
+  kernels::ChunkNorms<float> const norms{
+      floats.first(count),
+      {reinterpret_cast<double*>(numbers.data() + count),
+       (count + chunk_elements - 1) / static_cast<std::size_t>(chunk_elements)}};
   auto const half = static_cast<Bytes>(bytes.size() / 2);
   probe::Effort const once{.bytes = 0, .rounds = 1};
   auto const rate_of = [&](double traffic, auto const& work) {
@@ -290,9 +295,11 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   };
   constexpr double update_traffic = 28.0;
   constexpr double sum_traffic = 10.0;
+  constexpr double norm_traffic = 4.0;
   auto const elements = static_cast<double>(count);
   Rates updates;
   Rates sums;
+  Rates squares;
   std::vector<double> copies;
   for (int round = 0; round < shape.steps; ++round) {
     double const copy = rate_of(2.0 * static_cast<double>(half), [&] {
@@ -306,14 +313,18 @@ int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
                         }),
                 copy);
     sums.add(rate_of(sum_traffic * elements, [&] { kernels::accumulate(*stream, sum); }), copy);
+    squares.add(rate_of(norm_traffic * elements, [&] { kernels::chunk_norms(*stream, norms); }),
+                copy);
   }
   double const update = probe::median(updates.bytes_per_second);
   fmt::print(
       "{{\"parameters_per_second\": {:.0f}, \"update_bytes_per_second\": {:.0f}, "
       "\"accumulate_bytes_per_second\": {:.0f}, \"copy_bytes_per_second\": {:.0f}, "
-      "\"update_vs_copy\": {:.4f}, \"accumulate_vs_copy\": {:.4f}}}\n",
+      "\"norm_bytes_per_second\": {:.0f}, "
+      "\"update_vs_copy\": {:.4f}, \"accumulate_vs_copy\": {:.4f}, \"norm_vs_copy\": {:.4f}}}\n",
       update / update_traffic, update, probe::median(sums.bytes_per_second), probe::median(copies),
-      probe::median(updates.vs_copy), probe::median(sums.vs_copy));
+      probe::median(squares.bytes_per_second), probe::median(updates.vs_copy),
+      probe::median(sums.vs_copy), probe::median(squares.vs_copy));
   return 0;
 }
 

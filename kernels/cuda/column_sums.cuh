@@ -68,8 +68,16 @@ class ColumnSums {
   }
   __device__ void hand_over() {
     if constexpr (!in_partial) {
-      for_columns([&](int output, int at, int slot, int v) {
-        partial_[output * width_ + at * V + v] = sum(output, at, slot, v);
+      for_packs<Shape>(packs_, [&](int at, int slot) {
+#pragma unroll
+        for (int output = 0; output < outputs; ++output) {
+          float pack[V];
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            pack[v] = sum(output, at, slot, v);
+          }
+          store_pack(partial_ + output * width_ + at * V, pack);
+        }
       });
     }
   }

@@ -97,23 +97,29 @@ class RowPart {
 
  private:
   __device__ void read(int at, int slot) {
-    held_[slot] = read_pack<Shape::pack>(row_ + std::int64_t{at} * Shape::pack);
+    using Held = Pack<T, Shape::pack>;
+    T const* const from = row_ + std::int64_t{at} * Shape::pack;
+    if constexpr (sizeof(Held) == sizeof(uint4)) {
+      held_[slot] = __builtin_bit_cast(Held, read_in_order<uint4>(from));
+    } else {
+      held_[slot] = read_pack<Shape::pack>(from);
+    }
   }
   T const* row_;
   Pack<T, Shape::pack> held_[Shape::held > 0 ? Shape::held : 1];
 };
 
 /// The row of a norm from element `row` on: of x, or of sum = x + delta, rounded, which is written
-/// if delta is not null.
+/// if delta is not null. Both are under way before either is waited for.
 template <class T, class Shape>
 __device__ RowPart<T, Shape> residual_row(T const* x, T const* delta, T* sum, std::int64_t row,
                                           int packs) {
   constexpr int V = Shape::pack;
+  RowPart<T, Shape> addend{delta == nullptr ? nullptr : delta + row, delta == nullptr ? 0 : packs};
   RowPart<T, Shape> part{x + row, packs};
   if (delta == nullptr) {
     return part;
   }
-  RowPart<T, Shape> addend{delta + row, packs};
   for_packs<Shape>(packs, [&](int at, int slot) {
     float value[V], more[V];
     part.widen_to(value, at, slot);

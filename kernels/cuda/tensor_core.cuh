@@ -6,10 +6,10 @@
 
 #include "base/dtype.hpp"
 
-/// Tensor cores, the copies that feed them, and fast exponentials: PTX behind functions, because
-/// without nvcc tests/cuda_on_cpu gives them a CPU's meaning. Source: PTX ISA, "Matrix
-/// multiply-accumulate operation using mma instruction" (m16n8k16), "ldmatrix", "cp.async". All are
-/// of a whole warp unless said otherwise.
+/// Tensor cores, the copies that feed them, reads that stay in order, and fast exponentials: PTX
+/// behind functions, because without nvcc tests/cuda_on_cpu gives them a CPU's meaning. Source: PTX
+/// ISA, "Matrix multiply-accumulate operation using mma instruction" (m16n8k16), "ldmatrix",
+/// "cp.async". All are of a whole warp unless said otherwise.
 #ifdef __CUDACC__
 
 namespace offstage::kernels::cuda {
@@ -62,6 +62,27 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], void cons
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+
+/// One thread reads 16 or 8 bytes of global memory, so aligned. The compiler keeps such reads in
+/// order, so that several are under way before it waits for the first; reads of its own it moves to
+/// where they are used. It does not see that this one reads memory: what a kernel has written it
+/// reads by other means.
+template <class Words>
+__device__ Words read_in_order(void const* from);
+template <>
+__device__ inline uint4 read_in_order<uint4>(void const* from) {
+  uint4 words{};
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from));
+  return words;
+}
+template <>
+__device__ inline uint2 read_in_order<uint2>(void const* from) {
+  uint2 words{};
+  asm volatile("ld.global.v2.u32 {%0,%1}, [%2];\n" : "=r"(words.x), "=r"(words.y) : "l"(from));
+  return words;
 }
 
 /// One thread begins to copy 16 bytes, aligned on both sides, from global to shared memory. It

@@ -41,10 +41,7 @@ __global__ __launch_bounds__(block_size) void bias_backward_kernel(T const* __re
   std::int64_t const first = std::int64_t{blockIdx.x} * rows_per_block;
   auto const count = static_cast<int>(min(rows_per_block, rows - first));
   add_packs<8>(sum, 0, count, [&](int i) { return dy + (first + i) * width + column; });
-#pragma unroll
-  for (int v = 0; v < V; ++v) {
-    partial[std::int64_t{blockIdx.x} * width + column + v] = sum[v];
-  }
+  store_pack(partial + std::int64_t{blockIdx.x} * width + column, sum);
 }
 
 }  // namespace

@@ -42,6 +42,37 @@ void launch_accumulate(Accumulate<A, G> const& call, CUstream_st* stream) {
          call.gradient.data(), count);
 }
 
+/// The sum of squares of every lanes-th of `count` numbers, the first at `from`, in order. Of a
+/// whole chunk, some are read before the first is added.
+template <class G>
+__device__ double squares_of_lane(G const* from, std::size_t count) {
+  constexpr std::size_t at_once = 16;
+  double sum = 0.0;
+  auto const add = [&](G number) {
+    double const value = device_load(number);
+    sum = __fma_rn(value, value, sum);  // as the host's two roundings: a float's square is exact
+  };
+  if (count == chunk / lanes) {
+#pragma unroll 1
+    for (std::size_t i = 0; i < chunk / lanes; i += at_once) {
+      G read[at_once];
+#pragma unroll
+      for (std::size_t k = 0; k < at_once; ++k) {
+        read[k] = from[(i + k) * lanes];
+      }
+#pragma unroll
+      for (std::size_t k = 0; k < at_once; ++k) {
+        add(read[k]);
+      }
+    }
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      add(from[i * lanes]);
+    }
+  }
+  return sum;
+}
+
 /// Half a warp per chunk, so that a lane's sum stays in one thread.
 template <class G>
 __global__ __launch_bounds__(block_size) void chunk_norms_kernel(G const* __restrict__ x,
@@ -53,13 +84,9 @@ __global__ __launch_bounds__(block_size) void chunk_norms_kernel(G const* __rest
   for (std::size_t base = std::size_t{blockIdx.x} * chunks_per_block; base < chunks;
        base += std::size_t{gridDim.x} * chunks_per_block) {
     std::size_t const at = base + threadIdx.x / lanes;
+    std::size_t const begin = at * chunk + lane;
     std::size_t const end = at < chunks ? min((at + 1) * chunk, count) : 0;
-    double own = 0.0;
-#pragma unroll 8
-    for (std::size_t i = at * chunk + lane; i < end; i += lanes) {
-      double const value = device_load(x[i]);
-      own = __fma_rn(value, value, own);  // as the host's two roundings: a float's square is exact
-    }
+    double const own = squares_of_lane(x + begin, begin < end ? (end - begin - 1) / lanes + 1 : 0);
     double sum = 0.0;
     for (unsigned other = 0; other < lanes; ++other) {
       sum = __dadd_rn(sum, __shfl_sync(all_threads, own, static_cast<int>(other), lanes));

@@ -8,9 +8,10 @@ namespace offstage::kernels::cuda {
 namespace {
 
 // A warp takes a block of 256 elements, each lane two packs of four, so that a warp's accesses have
-// no gaps and the largest of the block is found by shuffles. Types of numbers are asked for at run
-// time, alike for all threads: a kernel for each combination would take minutes to compile. All
-// reads of a block are queued before the first number is looked at.
+// no gaps and the largest of the block is found by shuffles. What most runs have (usual_bytes) has
+// kernels of its own, in which all reads of a block are queued before the first number is looked
+// at. For the rest, types of numbers are asked for at run time, alike for all threads: a kernel for
+// each combination would take minutes to compile.
 
 constexpr int pack_elements = 4;
 constexpr int lane_packs = 2;
@@ -73,10 +74,10 @@ __device__ Raw read_raw(std::byte const* array, std::size_t first, int bytes, Va
     return read_slowly(from, bytes, valid.count);
   }
   if (bytes == 4) {
-    return *reinterpret_cast<uint4 const*>(from);
+    return read_in_order<uint4>(from);
   }
   if (bytes == 2) {
-    uint2 const two = *reinterpret_cast<uint2 const*>(from);
+    auto const two = read_in_order<uint2>(from);
     return {two.x, two.y, 0, 0};
   }
   return {*reinterpret_cast<std::uint32_t const*>(from), 0, 0, 0};
@@ -386,9 +387,34 @@ __device__ void step_block(OptimizerCall const& c, Place const& place) {
   }
 }
 
-template <Rule rule>
-__global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall const c,
+/// Any call; the other values of usual_bytes() have a kernel of their own.
+constexpr int not_usual = 0;
+/// Bytes of a gradient's element, 2 or 4, if the call has what most runs have: moments in FP32, a
+/// parameter that is not split, a working copy of 16 bits, aligned arrays of whole blocks.
+int usual_bytes(OptimizerCall const& call, bool aligned) {
+  bool const is_usual = call.moments == Moments::fp32 && !call.split &&
+                        call.working_copy_type != DType::fp32 && aligned &&
+                        call.count % elements_per_block == 0;
+  return is_usual ? static_cast<int>(bytes_of(call.gradient_type)) : not_usual;
+}
+/// The same call, of which the compiler knows the width of every access.
+template <int usual>
+__device__ OptimizerCall with_known_widths(OptimizerCall call) {
+  if constexpr (usual != not_usual) {
+    call.moments = Moments::fp32;
+    call.split = false;
+    if (call.working_copy_type == DType::fp32 || size_of(call.gradient_type) != usual) {
+      __builtin_unreachable();
+    }
+  }
+  return call;
+}
+
+/// `usual`: usual_bytes().
+template <Rule rule, int usual>
+__global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall const call,
                                                               bool const aligned) {
+  OptimizerCall const c = with_known_widths<usual>(call);
   constexpr std::size_t warps_per_block = block_size / warp_threads;
   unsigned const lane = threadIdx.x % warp_threads;
   std::size_t const warps = std::size_t{gridDim.x} * warps_per_block;
@@ -401,8 +427,10 @@ __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall cons
                                 (static_cast<unsigned>(h) * warp_threads + lane) * pack_elements;
       std::size_t const left = first < c.count ? c.count - first : 0;
       place.first[h] = first;
-      place.valid[h] = {static_cast<int>(min(left, std::size_t{pack_elements})),
-                        aligned && left >= pack_elements};
+      place.valid[h] = usual != not_usual
+                           ? Valid{pack_elements, true}
+                           : Valid{static_cast<int>(min(left, std::size_t{pack_elements})),
+                                   aligned && left >= pack_elements};
     }
     step_block<rule>(c, place);
   }
@@ -410,7 +438,10 @@ __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall cons
 
 template <Rule rule>
 void launch_rule(OptimizerCall const& call, bool aligned, CUstream_st* stream) {
-  launch(optimize_kernel<rule>,
+  int const usual = usual_bytes(call, aligned);
+  launch(usual == 2   ? optimize_kernel<rule, 2>
+         : usual == 4 ? optimize_kernel<rule, 4>
+                      : optimize_kernel<rule, not_usual>,
          {blocks_for(call.count, elements_per_block * block_size / warp_threads), block_size},
          stream, call, aligned);
 }

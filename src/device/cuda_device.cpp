@@ -131,6 +131,12 @@ class CudaStream final : public Stream {
   cudaStream_t stream_{};
 };
 
+bool is_pinned(void const* host) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, host));
+  return attributes.type == cudaMemoryTypeHost;
+}
+
 void CudaStream::copy(void* target, void const* source, Bytes size, Copy direction) {
   if (size <= 0) {
     return;
@@ -147,6 +153,9 @@ void CudaStream::copy(void* target, void const* source, Bytes size, Copy directi
     return cudaMemcpyDeviceToDevice;
   }();
   make_current(index_);
+  if (direction == Copy::device_to_host && !is_pinned(target)) {
+    synchronize();  // the copy returns when it is done, and would spin until the stream comes to it
+  }
   check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(size), kind, stream_));
 }
 

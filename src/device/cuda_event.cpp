@@ -17,9 +17,10 @@ void make_current(int index) {
 
 Origin::Origin(int index, cudaStream_t stream) : index_{index} {
   constexpr int attempts = 8;
-  constexpr auto close_enough = std::chrono::microseconds{200};
-  check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync));
-  check(cudaEventCreateWithFlags(&other_, cudaEventBlockingSync));
+  constexpr auto close_enough = std::chrono::microseconds{20};
+  // Waiting spins, a few microseconds: one that blocks would wake up late.
+  check(cudaEventCreateWithFlags(&event_, cudaEventDefault));
+  check(cudaEventCreateWithFlags(&other_, cudaEventDefault));
   // Between the event and the look at the clock a busy host may do something else: the quickest
   // attempt is kept.
   auto quickest = Clock::duration::max();
@@ -30,7 +31,7 @@ Origin::Origin(int index, cudaStream_t stream) : index_{index} {
     auto const after = Clock::now();
     if (after - before < quickest) {
       quickest = after - before;
-      time_ = after;
+      time_ = before + quickest / 2;
       std::swap(event_, other_);
     }
   }

@@ -99,8 +99,8 @@ struct ModelKey {
 /// for max_sequence if no parameter depends on it.
 [[nodiscard]] bool same_parameters(ModelShape const& a, ModelShape const& b);
 
-/// What keeps parameters of one from being parameters of the other, with a name for each:
-/// "model.hidden: checkpoint 256, run 512; model.heads: ...". Empty if same_parameters.
+/// The keys that keep parameters of one from being parameters of the other, with a name for each
+/// model: "model.hidden: checkpoint 256, run 512; model.heads: ...". Empty if same_parameters.
 [[nodiscard]] std::string differences(ModelShape const& a, std::string_view name_of_a,
                                       ModelShape const& b, std::string_view name_of_b);
 

@@ -498,6 +498,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* pointer) {
+  *attributes = {};
+  attributes->type =
+      host_range(pointer, 1) == HostRange::pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
 // As CUDA does it: what is not pinned is read before the call returns, or there when it does.
 cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream) {
@@ -569,10 +576,6 @@ char const* cudaGetErrorString(cudaError_t code) {
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
-}
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* /*attributes*/,
-                                     void const* /*memory*/) {
-  return failed(cudaErrorNotSupported);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;

@@ -79,6 +79,13 @@ inline void load_matrices_transposed(std::uint32_t (&r)[4], void const* row) {
   }
 }
 
+template <class Words>
+Words read_in_order(void const* from) {
+  Words words{};
+  std::memcpy(&words, from, sizeof words);
+  return words;
+}
+
 inline void copy_async(void* to, void const* from, bool there) {
   cuda_on_cpu::copy_later(to, there ? from : nullptr);
 }

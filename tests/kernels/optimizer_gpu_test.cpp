@@ -68,7 +68,7 @@ TEST(OptimizeOnGpu, GivesTheBitsOfRef) {
         expect_bits_of_ref(of, 10'240, 256, kind);
         continue;
       }
-      for (std::size_t const count : {0, 1, 7, 127, 129, 255, 4'097, 10'001}) {
+      for (std::size_t const count : {0, 1, 7, 127, 129, 255, 4'096, 4'097, 10'001}) {
         // Views that begin at a multiple of 16 bytes, of 8, and of neither.
         for (std::size_t const guard : {std::size_t{0}, std::size_t{4}, 1 + count % 3}) {
           expect_bits_of_ref(of, count, guard, kind);

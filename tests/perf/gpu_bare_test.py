@@ -32,7 +32,7 @@ FIGURES = {
     "storage": ["storage"], "link": ["link", "device"], "adamw": ["kernel"], "rates": ["rates"], "updates": ["policies", "state_bytes"],
 }
 RESULTS = {"T": [], "A": ["emulated_forward_backward_vs_product"], "B": ["emulated_dos_speedup_iteration"],
-           "C": ["emulated_adamw_vs_copy", "emulated_accumulate_vs_copy", "emulated_dos_speedup_update", "emulated_dos_vs_makespan"]}
+           "C": ["emulated_adamw_vs_copy", "emulated_accumulate_vs_copy", "emulated_norm_vs_copy", "emulated_dos_speedup_update", "emulated_dos_vs_makespan"]}
 
 
 @unittest.skipIf(COMMAND is None, "this machine gives no namespaces of mounts and processes: not run")

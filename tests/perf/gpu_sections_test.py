@@ -25,7 +25,7 @@ UPDATE = {"update_seconds": [1, 3, 2], "iteration_seconds": [2, 2, 2], "share": 
 LINK = {"device": "NVIDIA H100", "device_bytes": 8e10, "to_device": 5e10, "to_host": 5e10, "to_device_both": 4e10,
         "to_host_both": 4e10, "to_device_pageable": 1e10, "to_host_pageable": 1e10}
 KERNEL = {"parameters_per_second": 1e10, "update_vs_copy": 0.9, "update_bytes_per_second": 2e12, "copy_bytes_per_second": 2.2e12,
-          "accumulate_vs_copy": 0.8, "accumulate_bytes_per_second": 1.8e12}
+          "accumulate_vs_copy": 0.8, "accumulate_bytes_per_second": 1.8e12, "norm_vs_copy": 0.7, "norm_bytes_per_second": 1.5e12}
 CASES = "[       OK ] Kernels.Add/0 (3 ms)\n[       OK ] Kernels.Sum (1 ms)\n"
 # The columns in this order, as Nsight Compute prints them.
 PROFILE = '''==PROF== Connected
@@ -259,7 +259,7 @@ echo "$1 ends" >> "$order"
         figures = self.run_section("C")
         self.assertEqual(0, self.done.returncode, self.done.stdout)
         self.assertEqual({"zero3", "twinflow 20 %", "dos", "dos 20 %"}, set(figures["policies"]))
-        for result in "adamw_vs_copy 0.9", "accumulate_vs_copy 0.8", "dos_speedup_update 1.0", "dos_vs_makespan 0.5":
+        for result in "adamw_vs_copy 0.9", "accumulate_vs_copy 0.8", "norm_vs_copy 0.7", "dos_speedup_update 1.0", "dos_vs_makespan 0.5":
             self.assertIn(f"RESULT gpu_{result}\n", self.done.stdout)
 
     def test_a_test_that_fails_hangs_or_is_not_there_is_named_and_costs_the_others_nothing(self):
@@ -314,7 +314,7 @@ echo "$1 ends" >> "$order"
         self.assertEqual(0, self.done.returncode, self.done.stdout)
         self.assertEqual(["machine", "link", "adamw"], list(figures["parts"]))
         self.assertIn("adamw, at most 5", self.done.stdout)  # all of the section's time is theirs
-        self.assertEqual({"gpu_adamw_vs_copy": 0.9, "gpu_accumulate_vs_copy": 0.8}, figures["results"])
+        self.assertEqual({"gpu_adamw_vs_copy": 0.9, "gpu_accumulate_vs_copy": 0.8, "gpu_norm_vs_copy": 0.7}, figures["results"])
 
     def test_a_part_that_the_section_does_not_have_is_refused(self):
         for parts in "link dos", " ":

@@ -20,7 +20,7 @@ namespace offstage::update {
 template <class Item>
 class OrderedThread {
  public:
-  /// What the thread is called, what it waits for between items, and what drain waits for.
+  /// Names of the thread, of what it waits for between items, and of what drain waits for.
   struct Names {
     char const* thread;
     char const* idle;
