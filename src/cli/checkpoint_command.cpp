@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <ranges>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,11 @@
 #include "base/regular_file.hpp"
 #include "base/team.hpp"
 #include "base/units.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/store.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_directory.hpp"
+#include "convert/convert.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::cli {
@@ -24,7 +27,8 @@ constexpr char const* checkpoint_usage =
        offstage checkpoint verify PATH
        offstage checkpoint diff A B
 
-PATH, A and B are a run's directory, a directory of checkpoints, or one checkpoint (step-...).
+PATH, A and B are a run's directory, a directory of checkpoints, or one checkpoint (step-..., or
+RUN/best, that of the run's best validation).
 A run's directory includes levels 1 and 3 (checkpoint.local, checkpoint.partner) as far as they
 are on this node.
 ls lists checkpoints. verify reads them whole and compares all checksums. diff compares the
@@ -70,11 +74,19 @@ ExitCode ls(std::string const& path) {
   auto const best = best_step(entries);
   std::vector<ListRow> rows{
       {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
+  std::vector<std::string> problems;
   for (checkpoint::Listed const& entry : entries) {
-    std::string const state = entry.unfinished ? "unfinished" : entry.problem;
-    ListRow row{
-        "-", printable(state),     std::to_string(entry.level), format_bytes(entry.bytes), "-", "-",
-        "-", printable(entry.path)};
+    auto const step = checkpoint::step_of(std::filesystem::path{entry.path}.filename().string());
+    ListRow row{step ? std::to_string(*step) : "-",
+                entry.unfinished ? "unfinished"
+                : entry.refused  ? "cannot be read"
+                                 : "damaged",
+                std::to_string(entry.level),
+                format_bytes(entry.bytes),
+                "-",
+                "-",
+                "-",
+                printable(entry.path)};
     if (entry.complete || entry.partial) {
       auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
       row[0] = std::to_string(entry.meta.step);
@@ -85,10 +97,15 @@ ExitCode ls(std::string const& path) {
       row[5] = std::to_string(parameters);
       row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
                            printable_name(entry.meta.state.moments));
+    } else if (!entry.unfinished) {
+      problems.push_back(printable(fmt::format("{}: {}", entry.path, entry.problem)));
     }
     rows.push_back(std::move(row));
   }
   log::write_lines(aligned(rows));
+  for (std::string const& problem : problems) {
+    log::write_info(problem);
+  }
   return ExitCode::done;
 }
 
@@ -164,8 +181,12 @@ ExitCode diff(std::string const& a, std::string const& b) {
   return ExitCode::other;
 }
 
-/// The directory of a run's checkpoints if `path` is its run.dir, else `path`.
+/// The directory of a run's checkpoints if `path` is its run.dir, the checkpoint of its best
+/// validation if `path` is RUN/best, else `path`.
 std::string checkpoints_of(std::string const& path) {
+  if (!convert::run_of_best(path).empty()) {
+    return convert::resolve_parameters(given_checkpoints(path), "PATH");
+  }
   std::string const given = given_checkpoints(path);
   std::string const inside = path + "/checkpoints";
   bool const is_usual = given == path && is_directory(inside) && !checkpoint::holds_any(path);

@@ -130,6 +130,11 @@ void check(Options const& options, GivenOptions const& given) {
         "says "
         "where {bos} stands"};
   }
+  for (char const* const name : {"top-k", "top-p", "seed"}) {
+    if (given.contains(name) && options.sampling.temperature == 0.0) {
+      log::warning("--{} has no effect with --temperature=0; --temperature=1 samples", name);
+    }
+  }
   if (options.form && options.prompts.empty()) {
     throw UsageError{"--template needs a prompt of text; give --prompt with it"};
   }

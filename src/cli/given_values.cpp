@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
+#include "base/printable.hpp"
 #include "base/quoted.hpp"
 #include "base/trimmed.hpp"
 #include "config/key_table.hpp"
@@ -255,8 +256,9 @@ class ConfigFile {
     try {
       options = po::parse_config_file(text, known_, /*allow_unregistered=*/true).options;
     } catch (po::error const&) {
-      throw UsageError{
-          fmt::format("{}: '{}' is neither [section] nor key = value", where(), trimmed(line))};
+      constexpr std::size_t longest = 80;
+      throw UsageError{fmt::format("{}: '{}' is neither [section] nor key = value", where(),
+                                   printable(trimmed(line), longest))};
     }
     for (po::option const& option : options) {
       std::string const& name = option.string_key;

@@ -121,10 +121,14 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
   using Kind = data::Lookalike::Kind;
   for (pack::Text const& text : texts) {
     bool const is_lines = text.documents == data::Documents::json;
-    if (is_lines && parquet::is_table(text.path, "--from")) {
+    bool const is_table = parquet::is_table(text.path, "--from");
+    if (is_lines && is_table) {
       continue;
     }
     auto const stream = data::open_stream(text.path, "--from");
+    if (is_table && kind_is_given) {
+      stream->file().fail("is a Parquet table, whose rows are documents; give --documents=jsonl");
+    }
     std::string first(data::lookalike_bytes, '\0');
     first.resize(stream->read(std::as_writable_bytes(std::span{first})));
     auto const found = data::find_text_lookalike(first);

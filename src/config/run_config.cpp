@@ -248,7 +248,8 @@ void validate_storage(std::vector<tiers::PathSettings> const& paths, StoragePoli
     }
   }
   std::vector<double> const& weights = policy.split.weights;
-  if (policy.split.rule == plan::SplitRule::fixed && weights.size() != paths.size()) {
+  if (policy.split.rule == plan::SplitRule::fixed && !paths.empty() &&
+      weights.size() != paths.size()) {
     throw UsageError{fmt::format(
         "tiers.split={} has {} weight{}, but there {} {} tiers.path; give one for each, or auto",
         fmt::join(weights, ":"), weights.size(), weights.size() == 1 ? "" : "s",

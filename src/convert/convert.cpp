@@ -409,7 +409,7 @@ Converted export_model(ExportSource const& wanted, std::string const& to, DType 
       advice = fmt::format(
           "without --like it has no tokenizer, and config.json no bos and eos; --like={} brings "
           "them",
-          printable_name(origin));
+          huggingface::has_tokenizer(origin) ? printable_name(origin) : "DIR");
     }
     writer.create();
   });

@@ -241,6 +241,20 @@ Format detect(InputFile const& file, OpenTokens const& what) {
   return Format::nanogpt;
 }
 
+/// What to do where `path` is no file, but path.bin is one.
+std::string advice_on_prefix(std::string const& path, OpenTokens const& what) {
+  if (input_is_file(path + ".idx", what.key)) {
+    return fmt::format(
+        "{}.bin and {}.idx, which are Megatron data and no {}; let the format be auto or megatron, "
+        "or name {}.bin",
+        path, path, name_of(what.format), path);
+  }
+  return fmt::format(
+      "{}.bin without the {}.idx of Megatron data; name {}.bin if it is nanoGPT's or llm.c's, else "
+      "put its .idx beside it",
+      path, path, path);
+}
+
 Layout layout_of(InputFile const& file, Format format) {
   switch (format) {
     case Format::llmc: {
@@ -278,10 +292,10 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
     return open_megatron(what);
   }
   if (!input_is_there(what.path, what.key) && input_is_file(what.path + ".bin", what.key)) {
-    throw DataError{fmt::format(
-        "{}={}: there is no such file, but {}.bin without the {}.idx of Megatron data; name {}.bin "
-        "if it is nanoGPT's or llm.c's, else put its .idx beside it",
-        what.key, what.path, what.path, what.path, what.path)};
+    auto const& path = what.path;
+    throw DataError{fmt::format("{}{}: there is no such file, but {}",
+                                what.key.empty() ? "" : what.key + "=", path,
+                                advice_on_prefix(path, what))};
   }
   auto file = std::make_unique<InputFile>(what.path, what.key);
   auto const format = automatic ? detect(*file, what) : what.format;

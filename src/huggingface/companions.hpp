@@ -15,6 +15,9 @@ struct Companions {
   TokenIds ids;
 };
 
+/// Whether a directory has a file of a tokenizer.
+[[nodiscard]] bool has_tokenizer(std::string const& directory);
+
 /// True for the files that read_companions takes over: tokenizer, chat template, generation_config.
 [[nodiscard]] bool is_companion(std::string const& name);
 

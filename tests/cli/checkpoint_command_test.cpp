@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -96,6 +97,14 @@ TEST_F(CheckpointCommand, LsSaysWhatIsUnfinished) {
                          Not(HasSubstr("did not finish"))));
 }
 
+TEST_F(CheckpointCommand, LsSaysWhatIsDamagedAndWhyBelowTheTable) {
+  fs::remove(complete + "/rank-0000.h5");
+  EXPECT_EQ(call("ls", scratch.path()), ExitCode::done);
+  EXPECT_THAT(out,
+              AllOf(ContainsRegex("\n1 +damaged +2 "),
+                    HasSubstr("\n" + complete + ": " + complete + "/rank-0000.h5 is missing")));
+}
+
 TEST_F(CheckpointCommand, ShowsAHostilePathOnOneLineEach) {
   std::string const nasty = scratch / "a\n9  complete\x1b[2J";
   fs::create_directory(nasty);
@@ -109,7 +118,7 @@ TEST_F(CheckpointCommand, ShowsAHostilePathOnOneLineEach) {
   }
   fs::remove(nasty + "/step-000000001/rank-0000.h5");
   EXPECT_EQ(call("ls", nasty), ExitCode::done);
-  EXPECT_EQ(std::ranges::count(out, '\n'), 3) << out;
+  EXPECT_EQ(std::ranges::count(out, '\n'), 4) << out;
 }
 
 }  // namespace

@@ -237,14 +237,19 @@ TEST(RunConfig, StoragePathsAreDifferentDirectories) {
 }
 
 TEST(RunConfig, FixedWeightsAreAsManyAsStoragePaths) {
+  auto const with = [](char const* split, std::vector<std::string> const& directories) {
+    return error_after([&](RunConfig& c) {
+      for (std::string const& directory : directories) {
+        c.paths.push_back({.directory = directory, .engine = {}, .emulation = {}});
+      }
+      c.storage.split = plan::parse_split(split);
+    });
+  };
   EXPECT_EQ(
-      error_after([](RunConfig& c) { c.storage.split = plan::parse_split("2:1.5:1"); }),
-      "tiers.split=2:1.5:1 has 3 weights, but there are 0 tiers.path; give one for each, or auto");
-  EXPECT_EQ(error_after([](RunConfig& c) {
-              c.paths = {{.directory = "/a", .engine = {}, .emulation = {}}};
-              c.storage.split = plan::parse_split("2");
-            }),
-            "no error");
+      with("2:1.5:1", {"/a", "/b"}),
+      "tiers.split=2:1.5:1 has 3 weights, but there are 2 tiers.path; give one for each, or auto");
+  EXPECT_EQ(with("2", {"/a"}), "no error");
+  EXPECT_EQ(with("2:1", {}), "no error") << "without storage it has no effect";
 }
 
 TEST(RunConfig, StoredParametersNeedAStoragePath) {

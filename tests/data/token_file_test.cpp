@@ -159,7 +159,11 @@ TEST(TokenFile, MegatronWithoutAnIndexOrWithABadOneNamesIt) {
   auto const index = (folder.path() / "a.idx").string();
   EXPECT_THAT(data_error([&] { (void)open(data, 256, Format::megatron); }),
               AllOf(HasSubstr("data.train=" + index), HasSubstr("No such file")));
+  auto const prefix = (folder.path() / "a").string();
+  EXPECT_THAT(data_error([&] { (void)open(prefix); }), HasSubstr("put its .idx beside it"));
   folder.write("a.idx", Index{{2}}.bytes().substr(0, 50));
+  EXPECT_THAT(data_error([&] { (void)open(prefix, 256, Format::text); }),
+              HasSubstr("which are Megatron data and no text; let the format be auto"));
   EXPECT_THAT(data_error([&] { (void)open(data); }),
               AllOf(HasSubstr("data.train=" + index), HasSubstr("50 bytes do not hold")));
 }

@@ -78,6 +78,9 @@ class Generate(OffstageTest):
         self.assertNotEqual(text(*warm, "--seed=3"), text(*warm, "--seed=4"))
         self.assertEqual(text(), text("--top-k=1", "--temperature=2"))
         self.assertEqual(51, len(text(*warm).split()))
+        cold = self.generate("--from", self.folder / "run/checkpoints", "--prompt-tokens=65", "--tokens=1", "--tokenizer=none",
+                             "--top-p=0.9", "--seed=1").warnings
+        self.assertEqual(["top-p", "seed"], [line.split("--")[1].split()[0] for line in cold])
 
     def test_without_a_prompt_it_starts_after_a_line(self):
         self.train("run", "train.steps=2")

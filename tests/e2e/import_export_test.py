@@ -204,6 +204,8 @@ class ImportExport(OffstageTest):
 
     def test_an_export_without_like_of_a_model_whose_tokens_are_no_bytes_says_what_is_not_there(self):
         source, _ = self.make_model("in", {**LLAMA, "vocab_size": 300})
+        tokenizer = source / "vocab.txt"
+        tokenizer.write_text("a")
         words = "it has no tokenizer, and config.json no bos and eos; --like={} brings them"
         self.offstage("import", "--from", source, "--to", self.folder / "imported")
         wide = ["model.vocab=300", "model.max-sequence=64", "data.format=text", "train.steps=2"]
@@ -217,6 +219,14 @@ class ImportExport(OffstageTest):
             self.assertIn(words.format(like) if like else "exported", said)
         said = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "out", "--like", source).out
         self.assertNotIn("--like", said)
+        tokenizer.unlink()  # it brings nothing any more
+        told = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "bare")
+        self.assertIn(words.format("DIR"), told.out)
+        told = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "like", "--like", source)
+        self.assertIn(f"--like={source}: it has no tokenizer, so the export has none", told.err)
+        told = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "not", "--like", self.folder / "nowhere",
+                             expect=65)
+        self.assertIn("there is no such directory", told.err)
 
     def test_a_vocabulary_grows_by_rows_of_the_mean(self):
         unset = [f"model.{key}=" for key in ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden")]

@@ -220,7 +220,7 @@ TEST(ConfigurationChoice, WhatNeverFitsIsAnError) {
     (void)choose(config);
     FAIL();
   } catch (UsageError const& error) {
-    EXPECT_THAT(error.what(), HasSubstr("device.memory=64.0 KiB is too small: of "));
+    EXPECT_THAT(error.what(), HasSubstr("device.memory=64.0 KiB is too small: the most frugal "));
   }
   config = open();
   config.host_memory = 100 * KiB;

@@ -1,5 +1,6 @@
 #include "train/run/position.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +10,9 @@
 
 namespace offstage::train {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr StepResult good{.loss = 2.0, .counted_targets = 8};
@@ -79,16 +83,36 @@ TEST(Position, GoesOnWithTheScaleOfTheSameTypeAlone) {
   found.step = 10;
   found.loss_scale = 2.0;
   found.loss_scale_steps = 3;
-  found.configuration = "numerics.dtype=fp16\n";
+  found.configuration = "numerics.dtype=fp16\nnumerics.loss-scale=dynamic\n";
   Position same{config};
   same.go_on_from(found);
   EXPECT_EQ(same.loss_scale(), 2.0);
   EXPECT_EQ(same.progress({}).step, 10);
   EXPECT_EQ(same.progress({}).steps, 0);
-  found.configuration = "numerics.dtype=fp32\n";
-  Position other{config};
-  other.go_on_from(found);
-  EXPECT_EQ(other.loss_scale(), 4.0);
+  for (char const* const before : {"numerics.dtype=fp32\nnumerics.loss-scale=dynamic\n",
+                                   "numerics.dtype=fp16\nnumerics.loss-scale=2\n"}) {
+    found.configuration = before;
+    Position other{config};
+    other.go_on_from(found);
+    EXPECT_EQ(other.loss_scale(), 4.0) << before;
+  }
+}
+
+TEST(Position, SaysWhatMayHelpAgainstBadSteps) {
+  auto config = with(DType::fp16);
+  auto const two_bad_steps = [&] {
+    Position at{config};
+    at.advance(infinite_loss, 0.1);
+    at.advance(infinite_loss, 0.1);
+    at.require_good_steps();
+  };
+  EXPECT_THAT(two_bad_steps,
+              ThrowsMessage<DataError>(HasSubstr("; lower optimizer.lr or look at the data, ")));
+  config.numerics.loss_scale.dynamic = false;
+  config.train.init_from = "/tuned";
+  EXPECT_THAT(two_bad_steps, ThrowsMessage<DataError>(HasSubstr(
+                                 "; let numerics.loss-scale be dynamic, lower optimizer.lr or look "
+                                 "at the data and the weights in train.init-from=/tuned, ")));
 }
 
 TEST(Position, GoesOnCountingTheTokensThatItsCheckpointSays) {

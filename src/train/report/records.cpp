@@ -67,11 +67,17 @@ void write_run_file(config::RunConfig const& config, std::string const& name,
     return;
   }
   std::string const fresh = path + fresh_suffix;
-  OutputFile file{"run.dir", fresh, O_TRUNC};
-  file.write(text);
-  file.sync();
-  file.close();
-  rename_file("run.dir: cannot replace", fresh, path);
+  try {
+    OutputFile file{"run.dir", fresh, O_TRUNC};
+    file.write(text);
+    file.sync();
+    file.close();
+    rename_file("run.dir: cannot replace", fresh, path);
+  } catch (...) {
+    std::error_code left;
+    std::filesystem::remove(fresh, left);
+    throw;
+  }
 }
 
 }  // namespace offstage::train

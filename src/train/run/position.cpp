@@ -31,8 +31,9 @@ void Position::go_on_from(checkpoint::Meta found) {
   first_step_ = meta_.step;
   tokens_ = tokens_of(meta_.configuration, meta_.samples, config_.train.sequence);
   auto const rules = rules_of(config_);
-  bool const was_fp16 = meta_.configuration.find("numerics.dtype=fp16\n") != std::string::npos;
-  loss_scale_ = rules.dynamic && was_fp16
+  bool const was_dynamic = checkpoint::recorded(meta_, "numerics.dtype") == "fp16" &&
+                           checkpoint::recorded(meta_, "numerics.loss-scale") == "dynamic";
+  loss_scale_ = rules.dynamic && was_dynamic
                     ? LossScale{rules, meta_.loss_scale, meta_.loss_scale_steps}
                     : LossScale{rules};
 }
@@ -70,11 +71,17 @@ void Position::advance(StepResult const& result, double rate) {
 
 void Position::require_good_steps() const {
   if (meta_.bad_steps >= config_.train.max_bad_steps) {
+    bool const is_fixed =
+        config_.numerics.dtype == DType::fp16 && !config_.numerics.loss_scale.dynamic;
+    bool const are_first = meta_.optimizer_step == 0 && !config_.train.init_from.empty();
     throw DataError{fmt::format(
         "loss or gradient norm was not finite in {} steps in a row, up to step {} "
-        "(train.max-bad-steps={}); lower optimizer.lr or look at the data, then run the same "
+        "(train.max-bad-steps={}); {}lower optimizer.lr or look at the data{}, then run the same "
         "command, or begin at an earlier checkpoint by checkpoint.resume=PATH",
-        meta_.bad_steps, meta_.step, config_.train.max_bad_steps)};
+        meta_.bad_steps, meta_.step, config_.train.max_bad_steps,
+        is_fixed ? "let numerics.loss-scale be dynamic, " : "",
+        are_first ? fmt::format(" and the weights in train.init-from={}", config_.train.init_from)
+                  : "")};
   }
 }
 
