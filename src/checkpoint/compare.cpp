@@ -10,7 +10,7 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/reader.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "platform/memory/huge_buffer.hpp"
 
 namespace offstage::checkpoint {

@@ -21,6 +21,7 @@
 #include "base/users.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/listing.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "checkpoint/plausible.hpp"
 #include "checkpoint/reader.hpp"

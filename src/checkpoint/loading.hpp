@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/store.hpp"
+#include "checkpoint/meta.hpp"
+#include "checkpoint/run_state.hpp"
+#include "checkpoint/split_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"

@@ -11,7 +11,6 @@
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/json_tree.hpp"
 #include "checkpoint/plausible.hpp"
-#include "checkpoint/store.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {

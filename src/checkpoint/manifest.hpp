@@ -12,6 +12,10 @@
 
 namespace offstage::checkpoint {
 
+/// The newest format that this program writes and reads; it reads older ones and refuses newer ones
+/// by name.
+constexpr int format_version = 8;
+
 /// A file that holds one subgroup's state: see README.md.
 struct ExtentFile {
   std::string name;  ///< without directory

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/meta.hpp"
 
 namespace offstage::checkpoint {
 

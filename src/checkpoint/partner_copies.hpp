@@ -11,7 +11,7 @@
 #include "checkpoint/level_parts.hpp"
 #include "checkpoint/node_ring.hpp"
 #include "checkpoint/removal.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/save_stats.hpp"
 #include "platform/mpi/communicator.hpp"
 
 namespace offstage::checkpoint {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,9 +11,10 @@
 #include "base/units.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "checkpoint/meta.hpp"
-#include "checkpoint/optimizer_state.hpp"
 #include "checkpoint/removal.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/run_state.hpp"
+#include "checkpoint/save_rate.hpp"
 #include "checkpoint/save_stats.hpp"
 #include "checkpoint/split_parameters.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -22,10 +22,6 @@
 #include "tiers/tiers.hpp"
 
 namespace offstage::checkpoint {
-
-/// The newest format that this program writes and reads; it reads older ones and refuses newer ones
-/// by name.
-constexpr int format_version = 8;
 
 /// The number of checkpoints that a node's level 1 holds at a time: the newest complete one, and
 /// one that is being saved. With partners the last one that is copied to them is a third; it is
@@ -39,27 +35,6 @@ class LevelParts;
 class NodeFile;
 class PartnerCopies;
 class ReadAhead;
-
-/// The rate at which this rank writes held versions beside updates.
-struct SaveRate {
-  double bytes_per_second{};  ///< 0: a save ends before the next update
-  double of_paths{};          ///< at most this part of a path's read rate; 0: no such limit
-};
-
-/// The state that a run keeps, and wants from a checkpoint. The optimizer must be the same. Other
-/// moments are converted, which the log says.
-struct RunState {
-  RunState(state::ModelShape of_model, OptimizerState of_optimizer = {})
-      : model{of_model}, state{std::move(of_optimizer)} {}
-
-  state::ModelShape model;
-  OptimizerState state;
-};
-
-/// Takes the restored FP32 parameters of a subgroup, verified, to rebuild the working copy. If the
-/// rest of the checkpoint turns out to be damaged after that, the parameters of another one follow.
-/// Not called for split parameters, which rebuild the working copy themselves.
-using OnSubgroup = std::function<void(state::Subgroup const&, std::span<float const> parameter)>;
 
 struct Destination;
 struct Outcome;
@@ -295,49 +270,5 @@ class Store {
   std::unique_ptr<LevelParts> parts_;
   std::unique_ptr<PartnerCopies> copies_;
 };
-
-/// One entry of a listing.
-struct Listed {
-  std::string path;
-  int level = 2;  ///< 1: node storage; 3: copies of another node's checkpoint there
-  bool complete{};
-  bool partial{};       ///< level 1: complete but for the files of ranks on other nodes
-  bool unfinished{};    ///< its save did not come to its end; nothing is lost or damaged
-  bool refused{};       ///< a file cannot be read at present, or not by this user
-  std::string problem;  ///< reason why it is not complete or not readable; empty if it is both
-  Meta meta;            ///< filled if complete or partial
-  Bytes bytes{};
-};
-
-/// Whether a search for checkpoints logs its warnings: of many ranks one is to.
-enum class Warn { yes, no };
-
-/// Returns whether list() would find any checkpoint. Errors: IoError.
-[[nodiscard]] bool holds_any(std::string const& path);
-/// All checkpoints of a directory, oldest first, and those of its run's levels 1 and 3 that this
-/// node has; `path` may be a step directory itself, or a checkpoint.local.
-/// Not collective.
-/// A level 1 that the run's record names is left out with a warning where it cannot be read, and
-/// where it is neither this user's nor root's nor that of the record's owner or the directory's.
-/// Errors: DataError if there is none, IoError if the directory cannot be read.
-[[nodiscard]] std::vector<Listed> list(std::string const& path, Warn warn = Warn::yes);
-/// The newest complete one of list(); a warning names newer ones that are damaged. None if there is
-/// none. Errors: those of list(); IoError if a newer one cannot be read.
-[[nodiscard]] std::optional<Listed> newest_complete(std::string const& path, Warn warn = Warn::yes);
-
-/// Reads every file that a checkpoint names, of levels 1 and 3 those on this node, and compares all
-/// checksums. Returns the problems found. Not collective.
-[[nodiscard]] std::vector<std::string> verify(Listed const& checkpoint);
-
-/// Returns true if a checkpoint that was listed with a master has none any more: a run removed it
-/// meanwhile, as it removes old ones; false also if it cannot be looked at.
-[[nodiscard]] bool was_removed(Listed const& checkpoint);
-
-/// Compares the planes of two complete checkpoints of one model bit for bit. Ranks, subgroup sizes
-/// and model.max-sequence may differ. Returns one line per tensor and plane that differs (how many
-/// values, the first one's element, the largest difference), and one per plane that they do not
-/// have alike. Reads chunk by chunk. Not collective.
-/// Errors: DataError if the models differ or a file is damaged.
-[[nodiscard]] std::vector<std::string> compare(Listed const& a, Listed const& b);
 
 }  // namespace offstage::checkpoint

@@ -8,9 +8,10 @@
 
 #include "base/state_layout.hpp"
 #include "base/units.hpp"
+#include "checkpoint/meta.hpp"
 #include "checkpoint/node_file.hpp"
+#include "checkpoint/save_rate.hpp"
 #include "checkpoint/split_parameters.hpp"
-#include "checkpoint/store.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 

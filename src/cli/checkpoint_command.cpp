@@ -13,7 +13,7 @@
 #include "base/team.hpp"
 #include "base/units.hpp"
 #include "checkpoint/directory.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_directory.hpp"
 #include "convert/convert.hpp"

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::cli {

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "base/regular_file.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "cli/given_values.hpp"
 #include "config/effective_config.hpp"
 #include "convert/convert.hpp"

@@ -15,6 +15,7 @@
 #include "base/regular_file.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/listing.hpp"
 #include "checkpoint/master.hpp"
 #include "checkpoint/store.hpp"
 #include "convert/averaged_parameters.hpp"

@@ -7,7 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/units.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "state/initialize.hpp"
 

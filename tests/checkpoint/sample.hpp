@@ -15,7 +15,7 @@
 #include "base/chunk.hpp"
 #include "base/random.hpp"
 #include "checkpoint/directory.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/listing.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
 #include "platform/h5/file.hpp"

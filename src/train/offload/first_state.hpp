@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "checkpoint/store.hpp"
+#include "checkpoint/run_state.hpp"
+#include "checkpoint/split_parameters.hpp"
 #include "state/initialize.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"

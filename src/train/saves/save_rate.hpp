@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "checkpoint/store.hpp"
+#include "checkpoint/save_rate.hpp"
 #include "config/run_config.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "tiers/storage_path.hpp"

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "base/stopwatch.hpp"
-#include "checkpoint/store.hpp"
+#include "checkpoint/run_state.hpp"
+#include "checkpoint/split_parameters.hpp"
 #include "config/run_config.hpp"
 #include "data/dataset.hpp"
 #include "device/device.hpp"
