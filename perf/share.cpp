@@ -236,8 +236,8 @@ struct Rates {
   }
 };
 
-/// AdamW and the sum of gradients on the device, each in turns with a copy from one half of the
-/// same memory to the other.
+/// AdamW, the sum of gradients and their sums of squares on the device, each in turns with a copy
+/// from one half of the same memory to the other.
 int measure_kernel(PhaseShape const& shape, config::RunConfig const& config) {
   auto const device = make_device(config);
   auto const stream = device->make_calling_stream("kernel");

@@ -66,8 +66,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], void cons
 
 /// One thread reads 16 or 8 bytes of global memory, so aligned. The compiler keeps such reads in
 /// order, so that several are under way before it waits for the first; reads of its own it moves to
-/// where they are used. It does not see that this one reads memory: what a kernel has written it
-/// reads by other means.
+/// where they are used. To the compiler it reads no memory: it is not for what the same kernel
+/// wrote before.
 template <class Words>
 __device__ Words read_in_order(void const* from);
 template <>

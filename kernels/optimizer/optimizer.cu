@@ -8,10 +8,10 @@ namespace offstage::kernels::cuda {
 namespace {
 
 // A warp takes a block of 256 elements, each lane two packs of four, so that a warp's accesses have
-// no gaps and the largest of the block is found by shuffles. What most runs have (usual_bytes) has
-// kernels of its own, in which all reads of a block are queued before the first number is looked
-// at. For the rest, types of numbers are asked for at run time, alike for all threads: a kernel for
-// each combination would take minutes to compile.
+// no gaps and the largest of the block is found by shuffles. Calls as most runs make them
+// (usual_bytes) have kernels of their own, in which all reads of a block are queued before the
+// first number is looked at. For the rest, types of numbers are asked for at run time, alike for
+// all threads: a kernel for each combination would take minutes to compile.
 
 constexpr int pack_elements = 4;
 constexpr int lane_packs = 2;
@@ -397,15 +397,17 @@ int usual_bytes(OptimizerCall const& call, bool aligned) {
                         call.count % elements_per_block == 0;
   return is_usual ? static_cast<int>(bytes_of(call.gradient_type)) : not_usual;
 }
+__device__ DType of_16_bits(DType type) {
+  return type == DType::fp16 ? DType::fp16 : DType::bf16;
+}
 /// The same call, of which the compiler knows the width of every access.
 template <int usual>
 __device__ OptimizerCall with_known_widths(OptimizerCall call) {
   if constexpr (usual != not_usual) {
     call.moments = Moments::fp32;
     call.split = false;
-    if (call.working_copy_type == DType::fp32 || size_of(call.gradient_type) != usual) {
-      __builtin_unreachable();
-    }
+    call.working_copy_type = of_16_bits(call.working_copy_type);
+    call.gradient_type = usual == 4 ? DType::fp32 : of_16_bits(call.gradient_type);
   }
   return call;
 }

@@ -195,11 +195,6 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
   std::vector<std::string> known;
   std::error_code ignored;
   std::vector<std::string> places{path, path + "/checkpoints"};
-  if (fs::path const given{path}; given.filename() == "best") {  // RUN/best names weights alone
-    fs::path const run = "." / given.parent_path();
-    places.push_back(run.lexically_normal().string());
-    places.push_back((run / "checkpoints").lexically_normal().string());
-  }
   if (std::ranges::none_of(
           places, [&](auto const& place) { return fs::equivalent(place, directory, ignored); })) {
     places.push_back(directory);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <ranges>
 #include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/path.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/team.hpp"
@@ -76,7 +76,7 @@ ExitCode ls(std::string const& path) {
       {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
   std::vector<std::string> problems;
   for (checkpoint::Listed const& entry : entries) {
-    auto const step = checkpoint::step_of(std::filesystem::path{entry.path}.filename().string());
+    auto const step = checkpoint::step_of(without_slash(entry.path).filename().string());
     ListRow row{step ? std::to_string(*step) : "-",
                 entry.unfinished ? "unfinished"
                 : entry.refused  ? "cannot be read"
@@ -97,8 +97,12 @@ ExitCode ls(std::string const& path) {
       row[5] = std::to_string(parameters);
       row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
                            printable_name(entry.meta.state.moments));
+    } else if (checkpoint::was_removed(entry)) {
+      continue;  // by a run, meanwhile
     } else if (!entry.unfinished) {
-      problems.push_back(printable(fmt::format("{}: {}", entry.path, entry.problem)));
+      bool const names_it = entry.problem.starts_with(entry.path);
+      problems.push_back(
+          printable(names_it ? entry.problem : fmt::format("{}: {}", entry.path, entry.problem)));
     }
     rows.push_back(std::move(row));
   }
@@ -185,7 +189,7 @@ ExitCode diff(std::string const& a, std::string const& b) {
 /// validation if `path` is RUN/best, else `path`.
 std::string checkpoints_of(std::string const& path) {
   if (!convert::run_of_best(path).empty()) {
-    return convert::resolve_parameters(given_checkpoints(path), "PATH");
+    return convert::resolve_parameters(given_checkpoints(path), "");
   }
   std::string const given = given_checkpoints(path);
   std::string const inside = path + "/checkpoints";

@@ -130,8 +130,10 @@ void check(Options const& options, GivenOptions const& given) {
         "says "
         "where {bos} stands"};
   }
-  for (char const* const name : {"top-k", "top-p", "seed"}) {
-    if (given.contains(name) && options.sampling.temperature == 0.0) {
+  for (auto const& [name, is_set] : {std::pair{"top-k", options.sampling.top_k > 0},
+                                     std::pair{"top-p", options.sampling.top_p < 1.0},
+                                     std::pair{"seed", options.sampling.seed != 0}}) {
+    if (is_set && options.sampling.temperature == 0.0) {
       log::warning("--{} has no effect with --temperature=0; --temperature=1 samples", name);
     }
   }

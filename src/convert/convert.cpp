@@ -29,8 +29,6 @@ namespace {
 
 // 48 MiB of state.
 constexpr std::int64_t subgroup_elements = 4 * MiB;
-// A model whose tokens are bytes needs no tokenizer.
-constexpr std::int64_t vocab_of_bytes = 256;
 
 /// A rank's part of a model.
 struct Part {
@@ -115,14 +113,27 @@ void write_part(state::ParameterReader& reader, Part const& part,
   writer.sync();
 }
 
-/// The Hugging Face model that a model or a checkpoint was begun from; "DIR" if it is not known.
-std::string origin_of(std::string const& source) {
-  if (huggingface::is_model_directory(source)) {
-    return source;
+/// Whether a directory has a tokenizer, or something else of what --like copies; false where nobody
+/// can look.
+bool has_companions(std::string const& directory) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
+       entry.increment(error)) {
+    if (huggingface::is_companion(entry->path().filename())) {
+      return true;
+    }
   }
-  auto const from = checkpoint::recorded(checkpoint::read_master(source).meta, "train.init-from");
-  bool const is_model = huggingface::is_model_directory(from) || !is_directory(from);
-  return is_model && !from.empty() ? from : "DIR";
+  return false;
+}
+
+/// The Hugging Face model with a tokenizer that a model or a checkpoint was begun from, or one that
+/// is not there any more; "DIR" if it is not known.
+std::string origin_of(std::string const& source) {
+  auto const from =
+      huggingface::is_model_directory(source)
+          ? source
+          : checkpoint::recorded(checkpoint::read_master(source).meta, "train.init-from");
+  return !from.empty() && (has_companions(from) || !is_directory(from)) ? from : "DIR";
 }
 
 /// The directory of checkpoints that a path of a run, or of such a directory, means; empty: it is
@@ -142,11 +153,12 @@ std::int64_t step_of(checkpoint::Listed const& entry) {
 }
 
 /// The checkpoint of the best validation that `newest` knows of; nullopt: it is gone, or there was
-/// no validation. Errors: those of checkpoint::list; IoError if it cannot be read at present.
+/// no validation. Errors: those of checkpoint::list; IoError if it cannot be read at present,
+/// DataError if it is damaged.
 std::optional<checkpoint::Listed> best_in(std::string const& directory,
                                           checkpoint::Listed const& newest) {
   auto const step = checkpoint::recorded(newest.meta, "best-validation.step");
-  std::string refused;  // it may be there in another level
+  std::string refused, damaged;  // it may be there in another level
   for (checkpoint::Listed& entry : checkpoint::list(directory, checkpoint::Warn::no)) {
     if (std::to_string(step_of(entry)) != step) {
       continue;
@@ -154,31 +166,38 @@ std::optional<checkpoint::Listed> best_in(std::string const& directory,
     if (entry.complete) {
       return std::move(entry);
     }
-    refused = entry.refused ? entry.problem : refused;
+    (entry.refused ? refused : damaged) = entry.problem;
   }
   if (!refused.empty()) {
     throw IoError{refused};
+  }
+  if (!damaged.empty()) {
+    throw DataError{
+        fmt::format("the best validation was that of step {}, whose checkpoint is not "
+                    "complete: {}",
+                    step, damaged)};
   }
   return std::nullopt;
 }
 
 /// The checkpoint of a run's best validation. Errors: DataError if there is none.
 std::string resolve_best(std::string const& run, std::string const& key, checkpoint::Warn warn) {
+  auto const named = fmt::format("{}{}/best", key.empty() ? "" : key + "=", run);
   if (!is_directory(run)) {
-    throw DataError{fmt::format("{}={}/best: there is no directory {}", key, run, run)};
+    throw DataError{fmt::format("{}: there is no directory {}", named, run)};
   }
   auto const directory = checkpoints_in(run);
   auto const newest =
       directory.empty() ? std::nullopt : checkpoint::newest_complete(directory, warn);
   if (!newest) {
-    throw DataError{fmt::format("{}={}/best: {} has no complete checkpoint", key, run, run)};
+    throw DataError{fmt::format("{}: {} has no complete checkpoint", named, run)};
   }
   if (auto const best = best_in(directory, *newest)) {
     return best->path;
   }
   auto const step = checkpoint::recorded(newest->meta, "best-validation.step");
   throw DataError{fmt::format(
-      "{}={}/best: {}", key, run,
+      "{}: {}", named,
       step.empty() ? fmt::format("{} knows of no validation", newest->path)
                    : fmt::format("the best validation was that of step {}, whose checkpoint is not "
                                  "kept; checkpoint.keep-best=on would have kept it",
@@ -196,6 +215,8 @@ void warn_of_better(std::string const& directory, checkpoint::Listed const& newe
   }
 } catch (IoError const& error) {
   log::warning("{}; whether another checkpoint had a better validation is not known", error.what());
+} catch (DataError const& error) {
+  log::warning("{}={}: takes the newest checkpoint; {}", key, path, error.what());
 }
 
 /// The newest complete checkpoint. A warning says if an older one had a better validation.
@@ -406,11 +427,11 @@ Converted export_model(ExportSource const& wanted, std::string const& to, DType 
       writer.set_companions(
           huggingface::read_companions(like.directory, "--like", reader->shape().vocab, like.eos));
     } else if (auto const origin = origin_of(source);
-               origin != "DIR" || reader->shape().vocab != vocab_of_bytes) {
+               origin != "DIR" || reader->shape().vocab != huggingface::vocab_of_bytes) {
       advice = fmt::format(
           "without --like it has no tokenizer, and config.json no bos and eos; --like={} brings "
           "them",
-          huggingface::has_tokenizer(origin) ? printable_name(origin) : "DIR");
+          printable_name(origin));
     }
     writer.create();
   });

@@ -241,13 +241,12 @@ Format detect(InputFile const& file, OpenTokens const& what) {
   return Format::nanogpt;
 }
 
-/// What to do where `path` is no file, but path.bin is one.
+/// Advice where `path` is no file, but path.bin is one.
 std::string advice_on_prefix(std::string const& path, OpenTokens const& what) {
   if (input_is_file(path + ".idx", what.key)) {
     return fmt::format(
-        "{}.bin and {}.idx, which are Megatron data and no {}; let the format be auto or megatron, "
-        "or name {}.bin",
-        path, path, name_of(what.format), path);
+        "{}.bin and {}.idx, which are Megatron data and no {}; let the format be auto or megatron",
+        path, path, name_of(what.format));
   }
   return fmt::format(
       "{}.bin without the {}.idx of Megatron data; name {}.bin if it is nanoGPT's or llm.c's, else "

@@ -39,10 +39,6 @@ constexpr std::array<std::string_view, 13> companion_names{
     pieces_name,         tokenizer_config_name, "vocab.json",
     "vocab.txt"};
 
-/// Each alone is a tokenizer, or says that there is one.
-constexpr std::array<std::string_view, 6> tokenizer_names{
-    tokenizer_name, pieces_name, "spiece.model", "tekken.json", "vocab.json", "vocab.txt"};
-
 /// A directory of companions, and how errors call it.
 class Directory {
  public:
@@ -336,12 +332,6 @@ bool is_companion(std::string const& name) {
   return std::ranges::find(companion_names, name) != companion_names.end();
 }
 
-bool has_tokenizer(std::string const& directory) {
-  return std::ranges::any_of(tokenizer_names, [&](std::string_view name) {
-    return is_there(directory + "/" + std::string{name});
-  });
-}
-
 Companions read_companions(std::string const& path, std::string const& key, std::int64_t vocab,
                            std::optional<std::string> const& eos) {
   Directory const directory{path, key};
@@ -354,11 +344,12 @@ Companions read_companions(std::string const& path, std::string const& key, std:
   }
   bool const has_config = directory.has(config_name);
   if (companions.files.empty() && !has_config) {
-    directory.fail(is_directory(path) ? "it has no tokenizer and no config.json"
-                                      : "there is no such directory",
-                   "; name the directory of a model");
+    directory.fail("it", is_directory(path)
+                             ? "has no tokenizer and no config.json; name the directory of a model"
+                         : is_file(path) ? "is a file; name the directory that it lies in"
+                                         : "is no directory; name that of a model");
   }
-  if (!has_tokenizer(path)) {
+  if (companions.files.empty() && vocab != vocab_of_bytes) {
     directory.warn("it", "has no tokenizer, so the export has none");
   }
   companions.ids =

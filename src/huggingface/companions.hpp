@@ -15,8 +15,8 @@ struct Companions {
   TokenIds ids;
 };
 
-/// Whether a directory has a file of a tokenizer.
-[[nodiscard]] bool has_tokenizer(std::string const& directory);
+/// A model whose tokens are bytes needs no tokenizer.
+constexpr std::int64_t vocab_of_bytes = 256;
 
 /// True for the files that read_companions takes over: tokenizer, chat template, generation_config.
 [[nodiscard]] bool is_companion(std::string const& name);

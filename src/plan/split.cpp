@@ -143,6 +143,9 @@ SplitPolicy parse_split(std::string const& text) {
 
 std::vector<double> split_weights(SplitPolicy const& policy, std::span<PathRate const> rates) {
   std::vector<double> weights;
+  if (rates.empty()) {
+    return weights;
+  }
   if (policy.rule == SplitRule::fixed) {
     require(policy.weights.size() == rates.size(), "tiers.split has one weight per storage path");
     weights = policy.weights;

@@ -235,6 +235,8 @@ class PackTokenizers(DataTest):
         self.refuse(self.pack("--from", table, "--end-token=none", prefix="no", expect=DATA), [table, "has null as field 'text'"])
         self.refuse(self.pack("--from", table, "--field=txt", "--end-token=none", prefix="no", expect=DATA),
                     [table, "no column 'txt'", "text, language, id"])
+        self.refuse(self.pack("--from", self.text, table, "--documents=line", prefix="no", expect=DATA),
+                    [table, "is a Parquet table, whose rows are documents; give --documents=jsonl"])
 
     def test_threads_do_not_change_the_files(self):
         self.write("many.txt", "".join(f"line {i * i} of the ship\n" for i in range(60_000)))

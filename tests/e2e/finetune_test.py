@@ -385,9 +385,6 @@ class Validations(OffstageTest):
         self.assertEqual([best, 6, 7], [self.step_of(path) for path in self.checkpoints("whole")])
         self.assertRegex(self.offstage("checkpoint", "ls", self.folder / "whole").out, rf"(?m)^{best} +complete, best ")
         self.assertRegex(self.offstage("checkpoint", "verify", self.folder / "whole/best").out, rf"step-{best:09d}: good")
-        other = self.train("whole", f"data.valid={self.valid}", *self.OPTIONS, f"checkpoint.resume={self.folder}/whole/best",
-                           expect=65)
-        self.assertIn(f"there is no such directory; name one, such as {self.folder}/whole/checkpoints/step-", other.err)
         run, options = self.folder / "whole", ["--data", self.valid, "--sequence=24", "--format=text"]
 
         def loss_of(name):

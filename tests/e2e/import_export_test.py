@@ -226,7 +226,7 @@ class ImportExport(OffstageTest):
         self.assertIn(f"--like={source}: it has no tokenizer, so the export has none", told.err)
         told = self.offstage("export", "--from", self.folder / "tuned", "--to", self.folder / "not", "--like", self.folder / "nowhere",
                              expect=65)
-        self.assertIn("there is no such directory", told.err)
+        self.assertEqual([f"offstage: error: --like={self.folder}/nowhere: it is no directory; name that of a model"], told.errors)
 
     def test_a_vocabulary_grows_by_rows_of_the_mean(self):
         unset = [f"model.{key}=" for key in ("family", "layers", "hidden", "heads", "kv-heads", "ffn-hidden")]

@@ -228,6 +228,13 @@ class Plan(PlatformTest):
                       "--device.kind=host", "--device.memory=3GiB", "--tiers.path=/nvme", "--tiers.host-memory=3GiB",
                       "--parameters.home=storage", "--train.activations=storage")
 
+    def test_weights_of_paths_do_nothing_without_paths(self):
+        for options in [], ["--plan.choose=on"], ["--parameters.home=host"]:
+            limit = "--tiers.host-memory=1GiB"
+            self.assertEqual(self.plan(limit, *options).out, self.plan(limit, "--tiers.split=2:1", *options).out)
+        # With a path that is not there they are not that path's.
+        self.assertIn("a tiers.path: it fits", self.plan("--tiers.host-memory=1000KiB", "--tiers.split=2:1", expect=USAGE).out)
+
     def test_what_does_not_fit_is_an_error(self):
         self.refuse(self.plan("--tiers.host-memory=64KiB", expect=USAGE), "tiers.host-memory=64.0 KiB is too small")
         self.refuse(self.plan("--device.memory=1MiB", expect=USAGE), "device.memory=1.00 MiB is too small")

@@ -1,7 +1,9 @@
 #include "train/report/records.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -30,6 +32,23 @@ TEST(Records, ARunFileIsWrittenOnlyWhereItDiffers) {
   write_run_file(config, "x", "two\n");
   EXPECT_EQ(text(), "two\n");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "x.new"));
+}
+
+TEST(Records, AFileThatCannotGetItsNameIsNotLeftBehind) {
+  TemporaryDirectory const folder;
+  config::RunConfig config;
+  config.run_dir = folder.path().string();
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto const handler = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit const small {
+    4, before.rlim_max
+  };
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(write_run_file(config, "x", "longer"), IoError);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Records, ALinkInItsPlaceIsRefused) {

@@ -110,6 +110,7 @@ std::vector<Remedy> ways_to_fit(config::RunConfig const& config, ForecastScope c
     add("a tiers.path", [](config::RunConfig& changed) {
       changed.paths.emplace_back();
       changed.paths.back().directory = "tiers.path";
+      changed.storage.split = {};  // weights may be those of other paths
     });
   }
   using parameters::Home;

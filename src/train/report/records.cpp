@@ -67,8 +67,8 @@ void write_run_file(config::RunConfig const& config, std::string const& name,
     return;
   }
   std::string const fresh = path + fresh_suffix;
+  OutputFile file{"run.dir", fresh, O_TRUNC};
   try {
-    OutputFile file{"run.dir", fresh, O_TRUNC};
     file.write(text);
     file.sync();
     file.close();

@@ -14,7 +14,7 @@ namespace offstage::update {
 
 /// A thread that handles items in order of arrival while the thread that puts them goes on.
 ///
-/// Threads: one calls the members.
+/// Threads: one calls put, drain and stop; any calls rethrow.
 /// Errors:  the first that `handle` throws is kept, and drain and rethrow throw it from then on.
 ///          An item that comes after it ends without being handled.
 template <class Item>
@@ -65,7 +65,9 @@ class OrderedThread {
     }
     arrived_.notify_one();
     thread_.join();
-    items_ = {};
+    while (!items_.empty()) {
+      items_.pop();
+    }
   }
 
  private:
