@@ -398,7 +398,13 @@ class Validations(OffstageTest):
         self.assertEqual(loss, loss_of(run)[1])
         self.assertIn(f"--from={run}: takes the newest checkpoint, of step 7; the best validation was that of step {best}: "
                       f"--from={run}/best takes", newest.warnings[0])
-        shutil.rmtree(self.checkpoints("whole")[0])
+        (first / "rank-0000.h5").unlink()
+        for command in "ls", "verify":
+            damaged = self.offstage("checkpoint", command, f"{run}/best", expect=DATA)
+            self.assertIn(f"best validation was that of step {best}, whose checkpoint is not complete: {first}/rank-0000.h5 is missing",
+                          damaged.errors[0])
+        self.assertIn(f"not complete: {first}/rank-0000.h5", loss_of(run)[0].warnings[0])
+        shutil.rmtree(first)
         gone = self.call(OFFSTAGE, "export", "--from", run / "best", "--to", self.folder / "out")
         self.assertEqual(DATA, gone.code)
         self.assertIn(f"best: the best validation was that of step {best}, whose checkpoint is not kept", gone.errors[0])
