@@ -138,7 +138,10 @@ void change_meta(Meta& meta, Choices& choices) {
   } else if (which == 21) {
     (choices.below(2) == 0 ? meta.state.optimizer : meta.state.moments) = choices.name();
   } else {
-    model.tied_head = !model.tied_head;
+    std::array<bool*, 4> const flags{&model.tied_head, &model.qkv_bias, &model.norms_after,
+                                     &model.exact_gelu};
+    bool& flag = *flags[static_cast<std::size_t>(choices.below(4))];
+    flag = !flag;
   }
 }
 
