@@ -50,8 +50,12 @@ class OffstagePolicy(OffstageTest):
         self.assertIn("update.device-share", self.choice(result))
 
     def test_it_measures_what_nobody_has_given(self):
-        result = self.train("run", f"--config={POLICY}", *MODEL, "device.kind=host", "train.steps=1", "optimizer.warmup-steps=0")
+        (self.folder / "path").mkdir()
+        result = self.train("run", f"--config={POLICY}", *MODEL, "device.kind=host", "train.steps=1", "optimizer.warmup-steps=0",
+                            f"tiers.path={self.folder}/path", "tiers.host-memory=40MiB", ranks=2)
         self.assertIn("parameters.home=", self.choice(result))
+        # So little that measuring has to do with less than it would take.
+        self.assertLess(float(re.search(r"per node: peak ([\d.]+) MiB", result.out).group(1)), 40)
 
     def test_rates_that_have_moved_are_planned_for_anew_with_the_same_bits(self):
         # The cores are far slower than the plan was told. What is gained is many times what a start takes on a busy machine.

@@ -38,10 +38,13 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
   };
   auto const known = config::known_rates(config);
   auto& rates = config.platform;
+  auto const effort =
+      config.host_memory > 0
+          ? probe::within(probe::for_plans, config.host_memory / comm.split_by_node().size())
+          : probe::for_plans;
   if (known.cpu_update <= 0.0) {
     measure(rates.cpu_update, [&] {
-      return probe::measure_cpu_update(config.numerics.dtype, config.device.emulation,
-                                       probe::for_plans);
+      return probe::measure_cpu_update(config.numerics.dtype, config.device.emulation, effort);
     });
   }
   if (config::known_compute(config) <= 0.0) {
@@ -50,17 +53,16 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
                                     {.rows = config.train.micro_batch * config.train.sequence,
                                      .in = config.model.hidden,
                                      .out = config.model.ffn_hidden},
-                                    probe::for_plans);
+                                    effort);
     });
   }
   if (!device.host_visible() && known.device_update <= 0.0) {
-    measure(rates.device_update, [&] {
-      return probe::measure_device_update(device, config.numerics.dtype, probe::for_plans);
-    });
+    measure(rates.device_update,
+            [&] { return probe::measure_device_update(device, config.numerics.dtype, effort); });
   }
   if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
     probe::LinkRates link;
-    mpi::agree(comm, [&] { link = probe::measure_link(device, probe::for_plans); });
+    mpi::agree(comm, [&] { link = probe::measure_link(device, effort); });
     rates.host_to_device = comm.minimum(link.to_device);
     rates.device_to_host = comm.minimum(link.to_host);
     rates.host_to_device_both = comm.minimum(link.to_device_both);

@@ -11,8 +11,9 @@
 namespace offstage::train {
 
 /// Measures the rates that rates_missing names, on all ranks at once, and writes them to `config`.
-/// The least of all ranks counts. Each takes some tenths of a second. Host and device memory is
-/// given back. Collective. Errors: mpi::AgreedError.
+/// The least of all ranks counts. Each takes some tenths of a second. Host memory stays within a
+/// tiers.host-memory that is given; it and device memory are given back. Collective.
+/// Errors: mpi::AgreedError.
 void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
                      device::Device& device);
 

@@ -96,7 +96,11 @@ void measure_paths(config::RunConfig& config, mpi::Communicator const& comm) {
   std::shared_ptr<tiers::PathSet const> paths;
   mpi::agree(comm,
              [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
-  auto const measured = measure_unknown(config, comm, node, *paths, tiers::path_hold_bytes);
+  // Half of a limit that is given: this process has other memory too.
+  Bytes const memory = config.host_memory > 0
+                           ? std::min(tiers::path_hold_bytes, config.host_memory / 2)
+                           : tiers::path_hold_bytes;
+  auto const measured = measure_unknown(config, comm, node, *paths, memory);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
     if (!is_known(path)) {
