@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/inspect.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/listing.hpp"
+#include "checkpoint/reader.hpp"
 #include "platform/memory/huge_buffer.hpp"
 
 namespace offstage::checkpoint {

@@ -41,9 +41,7 @@ TEST(Records, AFileThatCannotGetItsNameIsNotLeftBehind) {
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
   auto const handler = std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit const small {
-    4, before.rlim_max
-  };
+  struct rlimit const small{4, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
   EXPECT_THROW(write_run_file(config, "x", "longer"), IoError);
   setrlimit(RLIMIT_FSIZE, &before);
