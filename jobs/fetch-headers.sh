@@ -3,7 +3,12 @@
 # looks for them: jobs/fetch-headers.sh. By pip, as it is configured (mirrors, proxies, --find-links). Nothing to do where
 # they are; where they cannot be had, a line says so, and what needs them is not built: ends with 74.
 # For a machine without a way out: run it on one that has, and take .cache/headers along.
+# Ends with 64 for a wrong call.
 set -euo pipefail
+if (($# > 0)); then
+  echo "usage: jobs/fetch-headers.sh" >&2
+  exit 64
+fi
 cd "$(dirname "$0")/.."
 headers=.cache/headers
 scratch=

@@ -41,6 +41,19 @@ forget_other_jobs() {
 }
 if [[ -n ${SLURM_JOB_ID:-} ]]; then forget_other_jobs; fi
 
+for number in OFFSTAGE_CRASHES OFFSTAGE_IDLE_ENDS OFFSTAGE_REQUEUE_PAUSE OFFSTAGE_REQUEUE_PATIENCE; do
+  if [[ ! ${!number} =~ ^[0-9]{1,9}$ ]]; then
+    say "$number=${!number} is no whole number"
+    exit 64
+  fi
+  printf -v "$number" %d "$((10#${!number}))"
+done
+if [[ $OFFSTAGE_RESUBMIT != [01] ]]; then
+  say "OFFSTAGE_RESUBMIT=$OFFSTAGE_RESUBMIT is neither 0 nor 1"
+  exit 64
+fi
+unset number
+
 stop=0                # the ranks shall stop
 told=0                # the ranks were told so
 no_requeue=           # why the job must not go on by itself

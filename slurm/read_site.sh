@@ -14,3 +14,4 @@ if [[ -e $site ]]; then
   source "$site"
 fi
 unset site problem
+if [[ -v OFFSTAGE_SCRATCH ]]; then export OFFSTAGE_SCRATCH; fi  # slurm/rank.sh reads it on each node

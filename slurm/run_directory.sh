@@ -44,6 +44,7 @@ read_key() {
       if (match(text, /[ \t\r];/)) text = substr(text, 1, RSTART - 1)
       return trimmed(text)
     }
+    NR == 1 { sub(/^\357\273\277/, "") }  # a byte order mark
     { sub(/#.*/, ""); $0 = trimmed($0) }
     /^;/ { next }
     /^\[/ && match($0, /[ \t\r];/) { $0 = trimmed(substr($0, 1, RSTART - 1)) }

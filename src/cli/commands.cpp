@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <system_error>
 
 #include "base/failure.hpp"
 #include "base/log.hpp"
@@ -111,6 +112,10 @@ ExitCode run(Arguments const& arguments) noexcept {
     int const lost = log::take_lost_output();
     if (lost != 0 && code == ExitCode::done && needs_output(arguments)) {
       throw IoError{"cannot write to", "standard output", lost};
+    }
+    if (lost != 0 && !needs_output(arguments)) {
+      log::warning("lines are missing in standard output ({}); run.dir has metrics.jsonl",
+                   std::generic_category().message(lost));
     }
     return code;
   } catch (...) {

@@ -77,7 +77,8 @@ config::RunConfig sized(config::RunConfig config, Largest what, std::int64_t cou
   return config;
 }
 
-std::string words_of(Largest what, std::int64_t count, train::Forecast const& forecast) {
+std::string words_of(Largest what, std::int64_t count, train::Forecast const& forecast,
+                     config::RunConfig const& config) {
   switch (what) {
     case Largest::model:
       return fmt::format("model.layers={}: {} parameters", count,
@@ -88,7 +89,14 @@ std::string words_of(Largest what, std::int64_t count, train::Forecast const& fo
     case Largest::none:
       break;
   }
-  return fmt::format("train.sequence={}", count);
+  bool const is_given = std::ranges::any_of(config.settings, [](config::Setting const& setting) {
+    return setting.key == "model.max-sequence" && !setting.is_default();
+  });
+  return fmt::format("train.sequence={}{}", count,
+                     is_given && count > config.model.max_sequence
+                         ? fmt::format(", with model.max-sequence={}, which is {}", count,
+                                       config.model.max_sequence)
+                         : "");
 }
 
 char const* key_of(Largest what) {
@@ -177,7 +185,7 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
   auto const forecast = train::forecast(sized(options.config, what, least), scope);
   print_line(
       "the largest that fits",
-      fmt::format("{}{}", words_of(what, least, forecast),
+      fmt::format("{}{}", words_of(what, least, forecast, options.config),
                   train::has_times(forecast)
                       ? fmt::format("; a step of {:.3g} s, {} tokens/s", forecast.step.step.count(),
                                     in_short(static_cast<double>(forecast.tokens) /

@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.hpp"
@@ -84,9 +85,26 @@ std::vector<report::Run> read_runs(std::vector<std::string> const& directories) 
   return runs;
 }
 
+/// Refuses to put a report in the place of something else, such as the run's own files.
+void require_report_or_nothing(std::string const& page, std::string const& output) {
+  std::error_code unknown;  // WholeFile says what it is
+  if (std::filesystem::symlink_status(output, unknown).type() !=
+      std::filesystem::file_type::regular) {
+    return;
+  }
+  std::string first(page.find('\n'), '\0');
+  std::ifstream file{output};
+  file.read(first.data(), static_cast<std::streamsize>(first.size()));
+  if (file.gcount() > 0 && !page.starts_with(first)) {
+    throw UsageError{fmt::format(
+        "--output={}: there is a file that is no report; remove it, or name another", output)};
+  }
+}
+
 /// Writes the page. By default it goes into a run's directory, which its reader may not be allowed
 /// to change.
 void write_page(std::string const& page, std::string const& output) {
+  require_report_or_nothing(page, output);
   try {
     WholeFile{"report", output}.commit(page);
   } catch (IoError const& error) {

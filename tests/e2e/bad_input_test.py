@@ -273,6 +273,7 @@ class BadInput(Refusals):
         with open("/dev/full", "wb") as full:
             done = subprocess.run(self.command("other"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(0, done.returncode, "a training goes on without its output")
+        self.assertIn("warning: lines are missing in standard output (No space left on device); run.dir has metrics.jsonl\n", done.stderr)
 
     def test_a_reader_that_went_away_is_no_error(self):
         reading, writing = os.pipe()

@@ -312,6 +312,8 @@ class Plan(PlatformTest):
                 found = int(re.search(rf"the largest that fits +{key}=(\d+)", out).group(1))
                 self.plan(*limits, f"--{key}={found}")
                 self.plan(*limits, f"--{key}={found + 1}", expect=USAGE)
+        out = self.plan(*limits, "--max=sequence", "--model.max-sequence=32").out
+        self.assertRegex(out, r"the largest that fits +train.sequence=(\d+), with model.max-sequence=\1, which is 32")
         self.refuse(self.plan(*limits, "--max=speed", expect=USAGE), "--max=speed", "model")
         self.refuse(self.plan("--device.memory=1KiB", "--max=batch", expect=USAGE), "not even train.micro-batch=1 fits")
 

@@ -349,6 +349,17 @@ class Looking(OffstageTest):
         result = self.call(*plain_user, OFFSTAGE, "report", self.folder / "run", "--output", self.folder / "out.html")
         self.assertEqual(0, result.code, result)
 
+    def test_a_report_takes_the_place_of_a_report_alone(self):
+        self.train("run", "train.steps=2")
+        records = self.folder / "run/metrics.jsonl"
+        before = records.read_bytes()
+        result = self.call(OFFSTAGE, "report", self.folder / "run", "--output", records)
+        self.assertEqual(64, result.code, result)
+        self.assertIn(f"--output={records}: there is a file that is no report", result.errors[0])
+        self.assertEqual(before, records.read_bytes())
+        for _ in range(2):
+            self.offstage("report", self.folder / "run")
+
     def test_reports_at_the_same_time_do_not_meet(self):
         self.train("run", "train.steps=2")
         running = [self.begin(f"report-{i}", [OFFSTAGE, "report", self.folder / "run"]) for i in range(4)]

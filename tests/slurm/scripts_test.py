@@ -118,6 +118,19 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 1, OFFSTAGE_CRASHES="2", OFFSTAGE_FIRST_JOB="7", SLURM_JOB_ID="8")
         self.assertIn("the 2. bad end in a row", self.output)
 
+    def test_numbers_of_a_site_are_looked_at_before_anything_begins(self):
+        for name, value in (("OFFSTAGE_CRASHES", "3x"), ("OFFSTAGE_IDLE_ENDS", "five"), ("OFFSTAGE_REQUEUE_PATIENCE", "4min"),
+                            ("OFFSTAGE_REQUEUE_PAUSE", "-1"), ("OFFSTAGE_RESUBMIT", "yes")):
+            with self.subTest(name):
+                self.assertIn(f"{name}={value} is n", self.run_script("train.sbatch", expect=64, **{name: value}))
+        self.assertEqual([], self.read("calls"))
+        self.attempt(1, 0, OFFSTAGE_CRASHES="08", OFFSTAGE_IDLE_ENDS="")
+
+    def test_a_byte_order_mark_hides_no_section(self):
+        self.config = self.write("marked.cfg", f"\ufeff[run]\ndir = {self.folder}/marked\n")
+        self.attempt(1, 75)
+        self.assertEqual(1, len(self.read("marked/attempts")))
+
     def test_a_new_checkpoint_ends_the_row_and_an_unfinished_one_does_not(self):
         self.attempt(1, 1, OFFSTAGE_CRASHES="2")
         self.checkpoint(10)
@@ -561,6 +574,13 @@ class Scripts(unittest.TestCase):
         output = self.run_script("train.sbatch", OFFSTAGE_HOME=str(home), SLURM_SUBMIT_DIR="/")
         self.assertIn("offstage-job: done", output)
         self.assertEqual(3, len(self.read("calls")))
+
+    def test_a_site_s_scratch_reaches_the_ranks_without_export(self):
+        home = self.home("share/offstage")
+        (home / "slurm/site").write_text("unset OFFSTAGE_SCRATCH\nOFFSTAGE_SCRATCH=none\n")
+        self.write("codes", "0\n")
+        self.run_script("train.sbatch", OFFSTAGE_HOME=str(home))
+        self.assertNotIn("tiers.path", self.read("calls")[-1])
 
     def test_a_site_s_settings_may_read_variables_that_are_not_set_and_reach_the_ranks(self):
         home = self.home("share/offstage")
