@@ -148,7 +148,7 @@ class Users(OffstageTest):
     def test_a_report_replaces_another_users(self):
         self.train_as(ANNA, "shared/run", umask=0o002)
         report = self.shared / "run/report.html"
-        report.write_text("old")
+        report.write_text("<!DOCTYPE html>\nold")
         os.chown(report, BEN, GROUP)
         self.run_as(ANNA, [OFFSTAGE, "report", self.shared / "run"])
         self.assertEqual(ANNA, report.stat().st_uid)
