@@ -499,9 +499,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* pointer) {
-  *attributes = {};
-  attributes->type =
-      host_range(pointer, 1) == HostRange::pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  bool const pinned = host_range(pointer, 1) == HostRange::pinned;
+  *attributes = {.type = pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered};
   return cudaSuccess;
 }
 
