@@ -302,11 +302,12 @@ too_many_crashes() { # true and said if another attempt would be one too many
   say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file, and submit the same command again when the cause is gone"
 }
 
-stands_still() { # true and said if attempts reach no new checkpoint before they have to save
+stands_still() { # true and said if attempts have to save before they get anywhere
   local number
   number=$(idle_ends)
   ((number >= OFFSTAGE_IDLE_ENDS)) || return 1
-  say "the $number. end in a row at the same checkpoint, $(newest): no requeue; give a longer --time, or see above what takes it"
+  say "the $number. end in a row in less than $least_work s or at the same checkpoint, which is $(newest): no requeue; give a longer \
+--time, a later signal or a shorter train.time-margin, or see above what takes the time"
 }
 
 # Ends the script: with 0 after the last step, else with the run's code, and then the job is in the

@@ -135,15 +135,15 @@ resume_is_over() {
   [[ -n $list ]] && grep --quiet --fixed-strings --line-regexp --invert-match --file="$note" <<< "$list"
 }
 
-# A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, newest checkpoint.
+# A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, seconds, newest checkpoint.
 # A second call takes the place of the first: after the time limit an attempt is noted before its launcher ends.
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
     local LC_ALL=C line
     refuse_link "$attempts_file" || { unnoted=1 && return; }
-    printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d newest %s' -1 "$first_job" "$job" \
-      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$(newest)"
+    printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d after %d s newest %s' -1 "$first_job" "$job" \
+      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$((SECONDS - ${began:-SECONDS}))" "$(newest)"
     if [[ -n ${noted:-} && $(tail -n 1 -- "$attempts_file") == "$noted" ]]; then
       truncate --size=-$((${#noted} + 1)) -- "$attempts_file"
     fi
@@ -184,16 +184,17 @@ crashes() {
 }
 
 # Attempts of this submission that saved in good order, one after another up to now, where the newest checkpoint stayed the
-# same; 0 where they cannot be noted.
+# same or the whole attempt was shorter than `least_work`; 0 where they cannot be noted.
 idle_ends() {
   if [[ ! -f $attempts_file || ! -r $attempts_file ]]; then
     echo 0
     return
   fi
-  awk -v first="$first_job" '
+  awk -v first="$first_job" -v least="$least_work" '
     $2 != "submission" || $3 != first { next }
-    { code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
-      if (code == 75 && $NF == newest) ++n; else n = 0
+    { code = 0; took = least
+      for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1); if ($i == "after") took = $(i + 1) }
+      if (code == 75 && ($NF == newest || took < least)) ++n; else n = 0
       newest = $NF }
     END { print n + 0 }' < "$attempts_file"
 }

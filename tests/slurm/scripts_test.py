@@ -94,18 +94,35 @@ class Scripts(unittest.TestCase):
         self.assertIn("the 3. bad end in a row", self.output)
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
         self.assertRegex(self.read("run/attempts")[2],
-                         "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 newest none$")
+                         "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 after [0-9]+ s newest none$")
+
+    def note_ends(self, *ends):
+        """Earlier attempts that ended with 75, each of them (seconds, newest step)."""
+        self.write("run/attempts", "".join(
+            f"2026-11-21T19:43:13 submission 7 job 7 attempt {number} on node1 exit 75 after {took} s newest step-{step:09}\n"
+            for number, (took, step) in enumerate(ends, 1)))
+        return len(ends) + 1
 
     def test_an_attempt_that_saves_nothing_new_is_not_repeated_for_ever(self):
         self.checkpoint(10)
+        number = self.note_ends(*[(600, 10)] * 4)
+        self.attempt(number, 75)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.attempt(number + 1, 75)
+        self.assertIn("the 5. end in a row in less than 60 s or at the same checkpoint, which is step-000000010: no requeue", self.output)
+        self.assertEqual(["requeue 7"], self.read("requeues"))
+        self.attempt(self.note_ends(*[(600, 5)] * 4, (60, 10)), 75)  # a new checkpoint in between
+        self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
+
+    def test_attempts_that_save_at_once_are_not_repeated_for_ever(self):
         for number in range(1, 6):
-            self.attempt(number, 75)
-        self.checkpoint(20)
-        for number in range(6, 12):
             self.assertEqual(["requeue 7"] * (number - 1), self.read("requeues"))
+            self.checkpoint(number)
             self.attempt(number, 75)
-        self.assertIn("the 5. end in a row at the same checkpoint, step-000000020: no requeue", self.output)
-        self.assertEqual(10, len(self.read("requeues")))
+        self.assertIn("the 5. end in a row in less than 60 s", self.output)
+        self.assertEqual(["requeue 7"] * 4, self.read("requeues"))
+        self.attempt(self.note_ends((1, 1), (1, 2), (1, 3), (60, 4)), 75)
+        self.assertEqual(["requeue 7"] * 5, self.read("requeues"))
 
     def test_bad_ends_of_another_submission_do_not_count(self):
         for number in 1, 2, 3:
@@ -161,8 +178,8 @@ class Scripts(unittest.TestCase):
             self.assertNotIn("bad end", self.output)
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
         lines = self.read("run/attempts")
-        self.assertEqual(["attempt 1 on node1 exit 1 newest none", "attempt 2 on node1 exit 1 newest none"],
-                         [line[line.index("attempt"):] for line in lines])
+        self.assertEqual(["attempt 1 on node1 exit 1", "attempt 2 on node1 exit 1"],
+                         [line[line.index("attempt"):line.index(" after")] for line in lines])
         self.attempt(3, 75, **at_the_limit)
         self.assertIn("the 3. bad end in a row", self.output)
         self.assertIn("attempt 3 on node1 exit 75", self.read("run/attempts")[2])
