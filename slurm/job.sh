@@ -304,7 +304,7 @@ too_many_crashes() { # true and said if another attempt would be one too many
 
 stands_still() { # true and said if attempts have to save before they get anywhere
   local number
-  number=$(idle_ends)
+  number=$(idle_ends "$least_work")
   ((number >= OFFSTAGE_IDLE_ENDS)) || return 1
   say "the $number. end in a row in less than $least_work s or at the same checkpoint, which is $(newest): no requeue; give a longer \
 --time, a later signal or a shorter train.time-margin, or see above what takes the time"

@@ -184,13 +184,13 @@ crashes() {
 }
 
 # Attempts of this submission that saved in good order, one after another up to now, where the newest checkpoint stayed the
-# same or the whole attempt was shorter than `least_work`; 0 where they cannot be noted.
-idle_ends() {
+# same or the attempt took less than SECONDS; 0 where they cannot be noted.
+idle_ends() { # idle_ends SECONDS
   if [[ ! -f $attempts_file || ! -r $attempts_file ]]; then
     echo 0
     return
   fi
-  awk -v first="$first_job" -v least="$least_work" '
+  awk -v first="$first_job" -v least="$1" '
     $2 != "submission" || $3 != first { next }
     { code = 0; took = least
       for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1); if ($i == "after") took = $(i + 1) }

@@ -22,8 +22,8 @@ constexpr char const* import_usage =
     R"(Usage: offstage import --from DIR --to DIR
 
 Makes the checkpoint step-000000000 in --to from the Hugging Face model in --from.
-The model is config.json (llama, qwen2, qwen3, mistral, phi3, olmo2 or gpt2) with model.safetensors,
-or with shards and their index. Its numbers have 32 or 16 bits.
+The model is config.json (llama, qwen2, qwen3, mistral, phi3, olmo2 or gpt2) with model.safetensors
+or pytorch_model.bin, or with shards and their index. Its numbers have 32 or 16 bits.
 offstage train --checkpoint.dir=DIR goes on from that checkpoint and knows its model.* keys.
 Works alone and under mpirun or srun, in some 100 MB of memory per rank.)";
 

@@ -21,6 +21,7 @@
 #include "convert/averaged_parameters.hpp"
 #include "convert/checkpoint_parameters.hpp"
 #include "convert/parameter_tiers.hpp"
+#include "huggingface/file.hpp"
 #include "huggingface/model_directory.hpp"
 #include "platform/aio/file.hpp"
 
@@ -113,19 +114,6 @@ void write_part(state::ParameterReader& reader, Part const& part,
   writer.sync();
 }
 
-/// Whether a directory has a tokenizer, or something else of what --like copies; false where nobody
-/// can look.
-bool has_companions(std::string const& directory) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
-       entry.increment(error)) {
-    if (huggingface::is_companion(entry->path().filename())) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// The Hugging Face model with a tokenizer that a model or a checkpoint was begun from, or one that
 /// is not there any more; "DIR" if it is not known.
 std::string origin_of(std::string const& source) {
@@ -133,7 +121,9 @@ std::string origin_of(std::string const& source) {
       huggingface::is_model_directory(source)
           ? source
           : checkpoint::recorded(checkpoint::read_master(source).meta, "train.init-from");
-  return !from.empty() && (has_companions(from) || !is_directory(from)) ? from : "DIR";
+  bool const may_serve =
+      !is_directory(from) || huggingface::first_name(from, huggingface::is_companion);
+  return !from.empty() && may_serve ? from : "DIR";
 }
 
 /// The directory of checkpoints that a path of a run, or of such a directory, means; empty: it is

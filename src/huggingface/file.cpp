@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/lfs_pointer.hpp"
@@ -82,6 +84,20 @@ void File::sync() const {
   if (fsync(descriptor()) != 0) {
     throw IoError{"cannot sync", path(), errno};
   }
+}
+
+std::optional<std::string> first_name(std::string const& directory,
+                                      bool (*is_such)(std::string const&)) {
+  std::optional<std::string> first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
+       entry.increment(error)) {
+    std::string const name = entry->path().filename();
+    if (is_such(name) && (!first || name < *first)) {
+      first = name;
+    }
+  }
+  return first;
 }
 
 std::string read_text(std::string const& path, Bytes limit) {

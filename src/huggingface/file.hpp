@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -32,6 +33,10 @@ class File : public aio::Descriptor {
  private:
   File(std::string const& path, int flags) : Descriptor{path, flags, 0666} {}
 };
+
+/// The first of such names in a directory; nullopt where there is none, or nobody can look.
+[[nodiscard]] std::optional<std::string> first_name(std::string const& directory,
+                                                    bool (*is_such)(std::string const&));
 
 /// A whole text file. Errors: DataError if it is not there, larger than `limit`, or a Git LFS
 /// pointer.

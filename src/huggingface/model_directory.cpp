@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <string_view>
 
@@ -17,6 +15,7 @@
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "huggingface/config.hpp"
+#include "huggingface/file.hpp"
 #include "huggingface/json_text.hpp"
 #include "huggingface/names.hpp"
 
@@ -28,33 +27,14 @@ constexpr Bytes largest_index = 64 * MiB;
 /// Of Linux's file systems.
 constexpr std::size_t longest_file_name = 255;
 
-/// Weights as transformers saved them before safetensors.
-bool holds_pickled(std::string const& directory) {
-  return is_there(directory + "/pytorch_model.bin") ||
-         is_there(directory + "/pytorch_model.bin.index.json");
-}
-
 bool is_shard(std::string const& name) {
-  return name.starts_with("model-") && name.ends_with(".safetensors");
+  return (name.starts_with("model-") && name.ends_with(".safetensors")) ||
+         (name.starts_with("pytorch_model-") && name.ends_with(".bin"));
 }
 
 bool holds_weights(std::string const& name) {
-  return name.ends_with(".safetensors") || name.ends_with(".gguf") || name.ends_with(".pth");
-}
-
-/// The first file with such a name, if there is one.
-std::optional<std::string> first_file(std::string const& directory,
-                                      bool (*is_such)(std::string const&)) {
-  std::optional<std::string> first;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry{directory, error}, end; !error && entry != end;
-       entry.increment(error)) {
-    std::string const name = entry->path().filename();
-    if (is_such(name) && (!first || name < *first)) {
-      first = name;
-    }
-  }
-  return first;
+  return name.ends_with(".safetensors") || name.ends_with(".gguf") || name.ends_with(".pth") ||
+         name.ends_with(".pt");
 }
 
 /// Which file holds a tensor, by the name in the files.
@@ -174,33 +154,32 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
     left_out_ = fmt::format("{} has {}: training here is without dropout", config, dropout);
   }
   layers_ = state::layers_of(shape_);
-  std::string const index = directory + "/" + index_name;
-  bool const single = is_there(directory + "/" + single_name);
-  if (!single && is_there(index)) {
-    open_shards(index);
-  } else if (!single && holds_pickled(directory)) {
+  if (is_there(directory + "/" + single_name)) {
+    open(single_name);
+  } else if (is_there(directory + "/" + index_name)) {
+    open_shards(directory + "/" + index_name);
+  } else if (is_there(directory + "/" + torch_name)) {
+    open(torch_name);
+  } else if (is_there(directory + "/" + torch_index_name)) {
+    open_shards(directory + "/" + torch_index_name);
+  } else if (auto const shard = first_name(directory, is_shard)) {
     throw DataError{fmt::format(
-        "{}: holds weights in PyTorch's own format, which is not read; save the model again with "
-        "save_pretrained(..., safe_serialization=True), which writes {}",
-        directory, single_name)};
-  } else if (auto const shard = first_file(directory, is_shard); !single && shard) {
-    throw DataError{
-        fmt::format("{}: has {}, but {} is missing, which says what tensors each file has",
-                    directory, printable_name(*shard), index_name)};
-  } else if (auto const other = first_file(directory, holds_weights); !single && other) {
+        "{}: has {}, but {} is missing, which says what tensors each file has", directory,
+        printable_name(*shard), shard->ends_with(".bin") ? torch_index_name : index_name)};
+  } else if (auto const other = first_name(directory, holds_weights)) {
     throw DataError{fmt::format(
-        "{}: has {}, but no {}, whose names and layout are read; write it with transformers: "
-        "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)",
-        directory, printable_name(*other), single_name)};
+        "{}: has {}, but neither {} nor {}, whose names and layout are read; write it with "
+        "transformers: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)",
+        directory, printable_name(*other), single_name, torch_name)};
   } else {
     open(single_name);
   }
   require_all();
 }
 
-SafetensorsFile const& ModelDirectory::open(std::string const& name) {
-  SafetensorsFile const& file =
-      *files_.emplace_back(std::make_unique<SafetensorsFile>(directory_ + "/" + name));
+TensorFile const& ModelDirectory::open(std::string const& name) {
+  TensorFile const& file =
+      *files_.emplace_back(std::make_unique<TensorFile>(directory_ + "/" + name));
   for (auto const& [tensor, entry] : file.tensors()) {
     if (!is_buffer(shape_, own_name(shape_, tensor))) {
       enter(file, entry);
@@ -209,7 +188,7 @@ SafetensorsFile const& ModelDirectory::open(std::string const& name) {
   return file;
 }
 
-void ModelDirectory::enter(SafetensorsFile const& file, TensorEntry const& tensor) {
+void ModelDirectory::enter(TensorFile const& file, TensorEntry const& tensor) {
   std::string const own = own_name(shape_, tensor.name);
   auto const enter_as = [&](std::string const& name, TensorEntry entry) {
     auto const [place, fresh] = places_.emplace(name, Place{&file, std::move(entry)});
@@ -240,7 +219,7 @@ void ModelDirectory::enter(SafetensorsFile const& file, TensorEntry const& tenso
 
 void ModelDirectory::open_shards(std::string const& index) {
   WeightMap const map = read_index(index);
-  std::map<std::string, SafetensorsFile const*> opened;
+  std::map<std::string, TensorFile const*> opened;
   for (auto const& [tensor, name] : map) {
     auto [place, fresh] = opened.try_emplace(name, nullptr);
     if (fresh) {

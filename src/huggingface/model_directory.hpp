@@ -9,14 +9,15 @@
 
 #include "base/dtype.hpp"
 #include "huggingface/companions.hpp"
-#include "huggingface/safetensors.hpp"
+#include "huggingface/tensor_file.hpp"
 #include "state/initialize.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::huggingface {
 
 /// A Hugging Face model on disk, to read: config.json with model.safetensors, or with
-/// model.safetensors.index.json and the files that its weight_map names.
+/// model.safetensors.index.json and the files that its weight_map names; without both of them with
+/// pytorch_model.bin, or its index.
 ///
 /// Names:  GPT-2 files come with and without the prefix "transformer."; its buffers attn.bias and
 ///         attn.masked_bias are passed over, and so are rotary_emb.inv_freq of old LLaMA files.
@@ -38,15 +39,15 @@ class ModelDirectory final : public state::ParameterReader {
 
  private:
   struct Place {
-    SafetensorsFile const* file{};
+    TensorFile const* file{};
     /// A part of a fused one has that one's name, and a shape and bytes of its own.
     TensorEntry tensor;
   };
 
-  SafetensorsFile const& open(std::string const& name);
+  TensorFile const& open(std::string const& name);
   void open_shards(std::string const& index);
   /// Enters a tensor of a file, or each part of a fused one.
-  void enter(SafetensorsFile const& file, TensorEntry const& tensor);
+  void enter(TensorFile const& file, TensorEntry const& tensor);
   [[nodiscard]] state::TensorLayout const* find_layout(std::string const& name) const;
   void require_all() const;
   void require_same_head(Place const& embedding, std::int64_t first,
@@ -56,7 +57,7 @@ class ModelDirectory final : public state::ParameterReader {
   state::ModelShape shape_;
   std::string left_out_;
   std::vector<state::LayerLayout> layers_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<TensorFile>> files_;
   std::map<std::string, Place> places_;  ///< by Offstage's name
 };
 

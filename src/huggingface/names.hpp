@@ -12,6 +12,9 @@ namespace offstage::huggingface {
 constexpr char const* config_name = "config.json";
 constexpr char const* single_name = "model.safetensors";
 constexpr char const* index_name = "model.safetensors.index.json";
+/// As transformers wrote before safetensors, and DeepSpeed's zero_to_fp32.py writes.
+constexpr char const* torch_name = "pytorch_model.bin";
+constexpr char const* torch_index_name = "pytorch_model.bin.index.json";
 constexpr char const* head_name = "lm_head.weight";
 constexpr char const* gpt2_prefix = "transformer.";
 constexpr char const* llama_prefix = "model.";

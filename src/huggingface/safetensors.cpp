@@ -3,39 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/lfs_pointer.hpp"
 #include "base/printable.hpp"
 #include "huggingface/json_text.hpp"
 
 namespace offstage::huggingface {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
-
 constexpr Bytes length_bytes = 8;
 constexpr Bytes largest_header = 100'000'000;
-constexpr std::size_t most_dimensions = 64;
-
-struct Width {
-  char const* dtype;
-  std::int64_t bits;
-};
-// All that the format knows.
-constexpr std::array<Width, 20> widths{{
-    {"F32", 32},    {"BF16", 16},   {"F16", 16},    {"F64", 64},    {"I64", 64},
-    {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
-    {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"F8_E5M2", 8}, {"F8_E4M3", 8},
-    {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},      {"C64", 64},
-}};
 
 /// Takes a header's JSON event by event, so that a hostile one of 100 MB costs no more memory than
 /// the tensors that it names, and no key can come twice unseen.
@@ -43,7 +24,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string const& path) : path_{path} {}
 
-  [[nodiscard]] std::map<std::string, TensorEntry> take() { return std::move(tensors_); }
+  [[nodiscard]] TensorEntries take() { return std::move(tensors_); }
 
   bool null() override { unexpected(); }
   bool boolean(bool /*value*/) override { unexpected(); }
@@ -191,7 +172,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string const& path_;
-  std::map<std::string, TensorEntry> tensors_;
+  TensorEntries tensors_;
   Where where_ = Where::outside;
   bool in_metadata_ = false;
   bool metadata_seen_ = false;
@@ -204,8 +185,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
 /// The bytes that dtype and shape ask for. Errors: DataError.
 Bytes bytes_of(TensorEntry const& tensor, std::string const& path) {
-  auto const* const width = std::ranges::find(widths, tensor.dtype, &Width::dtype);
-  if (width == widths.end()) {
+  std::int64_t const bits = bits_of(tensor.dtype);
+  if (bits == 0) {
     throw DataError{fmt::format("{}: tensor '{}' has the unknown dtype '{}'", path,
                                 printable_name(tensor.name), printable_name(tensor.dtype))};
   }
@@ -218,17 +199,16 @@ Bytes bytes_of(TensorEntry const& tensor, std::string const& path) {
     }
     elements *= length;
   }
-  if (elements * width->bits % 8 != 0) {
+  if (elements * bits % 8 != 0) {
     throw DataError{fmt::format("{}: tensor '{}', {} {}, fills no whole number of bytes", path,
                                 printable_name(tensor.name), tensor.dtype,
                                 shape_text(tensor.shape))};
   }
-  return elements * width->bits / 8;
+  return elements * bits / 8;
 }
 
 /// Every byte behind the header belongs to one tensor. Errors: DataError.
-void require_no_gaps(std::map<std::string, TensorEntry> const& tensors, Bytes buffer_bytes,
-                     std::string const& path) {
+void require_no_gaps(TensorEntries const& tensors, Bytes buffer_bytes, std::string const& path) {
   std::vector<TensorEntry const*> in_order;
   in_order.reserve(tensors.size());
   for (auto const& [name, tensor] : tensors) {
@@ -252,19 +232,8 @@ void require_no_gaps(std::map<std::string, TensorEntry> const& tensors, Bytes bu
   }
 }
 
-/// Errors: DataError.
-void refuse_lfs_pointer(File const& file) {
-  std::string beginning(lfs_pointer_start.size(), '\0');
-  beginning.resize(std::min(beginning.size(), static_cast<std::size_t>(file.size())));
-  file.read_at(0, std::as_writable_bytes(std::span{beginning}));
-  if (is_lfs_pointer(beginning)) {
-    throw DataError{fmt::format("{}: {}", file.path(), lfs_pointer_advice)};
-  }
-}
-
 std::string read_header(File const& file) {
   Bytes const size = file.size();
-  refuse_lfs_pointer(file);
   if (size < length_bytes) {
     throw DataError{
         fmt::format("{}: is no safetensors file: it has {} bytes, and 8 of length come "
@@ -289,29 +258,9 @@ std::string read_header(File const& file) {
   return header;
 }
 
-/// Numbers of 16 bits that stand in the upper half of `out` become floats in all of it.
-template <class T>
-void widen(std::span<float> out) {
-  auto const* const narrow = reinterpret_cast<std::byte const*>(out.data()) + 2 * out.size();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, narrow + 2 * i, 2);
-    out[i] = to_float(value);  // overwrites no number that is still to be read
-  }
-}
-
 }  // namespace
 
-std::string shape_text(std::vector<std::int64_t> const& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size() && i < 8; ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + (shape.size() > 8 ? ", ...]" : "]");
-}
-
-std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buffer_bytes,
-                                                std::string const& path) {
+TensorEntries parse_header(std::string_view json, Bytes buffer_bytes, std::string const& path) {
   if (!json.starts_with('{')) {
     throw DataError{path + ": is no safetensors file: its header does not begin with '{'"};
   }
@@ -337,28 +286,10 @@ std::map<std::string, TensorEntry> parse_header(std::string_view json, Bytes buf
   return tensors;
 }
 
-SafetensorsFile::SafetensorsFile(std::string const& path) : file_{File::open_read(path)} {
-  std::string const header = read_header(file_);
-  Bytes const buffer = file_.size() - length_bytes - static_cast<Bytes>(header.size());
-  tensors_ = parse_header(header, buffer, path);
-}
-
-void SafetensorsFile::read(TensorEntry const& tensor, std::int64_t first,
-                           std::span<float> out) const {
-  bool const wide = tensor.dtype == "F32";
-  require(wide || tensor.dtype == "BF16" || tensor.dtype == "F16", "safetensors: a dtype to read");
-  Bytes const width = wide ? 4 : 2;
-  auto const count = static_cast<std::int64_t>(out.size());
-  require(first >= 0 && first <= (tensor.end - tensor.begin) / width &&
-              count <= (tensor.end - tensor.begin) / width - first,
-          "safetensors: elements inside the tensor");
-  auto const bytes = std::as_writable_bytes(out);
-  file_.read_at(tensor.begin + width * first, wide ? bytes : bytes.subspan(bytes.size() / 2));
-  if (tensor.dtype == "BF16") {
-    widen<bfloat16>(out);
-  } else if (!wide) {
-    widen<float16>(out);
-  }
+TensorEntries read_safetensors(File const& file) {
+  std::string const header = read_header(file);
+  return parse_header(header, file.size() - length_bytes - static_cast<Bytes>(header.size()),
+                      file.path());
 }
 
 }  // namespace offstage::huggingface

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Hugging Face models in and out, with a reader and a writer of safetensors of their own."""
+"""Hugging Face models in and out, with writers of their own of what comes in and a reader of what goes out."""
 import json
 import math
 import os
 import random
 import re
 import struct
+import zipfile
 
 from harness import OFFSTAGE, OffstageTest, main
 
@@ -67,6 +68,32 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text)
         for _, _, data in tensors.values():
             file.write(data)
+
+
+def pickled(value):
+    """Texts, whole numbers and tuples of them, as opcodes of a pickle."""
+    if isinstance(value, str):
+        return b"X" + struct.pack("<I", len(value)) + value.encode()
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    return b"(" + b"".join(map(pickled, value)) + b"t"
+
+
+def write_torch(path, tensors):
+    """As torch.save writes a state_dict: an archive of a pickle and a record for each tensor."""
+    storages = {"F32": b"ctorch\nFloatStorage\n", "F16": b"ctorch\nHalfStorage\n", "BF16": b"ctorch\nBFloat16Storage\n"}
+    pickle = b"\x80\x02ccollections\nOrderedDict\n)R("
+    for record, (name, (dtype, shape, _)) in enumerate(tensors.items()):
+        elements = math.prod(shape)
+        strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
+        storage = b"(" + pickled("storage") + storages[dtype] + pickled(str(record)) + pickled("cpu") + pickled(elements) + b"tQ"
+        pickle += (pickled(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + pickled(0) + pickled(tuple(shape)) +
+                   pickled(strides) + b"\x89ccollections\nOrderedDict\n)RtR")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle + b"u.")
+        archive.writestr("archive/byteorder", "little")
+        for record, (_, _, data) in enumerate(tensors.values()):
+            archive.writestr(f"archive/data/{record}", data)
 
 
 def read_safetensors(path):
@@ -153,6 +180,27 @@ class ImportExport(OffstageTest):
         write_safetensors(source / "model.safetensors", {name.removeprefix("model."): each for name, each in tensors.items()})
         self.offstage("import", "--from", source, "--to", self.folder / "other")
         self.assert_same_state(self.folder / "one", self.folder / "other")
+
+    def test_files_of_torch_save_hold_the_same_model(self):
+        for name, config in MODELS.items():
+            for dtype, shards in ("F32", 1), ("BF16", 2), ("F16", 1):
+                with self.subTest(name, dtype=dtype):
+                    label = f"{name}_{dtype}"
+                    source, tensors = self.make_model(f"{label}_in", config, dtype)
+                    self.offstage("import", "--from", source, "--to", self.folder / f"{label}_one")
+                    (source / "model.safetensors").unlink()
+                    files = [f"pytorch_model-0000{i + 1}-of-0000{shards}.bin" for i in range(shards)]
+                    for i, file in enumerate(files):
+                        write_torch(source / file, dict(list(tensors.items())[i::shards]))
+                    if shards == 1:
+                        (source / files[0]).rename(source / "pytorch_model.bin")
+                    else:
+                        self.assertIn(f"has {files[0]}, but pytorch_model.bin.index.json is missing",
+                                      self.refused(65, "import", "--from", source, "--to", self.folder / "x"))
+                        weight_map = {tensor: files[i % shards] for i, tensor in enumerate(tensors)}
+                        (source / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+                    self.offstage("import", "--from", source, "--to", self.folder / f"{label}_other", ranks=shards)
+                    self.assert_same_state(self.folder / f"{label}_one", self.folder / f"{label}_other")
 
     def test_ranks_and_shards_change_no_bit(self):
         for name, config in MODELS.items():

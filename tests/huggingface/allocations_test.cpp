@@ -4,16 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <fstream>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/failing_allocations.hpp"
 #include "huggingface/config.hpp"
-#include "huggingface/safetensors.hpp"
-#include "huggingface/sample.hpp"
+#include "huggingface/tensor_file.hpp"
+#include "huggingface/torch_sample.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::huggingface {
@@ -27,17 +25,13 @@ void expect_typed(std::vector<StarvedRun> const& runs) {
   }
 }
 
-TEST(StarvedSafetensors, AreReadOrNot) {
+void expect_read_or_not(std::string const& bytes) {
   TemporaryDirectory const directory;
-  std::string const path = (directory.path() / "a.safetensors").string();
-  std::vector<float> const values{1, 2, 3, 4};
-  std::ofstream{path, std::ios::binary}
-      << safetensors({{"a-name-that-takes-memory-of-its-own", "F32", {2, 2}, bytes_of(values)},
-                      {"another-name-that-takes-memory", "F32", {4}, bytes_of(values)}});
+  std::string const path = directory.write("file", bytes);
   for (bool const forever : {false, true}) {
     expect_typed(starve(
         [&] {
-          SafetensorsFile const file{path};
+          TensorFile const file{path};
           std::array<float, 4> read{};
           for (auto const& [name, tensor] : file.tensors()) {
             file.read(tensor, 0, read);
@@ -46,6 +40,20 @@ TEST(StarvedSafetensors, AreReadOrNot) {
         },
         [] {}, forever));
   }
+}
+
+std::string const numbers = bytes_of<float>({1, 2, 3, 4});
+
+TEST(StarvedSafetensors, AreReadOrNot) {
+  expect_read_or_not(safetensors({{"a-name-that-takes-memory-of-its-own", "F32", {2, 2}, numbers},
+                                  {"another-name-that-takes-memory", "F32", {4}, numbers}}));
+}
+
+TEST(StarvedTorchFile, IsReadOrNot) {
+  expect_read_or_not(
+      archive(torch_records(state_dict(pickled(std::string{"a-name-that-takes-memory-of-its-own"}) +
+                                       pickled(TorchTensor{})),
+                            numbers)));
 }
 
 TEST(StarvedConfig, IsReadOrNot) {

@@ -393,8 +393,9 @@ TEST_F(HubFiles, AreRefusedWithAHeadOfItsOwnBesideATiedOne) {
 
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
-  folder_.write("pytorch_model.bin", "");
-  EXPECT_THAT(refusal(), HasSubstr("safe_serialization=True"));
+  folder_.write("consolidated.00.pth", "");
+  EXPECT_THAT(refusal(), HasSubstr("has consolidated.00.pth, but neither model.safetensors nor "
+                                   "pytorch_model.bin"));
   auto const good = tensors_;
   auto const refused_after = [&](auto&& change) {
     tensors_ = good;

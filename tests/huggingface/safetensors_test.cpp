@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "huggingface/sample.hpp"
+#include "huggingface/tensor_file.hpp"
 #include "temporary_directory.hpp"
 
 namespace offstage::huggingface {
@@ -92,13 +93,13 @@ TEST(SafetensorsHeader, IsRefusedWithTheReason) {
   }
 }
 
-TEST(SafetensorsFile, WidensSixteenBitsExactly) {
+TEST(TensorFile, WidensSixteenBitsExactly) {
   TemporaryDirectory const folder;
   std::string const path = folder.write(
       "x", safetensors({{"b", "BF16", {3}, bytes_of<std::uint16_t>({0x3F80, 0x0001, 0xFF80})},
                         {"f", "F32", {2}, bytes_of<float>({1e-40F, -0.0F})},
                         {"h", "F16", {3}, bytes_of<std::uint16_t>({0x3C00, 0x0001, 0x7BFF})}}));
-  SafetensorsFile const file{path};
+  TensorFile const file{path};
   auto const read = [&](char const* name, std::int64_t first, std::size_t count) {
     std::vector<float> out(count);
     file.read(file.tensors().at(name), first, out);
@@ -112,28 +113,28 @@ TEST(SafetensorsFile, WidensSixteenBitsExactly) {
   EXPECT_TRUE(std::signbit(read("f", 1, 1)[0]));
 }
 
-TEST(SafetensorsFile, RefusesWhatIsNoneOrCut) {
+TEST(TensorFile, RefusesWhatIsNoneOrCut) {
   TemporaryDirectory const folder;
   auto const refused = [&](std::string const& contents) {
     std::string const path = folder.write("x", contents);
-    return message_of<DataError>([&] { SafetensorsFile const file{path}; });
+    return message_of<DataError>([&] { TensorFile const file{path}; });
   };
   std::string const good = safetensors({{"a", "F32", {2}, bytes_of<float>({1, 2})}});
   EXPECT_THAT(refused(""), HasSubstr("it has 0 bytes"));
   EXPECT_THAT(refused(good.substr(0, 20)), HasSubstr("cut short"));
   EXPECT_THAT(refused(good.substr(0, good.size() - 1)), HasSubstr("a"));
   EXPECT_THAT(refused(std::string(8, '\xFF') + good), HasSubstr("at most 100000000"));
-  EXPECT_THAT(message_of<DataError>([&] { SafetensorsFile const f{folder.path() / "none"}; }),
+  EXPECT_THAT(message_of<DataError>([&] { TensorFile const f{folder.path() / "none"}; }),
               HasSubstr("no such file"));
-  EXPECT_THAT(message_of<DataError>([&] { SafetensorsFile const f{folder.path()}; }),
+  EXPECT_THAT(message_of<DataError>([&] { TensorFile const f{folder.path()}; }),
               HasSubstr("no regular file"));
 }
 
-TEST(SafetensorsFile, NoticesThatItWasCutWhileItWasOpen) {
+TEST(TensorFile, NoticesThatItWasCutWhileItWasOpen) {
   TemporaryDirectory const folder;
   std::string const good = safetensors({{"a", "F32", {2}, bytes_of<float>({1, 2})}});
   std::string const path = folder.write("x", good);
-  SafetensorsFile const file{path};
+  TensorFile const file{path};
   std::filesystem::resize_file(path, good.size() - 4);
   std::vector<float> out(2);
   EXPECT_THAT(message_of<DataError>([&] { file.read(file.tensors().at("a"), 0, out); }),

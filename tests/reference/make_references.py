@@ -271,7 +271,10 @@ def main():
         print(name)
         directory = out / name
         shutil.rmtree(directory, ignore_errors=True)
-        make_model(config, seed).save_pretrained(directory)
+        model = make_model(config, seed)
+        model.save_pretrained(directory)
+        if name == "cerebras":  # as it is published
+            torch.save(model.state_dict(), directory / "pytorch_model.bin")
         write_reference(directory, seed)
         curves = make_curves(directory, data)
         (directory / "curves.json").write_text(json.dumps(curves, indent=1) + "\n")

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "huggingface/model_directory.hpp"
-#include "huggingface/safetensors.hpp"
+#include "huggingface/tensor_file.hpp"
 #include "model/model_fixture.hpp"
 
 namespace offstage::model {
@@ -62,7 +62,7 @@ class Reference {
     return result;
   }
 
-  huggingface::SafetensorsFile file_;
+  huggingface::TensorFile file_;
 };
 
 /// A tensor of the model and how far it is off.
@@ -165,6 +165,28 @@ INSTANTIATE_TEST_SUITE_P(Reference, AgreesWithPyTorch,
                          ::testing::Values("llama", "llama3", "qwen2", "gpt2", "qwen3", "mistral",
                                            "linear", "yarn", "phi3", "olmo2", "cerebras"),
                          [](auto const& which) { return std::string{which.param}; });
+
+TEST(TorchFile, HoldsTheBitsThatSafetensorsHold) {
+  std::string const directory = std::string{OFFSTAGE_REFERENCES} + "/cerebras/";
+  huggingface::TensorFile const torch{directory + "pytorch_model.bin"};
+  huggingface::TensorFile const safe{directory + "model.safetensors"};
+  EXPECT_EQ(torch.tensors().size(), safe.tensors().size() + 1);
+  auto const values = [](huggingface::TensorFile const& file,
+                         huggingface::TensorEntry const& tensor) {
+    std::vector<std::uint32_t> bits(static_cast<std::size_t>(tensor.end - tensor.begin) / 4);
+    file.read(tensor, 0, {reinterpret_cast<float*>(bits.data()), bits.size()});
+    return bits;
+  };
+  for (auto const& [name, tensor] : safe.tensors()) {
+    auto const& other = torch.tensors().at(name);
+    EXPECT_EQ(other.shape, tensor.shape) << name;
+    EXPECT_EQ(other.dtype, tensor.dtype) << name;
+    EXPECT_EQ(values(torch, other), values(safe, tensor)) << name;
+  }
+  // The tied head is the embedding once more.
+  EXPECT_EQ(torch.tensors().at("lm_head.weight").begin,
+            torch.tensors().at("transformer.wte.weight").begin);
+}
 
 }  // namespace
 }  // namespace offstage::model

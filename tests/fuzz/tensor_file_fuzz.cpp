@@ -1,16 +1,17 @@
-// A safetensors file, as bytes: its header, and the first elements of every tensor.
+// A file of tensors, as bytes: what safetensors or a file of torch.save has, and the first elements
+// of every tensor.
 #include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
-#include "huggingface/safetensors.hpp"
+#include "huggingface/tensor_file.hpp"
 #include "memory_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace offstage;
   MemoryFile const memory{data, size};
   try {
-    huggingface::SafetensorsFile const file{memory.path()};
+    huggingface::TensorFile const file{memory.path()};
     for (auto const& [name, tensor] : file.tensors()) {
       if (tensor.begin < 0 || tensor.end < tensor.begin || tensor.end > static_cast<Bytes>(size)) {
         __builtin_trap();

@@ -1,0 +1,401 @@
+#include "huggingface/state_dict.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <variant>
+
+#include "base/error.hpp"
+#include "base/printable.hpp"
+#include "huggingface/tensor_entry.hpp"
+
+namespace offstage::huggingface {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers of pickles are little-endian");
+
+/// A tensor takes some twenty.
+constexpr std::size_t most_values = 4'000'000;
+constexpr char const* wanted =
+    "a state_dict of tensors alone is read, as save_pretrained(DIR) and "
+    "torch.save(model.state_dict(), PATH) write it";
+
+struct StorageType {
+  char const* name;
+  char const* dtype;
+};
+constexpr std::array<StorageType, 10> storage_types{{
+    {"FloatStorage", "F32"},
+    {"BFloat16Storage", "BF16"},
+    {"HalfStorage", "F16"},
+    {"DoubleStorage", "F64"},
+    {"LongStorage", "I64"},
+    {"IntStorage", "I32"},
+    {"ShortStorage", "I16"},
+    {"CharStorage", "I8"},
+    {"ByteStorage", "U8"},
+    {"BoolStorage", "BOOL"},
+}};
+
+struct Value;
+
+struct None {};
+struct Text {
+  std::string_view text;  ///< of the pickle
+};
+struct Function {  ///< or a class
+  std::string_view module;
+  std::string_view name;
+
+  [[nodiscard]] bool is(std::string_view other_module, std::string_view other_name) const {
+    return module == other_module && name == other_name;
+  }
+  [[nodiscard]] std::string text() const {
+    return printable_name(module) + "." + printable_name(name);
+  }
+};
+struct Tuple {
+  std::vector<Value*> items;
+};
+struct Dictionary {
+  std::vector<std::pair<Value*, Value*>> items;
+};
+struct Storage {
+  char const* dtype;
+  std::string_view record;
+  std::int64_t elements;
+};
+struct Value {
+  std::variant<None, std::int64_t, Text, Function, Tuple, Dictionary, Storage, PickledTensor> is;
+};
+
+/// The machine for which a pickle is a program: values on a stack, marks in it, and values that are
+/// kept under a number (the memo).
+class Unpickler {
+ public:
+  Unpickler(std::string_view pickle, std::string const& path) : pickle_{pickle}, path_{path} {}
+
+  /// The tensors of the dictionary at the end of the program.
+  std::map<std::string, PickledTensor> run() {
+    while (step()) {
+    }
+    std::map<std::string, PickledTensor> tensors;
+    for (auto const& [key, value] : get<Dictionary>(*pop(), "dictionary of tensors").items) {
+      std::string const name{get<Text>(*key, "name of a tensor").text};
+      auto const* const tensor = std::get_if<PickledTensor>(&value->is);
+      if (tensor == nullptr) {
+        refuse(fmt::format("has '{}', which is no tensor: {}", printable_name(name), wanted));
+      }
+      if (!tensors.emplace(name, *tensor).second) {
+        refuse(fmt::format("has the tensor '{}' twice", printable_name(name)));
+      }
+    }
+    return tensors;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string const& what) const {
+    throw DataError{fmt::format("{}: its pickle {}", path_, what)};
+  }
+  /// One opcode; false after the last one.
+  bool step() {
+    switch (take<std::uint8_t>()) {
+      case 0x80:  // PROTO
+        take(1);
+        break;
+      case 0x95:  // FRAME
+        take(8);
+        break;
+      case '.':
+        return false;
+      case '(':
+        marks_.push_back(stack_.size());
+        break;
+      case 'N':
+        push(None{});
+        break;
+      case 0x88:  // NEWTRUE
+        push(std::int64_t{1});
+        break;
+      case 0x89:  // NEWFALSE
+        push(std::int64_t{0});
+        break;
+      case 'J':
+        push(std::int64_t{take<std::int32_t>()});
+        break;
+      case 'K':
+        push(std::int64_t{take<std::uint8_t>()});
+        break;
+      case 'M':
+        push(std::int64_t{take<std::uint16_t>()});
+        break;
+      case 0x8a:  // LONG1
+        push(long_number(take(take<std::uint8_t>())));
+        break;
+      case 'X':
+        push(Text{take(take<std::uint32_t>())});
+        break;
+      case 0x8c:  // SHORT_BINUNICODE
+        push(Text{take(take<std::uint8_t>())});
+        break;
+      case ')':
+        push(Tuple{});
+        break;
+      case '}':
+        push(Dictionary{});
+        break;
+      case 0x85:  // TUPLE1
+        push(Tuple{pop_down_to(depth_of(1))});
+        break;
+      case 0x86:
+        push(Tuple{pop_down_to(depth_of(2))});
+        break;
+      case 0x87:
+        push(Tuple{pop_down_to(depth_of(3))});
+        break;
+      case 't':
+        push(Tuple{pop_down_to(pop_mark())});
+        break;
+      case 's':
+        set_items(depth_of(2));
+        break;
+      case 'u':
+        set_items(pop_mark());
+        break;
+      case 'c': {
+        auto const module = take_line();
+        push(Function{module, take_line()});
+        break;
+      }
+      case 0x93: {  // STACK_GLOBAL
+        auto const name = get<Text>(*pop(), "name of a function").text;
+        auto const module = get<Text>(*pop(), "module of a function").text;
+        push(Function{module, name});
+        break;
+      }
+      case 'q':
+        keep(take<std::uint8_t>());
+        break;
+      case 'r':
+        keep(take<std::uint32_t>());
+        break;
+      case 0x94:  // MEMOIZE
+        keep(memo_.size());
+        break;
+      case 'h':
+        recall(take<std::uint8_t>());
+        break;
+      case 'j':
+        recall(take<std::uint32_t>());
+        break;
+      case 'Q':
+        push(storage(get<Tuple>(*pop(), "storage")));
+        break;
+      case 'R': {
+        Tuple const& arguments = get<Tuple>(*pop(), "list of arguments");
+        call(get<Function>(*pop(), "function"), arguments);
+        break;
+      }
+      case 'b':  // attributes of a dictionary, such as _metadata
+        pop();
+        get<Dictionary>(top(), "object with attributes");
+        break;
+      default:
+        refuse(fmt::format("has the byte {:#x} at {}, where no step of a state_dict begins",
+                           static_cast<unsigned char>(pickle_[at_ - 1]), at_ - 1));
+    }
+    return true;
+  }
+
+  /// The value as a T. Errors: DataError if it is something else than `what`.
+  template <class T>
+  T& get(Value& value, char const* what) const {
+    auto* const found = std::get_if<T>(&value.is);
+    if (found == nullptr) {
+      refuse(fmt::format("has something else where a {} belongs", what));
+    }
+    return *found;
+  }
+
+  std::string_view take(std::size_t count) {
+    if (count > pickle_.size() - at_) {
+      refuse("is cut short");
+    }
+    return pickle_.substr(std::exchange(at_, at_ + count), count);
+  }
+  template <class T>
+  T take() {
+    T number;
+    std::memcpy(&number, take(sizeof(T)).data(), sizeof(T));
+    return number;
+  }
+  std::string_view take_line() {
+    std::size_t const end = pickle_.find('\n', at_);
+    if (end == std::string_view::npos) {
+      refuse("is cut short");
+    }
+    auto const line = take(end - at_);
+    take(1);
+    return line;
+  }
+
+  /// Two's complement, of as many bytes as are needed.
+  std::int64_t long_number(std::string_view bytes) const {
+    if (bytes.size() > sizeof(std::int64_t)) {
+      refuse("has a number of more than 64 bits");
+    }
+    bool const negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
+    std::int64_t number = negative ? -1 : 0;
+    std::memcpy(&number, bytes.data(), bytes.size());
+    return number;
+  }
+
+  template <class T>
+  void push(T value) {
+    if (values_.size() >= most_values) {
+      refuse(fmt::format("makes more than {} values", most_values));
+    }
+    stack_.push_back(&values_.emplace_back(Value{std::move(value)}));
+  }
+  Value* pop() {
+    Value* const value = &top();
+    stack_.pop_back();
+    return value;
+  }
+  Value& top() { return *stack_.at(depth_of(1)); }
+  /// The depth of the stack below its last `count` values.
+  std::size_t depth_of(std::size_t count) const {
+    std::size_t const bottom = marks_.empty() ? 0 : marks_.back();
+    if (stack_.size() < bottom + count) {
+      refuse("takes a value that it did not put there");
+    }
+    return stack_.size() - count;
+  }
+  std::size_t pop_mark() {
+    if (marks_.empty()) {
+      refuse("takes a value that it did not put there");
+    }
+    std::size_t const depth = marks_.back();
+    marks_.pop_back();
+    return depth;
+  }
+  std::vector<Value*> pop_down_to(std::size_t depth) {
+    std::vector<Value*> values(stack_.begin() + static_cast<std::ptrdiff_t>(depth), stack_.end());
+    stack_.resize(depth);
+    return values;
+  }
+
+  void set_items(std::size_t depth) {
+    auto const more = pop_down_to(depth);
+    auto& items = get<Dictionary>(top(), "dictionary").items;
+    if (more.size() % 2 != 0) {
+      refuse("has a key without a value");
+    }
+    for (std::size_t i = 0; i < more.size(); i += 2) {
+      items.emplace_back(more[i], more[i + 1]);
+    }
+  }
+
+  void keep(std::size_t number) { memo_[number] = &top(); }
+  void recall(std::size_t number) {
+    auto const kept = memo_.find(number);
+    if (kept == memo_.end()) {
+      refuse("recalls a value that it did not keep");
+    }
+    stack_.push_back(kept->second);
+  }
+
+  /// A persistent ID: ('storage', its type, record, device, elements).
+  Storage storage(Tuple const& id) const {
+    if (id.items.size() != 5 || get<Text>(*id.items[0], "word").text != "storage") {
+      refuse("names something outside of it that is no storage");
+    }
+    auto const& type = get<Function>(*id.items[1], "type of a storage");
+    auto const record = get<Text>(*id.items[2], "record").text;
+    if (record.size() > longest_name) {
+      refuse(fmt::format("names the record '{}'", printable_name(record)));
+    }
+    for (StorageType const& known : storage_types) {
+      if (type.is("torch", known.name)) {
+        return {known.dtype, record, get<std::int64_t>(*id.items[4], "number of elements")};
+      }
+    }
+    refuse(fmt::format("has a storage of the type {}, which is not known", type.text()));
+  }
+
+  void call(Function const& function, Tuple const& arguments) {
+    if (function.is("collections", "OrderedDict") && arguments.items.empty()) {
+      push(Dictionary{});
+    } else if (function.is("torch._utils", "_rebuild_tensor_v2") && arguments.items.size() >= 4) {
+      push(tensor(arguments));
+    } else if (function.is("torch._utils", "_rebuild_parameter") && !arguments.items.empty()) {
+      push(get<PickledTensor>(*arguments.items[0], "tensor"));
+    } else {
+      refuse(fmt::format("calls {}, which is not run: {}", function.text(), wanted));
+    }
+  }
+
+  /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides.
+  PickledTensor tensor(Tuple const& arguments) const {
+    auto const& storage = get<Storage>(*arguments.items[0], "storage of a tensor");
+    PickledTensor made{.dtype = storage.dtype,
+                       .record = std::string{storage.record},
+                       .record_elements = storage.elements,
+                       .first = get<std::int64_t>(*arguments.items[1], "place of a tensor"),
+                       .shape = numbers(*arguments.items[2], "shape")};
+    auto const strides = numbers(*arguments.items[3], "strides");
+    if (strides.size() != made.shape.size()) {
+      refuse("has a tensor with another number of strides than of lengths");
+    }
+    std::int64_t elements = 1;  // behind one another in a dense tensor
+    for (std::size_t i = strides.size(); i-- > 0;) {
+      std::int64_t const length = made.shape[i];
+      if (length < 1 || length > storage.elements / elements) {
+        refuse(fmt::format("has a tensor of {}, which its storage of {} elements cannot hold",
+                           shape_text(made.shape), storage.elements));
+      }
+      if (length > 1 && strides[i] != elements) {
+        refuse("has a tensor that is transposed or strided; save it with .contiguous()");
+      }
+      elements *= length;
+    }
+    if (made.first < 0 || made.first > storage.elements - elements) {
+      refuse(
+          fmt::format("has a tensor at {} of a storage of {} elements, beyond which it would reach",
+                      made.first, storage.elements));
+    }
+    return made;
+  }
+  std::vector<std::int64_t> numbers(Value& value, char const* what) const {
+    auto const& items = get<Tuple>(value, what).items;
+    if (items.size() > most_dimensions) {
+      refuse(fmt::format("has a {} of more than {} numbers", what, most_dimensions));
+    }
+    std::vector<std::int64_t> numbers;
+    for (Value* const each : items) {
+      numbers.push_back(get<std::int64_t>(*each, what));
+    }
+    return numbers;
+  }
+
+  std::string_view pickle_;
+  std::string const& path_;
+  std::size_t at_ = 0;
+  std::deque<Value> values_;
+  std::vector<Value*> stack_;
+  std::vector<std::size_t> marks_;
+  std::map<std::size_t, Value*> memo_;
+};
+
+}  // namespace
+
+std::map<std::string, PickledTensor> read_state_dict(std::string_view pickle,
+                                                     std::string const& path) {
+  return Unpickler{pickle, path}.run();
+}
+
+}  // namespace offstage::huggingface
