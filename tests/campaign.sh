@@ -2,7 +2,7 @@
 # The long checks, beside tests/run.sh: sanitizer builds, clang-tidy, format, fuzzing, failing storage, crashes, killed ranks,
 # nodes, many ranks, packages.
 #   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules
-#       placements kills nodes tokenizers looks scale package aarch64 (all unless told)
+#       placements models kills nodes tokenizers looks scale package aarch64 (all unless told)
 #   tests/campaign.sh whole           tests/run.sh with all combinations of settings, all numbers of ranks, each allocation and each
 #       call of a pack that fails, in place of a choice of them
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
@@ -16,6 +16,8 @@
 #   SCHEDULE_SECONDS=86400 SCHEDULE_SEED=7 tests/campaign.sh schedules    likewise, of threads over the smallest pools
 #   PLACEMENT_SECONDS=3600 PLACEMENT_SEED=7 tests/campaign.sh placements     random settings of whole runs that are ended again
 #       and again, on cores and with CUDA on the CPU, for so long (600 unless told), from that seed on (any)
+#   MODEL_SECONDS=3600 MODEL_SEED=7 tests/campaign.sh models     random shapes of models, whose loss is computed anew in Python, on cores
+#       and with CUDA on the CPU, for so long (600 unless told), from that seed on (any)
 #   KILLS=200 tests/campaign.sh kills             so many (50 unless told), of a job's ranks under Slurm
 #   TEXT_MB=20 tests/campaign.sh tokenizers       so many MB of text of each sort (0.5 unless told): tokens against those of the `tokenizers`
 #       package, which it installs from PyPI into build/tokenizers unless TOKENIZERS_PYTHON names a Python that has it
@@ -147,6 +149,13 @@ run_placements() {
   return "$failed"
 }
 
+run_models() {
+  local build=$PWD/build/release
+  jobs/build.sh release offstage offstage_on_cpu || return
+  OFFSTAGE=$build/offstage ON_CPU=$build/tests/cuda_on_cpu/offstage_on_cpu \
+    tests/models.py "${MODEL_SECONDS:-600}" "${MODEL_SEED:-$RANDOM}"
+}
+
 run_kills() {
   jobs/build.sh release offstage && OFFSTAGE=$PWD/build/release/offstage tests/kills.py "${KILLS:-50}"
 }
@@ -196,7 +205,7 @@ run_aarch64() {
   tests/aarch64.sh
 }
 
-all=(format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules placements kills nodes tokenizers looks scale package aarch64)
+all=(format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules placements models kills nodes tokenizers looks scale package aarch64)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")
 for stage in "${stages[@]}"; do

@@ -104,6 +104,7 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"tensorboard-dir", "run.tensorboard"},
     {"nvme-path", "tiers.path"},
     {"offload-dir", "tiers.path"},
+    {"sub-group-size", "update.subgroup-size"},
 });
 
 constexpr std::string_view no_dropout = "there is no dropout";
@@ -116,6 +117,8 @@ constexpr std::string_view not_compiled =
 constexpr std::string_view shared_state =
     "ranks share the optimizer state in any case; tiers.path says where it waits, parameters.home "
     "and parameters.sharding where parameters are";
+constexpr std::string_view by_itself =
+    "buffers, pinned memory and how far transfers run ahead need no key: a run decides them";
 constexpr std::string_view data_parallel =
     "ranks share data, parameters and optimizer state; there is no other parallelism";
 constexpr std::string_view no_adapters = "all parameters are trained; there are no adapters";
@@ -180,6 +183,20 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"use-distributed-optimizer", shared_state},
     {"zero-optimization", shared_state},
     {"zero-stage", shared_state},
+    {"allgather-bucket-size", by_itself},
+    {"buffer-count", by_itself},
+    {"buffer-size", by_itself},
+    {"contiguous-gradients", by_itself},
+    {"max-in-cpu", by_itself},
+    {"overlap-comm", by_itself},
+    {"pin-memory", by_itself},
+    {"pipeline-read", by_itself},
+    {"pipeline-write", by_itself},
+    {"reduce-bucket-size", by_itself},
+    {"stage3-max-live-parameters", by_itself},
+    {"stage3-max-reuse-distance", by_itself},
+    {"stage3-param-persistence-threshold", by_itself},
+    {"stage3-prefetch-bucket-size", by_itself},
     {"context-parallel-size", data_parallel},
     {"expert-model-parallel-size", data_parallel},
     {"pipeline-model-parallel-size", data_parallel},
