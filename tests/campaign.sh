@@ -67,6 +67,7 @@ run_whole() {
   OFFSTAGE_TESTS=all tests/run.sh
 }
 
+# With nvcc also the CUDA code on the CPU, as compute-sanitizer's memcheck sees it on a GPU.
 # Open MPI and HDF5 keep memory until the process ends. hwloc's PCI plugin leaks a little in libpciaccess and is unloaded
 # then, so that no suppression could name it: it stays out. So do Open MPI's: programs that start it are not asked for leaks.
 run_asan-ubsan() {

@@ -105,6 +105,28 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"nvme-path", "tiers.path"},
     {"offload-dir", "tiers.path"},
     {"sub-group-size", "update.subgroup-size"},
+    {"zero-optimization.stage", "parameters.sharding"},
+    {"offload-param.device", "parameters.home"},
+    {"bf16.enabled", "numerics.dtype"},
+    {"fp16.enabled", "numerics.dtype"},
+    {"initial-scale-power", "numerics.loss-scale-start"},
+    {"optimizer.type", "optimizer.kind"},
+    {"scheduler.type", "optimizer.schedule"},
+    {"lr-wsd-decay-style", "optimizer.schedule"},
+    {"warmup-num-steps", "optimizer.warmup-steps"},
+    {"total-num-steps", "train.steps"},
+    {"train-samples", "train.steps"},
+    {"exit-duration-in-mins", "train.max-time"},
+    {"activation-checkpointing", "train.activations"},
+    {"cpu-checkpointing", "train.activations"},
+    {"no-load-optim", "train.init-from"},
+    {"max-length", "train.sequence"},
+    {"packing", "data.cross-documents"},
+    {"load-best-model-at-end", "checkpoint.keep-best"},
+    {"swiglu", "model.family"},
+    {"qk-layernorm", "model.qk-norm"},
+    {"add-qkv-bias", "model.qkv-bias"},
+    {"untie-embeddings-and-output-weights", "model.tied-head"},
 });
 
 constexpr std::string_view no_dropout = "there is no dropout";
@@ -119,6 +141,12 @@ constexpr std::string_view shared_state =
     "and parameters.sharding where parameters are";
 constexpr std::string_view by_itself =
     "buffers, pinned memory and how far transfers run ahead need no key: a run decides them";
+constexpr std::string_view attributes =
+    "request-size, queue-depth and threads follow a directory of tiers.path, each after a comma";
+constexpr std::string_view answers_marked =
+    "offstage data pack --template says which tokens count, in a PREFIX.mask beside the tokens";
+constexpr std::string_view family_says = "model.family says it: llama has RMSNorm, gpt2 LayerNorm";
+constexpr std::string_view no_experts = "models have no experts";
 constexpr std::string_view data_parallel =
     "ranks share data, parameters and optimizer state; there is no other parallelism";
 constexpr std::string_view no_adapters = "all parameters are trained; there are no adapters";
@@ -173,6 +201,12 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"tokenizer-model", packing},
     {"tokenizer-name", packing},
     {"tokenizer-type", packing},
+    {"assistant-only-loss", answers_marked},
+    {"completion-only-loss", answers_marked},
+    {"wall-clock-breakdown", curves},
+    {"normalization", family_says},
+    {"num-experts", no_experts},
+    {"num-local-experts", no_experts},
     {"compile", not_compiled},
     {"torch-compile", not_compiled},
     {"cpu-offload", shared_state},
@@ -183,12 +217,20 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"use-distributed-optimizer", shared_state},
     {"zero-optimization", shared_state},
     {"zero-stage", shared_state},
+    {"offload-optimizer.device", shared_state},
+    {"optimizer-cpu-offload", shared_state},
+    {"aio.block-size", attributes},
+    {"aio.intra-op-parallelism", attributes},
+    {"aio.queue-depth", attributes},
+    {"aio.thread-count", attributes},
     {"allgather-bucket-size", by_itself},
     {"buffer-count", by_itself},
     {"buffer-size", by_itself},
     {"contiguous-gradients", by_itself},
     {"max-in-cpu", by_itself},
     {"overlap-comm", by_itself},
+    {"overlap-grad-reduce", by_itself},
+    {"overlap-param-gather", by_itself},
     {"pin-memory", by_itself},
     {"pipeline-read", by_itself},
     {"pipeline-write", by_itself},
@@ -225,6 +267,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"initializer-range", fixed_start},
     {"warmup-ratio", warmup_part},
     {"min-lr-ratio", rate_as_it_is},
+    {"cos-min-ratio", rate_as_it_is},
     {"eod-mask-loss", no_target_between},
     {"reset-attention-mask", documents_apart},
     {"reset-position-ids", documents_apart},
@@ -239,19 +282,26 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"world-size", launchers},
 });
 
-/// The entry of a table beside a word, or else beside the word without its section; empty: none.
-std::string_view beside(std::string_view word,
-                        std::span<std::pair<std::string_view, std::string_view> const> table) {
+struct Match {
+  std::string_view text;                       ///< empty: none
+  std::size_t begin = std::string_view::npos;  ///< of what was found, in the word
+};
+
+/// The entry of a table beside a word, or else beside the word without one section or more.
+Match beside(std::string_view word,
+             std::span<std::pair<std::string_view, std::string_view> const> table) {
   std::string name{word};
   std::ranges::replace(name, '_', '-');
-  for (std::size_t const begin : {std::size_t{}, name.rfind('.') + 1}) {
+  for (std::size_t begin = 0;; begin = name.find('.', begin) + 1) {
     auto const part = std::string_view{name}.substr(begin);
     auto const found = std::ranges::find(table, part, [](auto const& pair) { return pair.first; });
     if (found != table.end()) {
-      return found->second;
+      return {found->second, begin};
+    }
+    if (part.find('.') == std::string_view::npos) {
+      return {};
     }
   }
-  return {};
 }
 
 }  // namespace
@@ -265,11 +315,13 @@ std::span<std::pair<std::string_view, std::string_view> const> words_without_key
 }
 
 std::string_view key_of_other_name(std::string_view word) {
-  return beside(word, names);
+  Match const found = beside(word, names);
+  return found.begin <= beside(word, without_key).begin ? found.text : std::string_view{};
 }
 
 std::string_view instead_of_key(std::string_view word) {
-  return beside(word, without_key);
+  Match const found = beside(word, without_key);
+  return found.begin < beside(word, names).begin ? found.text : std::string_view{};
 }
 
 }  // namespace offstage::config

@@ -34,7 +34,7 @@ bool is_shard(std::string const& name) {
 
 bool holds_weights(std::string const& name) {
   return name.ends_with(".safetensors") || name.ends_with(".gguf") || name.ends_with(".pth") ||
-         name.ends_with(".pt");
+         name.ends_with(".pt") || name.ends_with(".bin");
 }
 
 /// Which file holds a tensor, by the name in the files.
@@ -74,9 +74,13 @@ bool is_buffer(state::ModelShape const& shape, std::string const& name) {
   return name.ends_with(".rotary_emb.inv_freq");
 }
 
+std::string_view prefix_of(state::ModelShape const& shape) {
+  return shape.family == state::Family::gpt2 ? gpt2_prefix : llama_prefix;
+}
+
 /// Offstage's name of a tensor in a file: a model that was saved without its head lacks the prefix.
 std::string own_name(state::ModelShape const& shape, std::string const& name) {
-  char const* const prefix = shape.family == state::Family::gpt2 ? gpt2_prefix : llama_prefix;
+  std::string const prefix{prefix_of(shape)};
   return name != head_name && !name.starts_with(prefix) ? prefix + name : name;
 }
 
@@ -162,6 +166,11 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
     open(torch_name);
   } else if (is_there(directory + "/" + torch_index_name)) {
     open_shards(directory + "/" + torch_index_name);
+  } else if (is_there(directory + "/zero_to_fp32.py")) {
+    throw DataError{fmt::format(
+        "{}: is a checkpoint of DeepSpeed; python {}/zero_to_fp32.py {} OUT brings its parameters "
+        "together in OUT, beside which the model's config.json belongs",
+        directory, directory, directory)};
   } else if (auto const shard = first_name(directory, is_shard)) {
     throw DataError{fmt::format(
         "{}: has {}, but {} is missing, which says what tensors each file has", directory,
@@ -232,6 +241,27 @@ void ModelDirectory::open_shards(std::string const& index) {
   }
 }
 
+std::string ModelDirectory::found_instead_of(std::string const& name) const {
+  std::string_view bare = name;
+  if (bare.starts_with(prefix_of(shape_))) {
+    bare.remove_prefix(prefix_of(shape_).size());
+  }
+  for (auto const& [other, place] : places_) {
+    if (other.ends_with(fmt::format(".{}", bare))) {
+      return fmt::format(
+          "; {} has it as '{}', as a wrapper calls it: save the model in it (model.module of DDP, "
+          "model._orig_mod of torch.compile)",
+          place.file->path(), printable_name(place.tensor.name));
+    }
+  }
+  if (places_.empty()) {
+    return {};
+  }
+  Place const& first = places_.begin()->second;
+  return fmt::format("; {} has '{}' and others", first.file->path(),
+                     printable_name(first.tensor.name));
+}
+
 void ModelDirectory::require_all() const {
   std::set<std::string> known;
   for (state::LayerLayout const& layer : layers_) {
@@ -239,7 +269,8 @@ void ModelDirectory::require_all() const {
       known.insert(layout.name);
       auto const place = places_.find(layout.name);
       if (place == places_.end()) {
-        throw DataError{fmt::format("{}: has no tensor '{}'", directory_, layout.name)};
+        throw DataError{fmt::format("{}: has no tensor '{}'{}", directory_, layout.name,
+                                    found_instead_of(layout.name))};
       }
       require_fits(layout, place->second.tensor, place->second.file->path());
     }

@@ -50,6 +50,8 @@ class ModelDirectory final : public state::ParameterReader {
   void enter(TensorFile const& file, TensorEntry const& tensor);
   [[nodiscard]] state::TensorLayout const* find_layout(std::string const& name) const;
   void require_all() const;
+  /// For the error: the missing tensor under another name, or any that is there.
+  [[nodiscard]] std::string found_instead_of(std::string const& name) const;
   void require_same_head(Place const& embedding, std::int64_t first,
                          std::span<float const> numbers) const;
 

@@ -18,8 +18,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers of pickles are little-endian");
 
-/// A tensor takes some twenty.
-constexpr std::size_t most_values = 4'000'000;
+/// A tensor takes some ten.
+constexpr std::size_t most_values = 2'000'000;
+constexpr std::size_t most_tensors = 200'000;
 constexpr char const* wanted =
     "a state_dict of tensors alone is read, as save_pretrained(DIR) and "
     "torch.save(model.state_dict(), PATH) write it";
@@ -89,6 +90,10 @@ class Unpickler {
       auto const* const tensor = std::get_if<PickledTensor>(&value->is);
       if (tensor == nullptr) {
         refuse(fmt::format("has '{}', which is no tensor: {}", printable_name(name), wanted));
+      }
+      if (tensor->problem != nullptr) {
+        refuse(fmt::format("has the tensor '{}' of {}, {}", printable_name(name),
+                           shape_text(tensor->shape), tensor->problem));
       }
       if (!tensors.emplace(name, *tensor).second) {
         refuse(fmt::format("has the tensor '{}' twice", printable_name(name)));
@@ -205,8 +210,8 @@ class Unpickler {
         get<Dictionary>(top(), "object with attributes");
         break;
       default:
-        refuse(fmt::format("has the byte {:#x} at {}, where no step of a state_dict begins",
-                           static_cast<unsigned char>(pickle_[at_ - 1]), at_ - 1));
+        refuse(fmt::format("has the byte {:#x} at {}, where no step of a state_dict begins: {}",
+                           static_cast<unsigned char>(pickle_[at_ - 1]), at_ - 1, wanted));
     }
     return true;
   }
@@ -300,7 +305,12 @@ class Unpickler {
     }
   }
 
-  void keep(std::size_t number) { memo_[number] = &top(); }
+  void keep(std::size_t number) {
+    if (memo_.size() >= most_values) {
+      refuse(fmt::format("keeps more than {} values", most_values));
+    }
+    memo_[number] = &top();
+  }
   void recall(std::size_t number) {
     auto const kept = memo_.find(number);
     if (kept == memo_.end()) {
@@ -332,43 +342,56 @@ class Unpickler {
       push(Dictionary{});
     } else if (function.is("torch._utils", "_rebuild_tensor_v2") && arguments.items.size() >= 4) {
       push(tensor(arguments));
-    } else if (function.is("torch._utils", "_rebuild_parameter") && !arguments.items.empty()) {
+    } else if ((function.is("torch._utils", "_rebuild_parameter") ||
+                function.is("torch._utils", "_rebuild_parameter_with_state")) &&
+               !arguments.items.empty()) {
       push(get<PickledTensor>(*arguments.items[0], "tensor"));
     } else {
       refuse(fmt::format("calls {}, which is not run: {}", function.text(), wanted));
     }
   }
 
-  /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides.
-  PickledTensor tensor(Tuple const& arguments) const {
+  /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides, and what is no part of
+  /// the numbers; then attributes of views.
+  PickledTensor tensor(Tuple const& arguments) {
+    if (++tensors_ > most_tensors) {
+      refuse(fmt::format("makes more than {} tensors", most_tensors));
+    }
     auto const& storage = get<Storage>(*arguments.items[0], "storage of a tensor");
     PickledTensor made{.dtype = storage.dtype,
                        .record = std::string{storage.record},
-                       .record_elements = storage.elements,
                        .first = get<std::int64_t>(*arguments.items[1], "place of a tensor"),
                        .shape = numbers(*arguments.items[2], "shape")};
-    auto const strides = numbers(*arguments.items[3], "strides");
-    if (strides.size() != made.shape.size()) {
-      refuse("has a tensor with another number of strides than of lengths");
+    made.problem = problem_of(made, storage.elements, numbers(*arguments.items[3], "strides"));
+    if (arguments.items.size() > 6 &&
+        !get<Dictionary>(*arguments.items[6], "dictionary of attributes").items.empty()) {
+      made.problem = "which is a negated or conjugated view; save it with .resolve_neg()";
     }
-    std::int64_t elements = 1;  // behind one another in a dense tensor
+    return made;
+  }
+  static char const* problem_of(PickledTensor const& tensor, std::int64_t stored,
+                                std::vector<std::int64_t> const& strides) {
+    if (strides.size() != tensor.shape.size()) {
+      return "which has another number of strides";
+    }
+    std::int64_t elements = 1;
     for (std::size_t i = strides.size(); i-- > 0;) {
-      std::int64_t const length = made.shape[i];
-      if (length < 1 || length > storage.elements / elements) {
-        refuse(fmt::format("has a tensor of {}, which its storage of {} elements cannot hold",
-                           shape_text(made.shape), storage.elements));
+      std::int64_t const length = tensor.shape[i];
+      if (length == 0) {
+        return "which has no elements: where ZeRO-3 keeps them elsewhere, DeepSpeed's "
+               "zero_to_fp32.py brings them together";
+      }
+      if (length < 0 || length > stored / elements) {
+        return "which its storage cannot hold";
       }
       if (length > 1 && strides[i] != elements) {
-        refuse("has a tensor that is transposed or strided; save it with .contiguous()");
+        return "which is transposed or strided; save it with .contiguous()";
       }
       elements *= length;
     }
-    if (made.first < 0 || made.first > storage.elements - elements) {
-      refuse(
-          fmt::format("has a tensor at {} of a storage of {} elements, beyond which it would reach",
-                      made.first, storage.elements));
-    }
-    return made;
+    bool const is_inside =
+        elements <= stored && tensor.first >= 0 && tensor.first <= stored - elements;
+    return is_inside ? nullptr : "which its storage cannot hold";
   }
   std::vector<std::int64_t> numbers(Value& value, char const* what) const {
     auto const& items = get<Tuple>(value, what).items;
@@ -389,6 +412,7 @@ class Unpickler {
   std::vector<Value*> stack_;
   std::vector<std::size_t> marks_;
   std::map<std::size_t, Value*> memo_;
+  std::size_t tensors_ = 0;
 };
 
 }  // namespace

@@ -17,16 +17,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "both formats are little-endian");
 
-/// Errors: DataError.
-void refuse_lfs_pointer(File const& file) {
-  std::string beginning(lfs_pointer_start.size(), '\0');
-  beginning.resize(std::min(beginning.size(), static_cast<std::size_t>(file.size())));
-  file.read_at(0, std::as_writable_bytes(std::span{beginning}));
-  if (is_lfs_pointer(beginning)) {
-    throw DataError{fmt::format("{}: {}", file.path(), lfs_pointer_advice)};
-  }
-}
-
 /// Numbers of 16 bits that stand in the upper half of `out` become floats in all of it.
 template <class T>
 void widen(std::span<float> out) {
@@ -39,8 +29,25 @@ void widen(std::span<float> out) {
 }
 
 TensorEntries read_entries(File const& file) {
-  refuse_lfs_pointer(file);
-  return is_torch_file(file) ? read_torch_archive(file) : read_safetensors(file);
+  std::string beginning(lfs_pointer_start.size(), '\0');
+  beginning.resize(std::min(beginning.size(), static_cast<std::size_t>(file.size())));
+  file.read_at(0, std::as_writable_bytes(std::span{beginning}));
+  if (is_lfs_pointer(beginning)) {
+    throw DataError{fmt::format("{}: {}", file.path(), lfs_pointer_advice)};
+  }
+  if (is_archive(beginning)) {
+    return read_torch_archive(file);
+  }
+  if (!file.path().ends_with(".bin")) {
+    return read_safetensors(file);
+  }
+  if (beginning.starts_with('\x80')) {
+    throw DataError{fmt::format(
+        "{}: was written by torch.save before PyTorch 1.6, whose format is not read; load and save "
+        "it again: torch.save(torch.load(PATH), PATH)",
+        file.path())};
+  }
+  throw DataError{file.path() + ": is no file of torch.save, or is cut short"};
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ constexpr Bytes longest_comment = 65535;
 constexpr std::uint16_t wide_field = 1;
 constexpr std::uint32_t in_wide_field = 0xffffffff;
 /// 100,000 tensors take some 10 MB of each.
-constexpr Bytes largest_directory = 64 * MiB;
-constexpr Bytes largest_pickle = 64 * MiB;
+constexpr Bytes largest_directory = 16 * MiB;
+constexpr Bytes largest_pickle = 16 * MiB;
 
 /// A file in the archive.
 struct Record {
@@ -66,7 +66,7 @@ class Archive {
   [[nodiscard]] std::string directory() const {
     constexpr std::string_view pickle = "/data.pkl";
     for (auto const& [name, record] : records_) {
-      if (name.ends_with(pickle)) {
+      if (name.ends_with(pickle) && name.find('/') == name.size() - pickle.size()) {
         return name.substr(0, name.size() - pickle.size() + 1);
       }
     }
@@ -196,15 +196,6 @@ class Archive {
   std::map<std::string, Record> records_;
 };
 
-/// As torch.save wrote before PyTorch 1.6: pickles one behind the other, first a magic number.
-constexpr std::string_view old_beginning = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9";
-
-std::string beginning_of(File const& file, std::size_t count) {
-  std::string beginning(std::min(count, static_cast<std::size_t>(file.size())), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span{beginning}));
-  return beginning;
-}
-
 TensorEntry entry_of(std::string const& name, PickledTensor const& tensor, Record const& record,
                      Archive const& archive) {
   std::int64_t elements = 1;
@@ -228,18 +219,11 @@ TensorEntry entry_of(std::string const& name, PickledTensor const& tensor, Recor
 
 }  // namespace
 
-bool is_torch_file(File const& file) {
-  return beginning_of(file, local_sign.size()) == local_sign ||
-         beginning_of(file, old_beginning.size()) == old_beginning;
+bool is_archive(std::string_view beginning) {
+  return beginning.starts_with(local_sign);
 }
 
 TensorEntries read_torch_archive(File const& file) {
-  if (beginning_of(file, local_sign.size()) != local_sign) {
-    throw DataError{fmt::format(
-        "{}: was written by torch.save before PyTorch 1.6, whose format is not read; load and save "
-        "it again: torch.save(torch.load(PATH), PATH)",
-        file.path())};
-  }
   Archive const archive{file};
   std::string const directory = archive.directory();
   if (std::string const order = directory + "byteorder";

@@ -37,6 +37,18 @@ TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
   EXPECT_EQ(key_of_other_name("out_dir"), "run.dir");
 }
 
+TEST(OtherNames, AreFoundByTheLongestPart) {
+  EXPECT_EQ(key_of_other_name("zero_optimization.stage"), "parameters.sharding");
+  EXPECT_EQ(key_of_other_name("zero_optimization.offload_param.device"), "parameters.home");
+  EXPECT_EQ(key_of_other_name("zero_optimization.offload_optimizer.device"), "");
+  EXPECT_EQ(instead_of_key("zero_optimization.offload_optimizer.device"),
+            instead_of_key("offload_optimizer"));
+  EXPECT_EQ(key_of_other_name("train.device"), "device.kind");
+  EXPECT_NE(instead_of_key("aio.block_size"), "");
+  EXPECT_EQ(key_of_other_name("aio.block_size"), "");
+  EXPECT_EQ(key_of_other_name("block_size"), "train.sequence");
+}
+
 TEST(OtherNames, MayBeKnownInASectionAlone) {
   EXPECT_EQ(key_of_other_name("data.path"), "data.train");
   EXPECT_EQ(key_of_other_name("checkpoint.path"), "");

@@ -15,6 +15,7 @@
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -149,6 +150,10 @@ void Executor::enter() {
 
 void Executor::begin(Fiber& fiber, std::size_t index) {
   fiber.stack = stacks_ + index * stack_bytes;
+#ifdef __SANITIZE_ADDRESS__
+  // enter() of the last one here never returned, and left its marks around its variables.
+  ASAN_UNPOISON_MEMORY_REGION(fiber.stack, stack_bytes);
+#endif
   // Not all at the same offset: they would share few lines of the cache.
   auto* top = reinterpret_cast<std::uintptr_t*>(fiber.stack + stack_bytes - index % 61 * 192);
   *--top = 0;  // where enter() would return to; leaves the stack aligned as after a call

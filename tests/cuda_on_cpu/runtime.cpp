@@ -515,14 +515,14 @@ cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t size, cudaMe
   if (host == HostRange::part_pinned) {
     return failed(cudaErrorInvalidValue);
   }
+  auto const* const bytes = static_cast<std::byte const*>(from);
+  auto* const target = static_cast<std::byte*>(to);
   if (host == HostRange::pageable && !to_host) {
-    auto const* const bytes = static_cast<std::byte const*>(from);
-    queue.add([to, staged = std::vector<std::byte>(bytes, bytes + size)] {
-      std::memcpy(to, staged.data(), staged.size());
-    });
+    std::vector<std::byte> staged(bytes, bytes + size);
+    queue.add([target, staged = std::move(staged)] { std::ranges::copy(staged, target); });
     return cudaSuccess;
   }
-  queue.add([=] { std::memcpy(to, from, size); });
+  queue.add([=] { std::copy_n(bytes, size, target); });
   if (host == HostRange::pageable) {
     queue.synchronize();
   }

@@ -393,6 +393,9 @@ TEST_F(HubFiles, AreRefusedWithAHeadOfItsOwnBesideATiedOne) {
 
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
+  folder_.write("zero_to_fp32.py", "");
+  EXPECT_THAT(refusal(), HasSubstr("is a checkpoint of DeepSpeed; python "));
+  std::filesystem::remove(folder_.path() / "zero_to_fp32.py");
   folder_.write("consolidated.00.pth", "");
   EXPECT_THAT(refusal(), HasSubstr("has consolidated.00.pth, but neither model.safetensors nor "
                                    "pytorch_model.bin"));
@@ -404,7 +407,14 @@ TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
     return refusal();
   };
   EXPECT_THAT(refused_after([&] { tensors_.pop_back(); }),
-              HasSubstr("has no tensor 'transformer.ln_f.bias'"));
+              AllOf(HasSubstr("has no tensor 'transformer.ln_f.bias'; "),
+                    HasSubstr("model.safetensors has 'h.0.attn.c_attn.bias' and others")));
+  EXPECT_THAT(refused_after([&] {
+                for (auto& tensor : tensors_) {
+                  tensor.name = "module." + tensor.name;
+                }
+              }),
+              HasSubstr("has it as 'module."));
   EXPECT_THAT(refused_after([&] { add("h.1.ln_1.weight"); }),
               HasSubstr("has a tensor 'h.1.ln_1.weight', which the model"));
   EXPECT_THAT(refused_after([&] { add("transformer.wte.weight"); }),
