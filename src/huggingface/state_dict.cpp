@@ -351,8 +351,8 @@ class Unpickler {
     }
   }
 
-  /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides, and what is no part of
-  /// the numbers; then attributes of views.
+  /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides, and what is no part
+  /// of the numbers; then attributes of views.
   PickledTensor tensor(Tuple const& arguments) {
     if (++tensors_ > most_tensors) {
       refuse(fmt::format("makes more than {} tensors", most_tensors));

@@ -24,8 +24,8 @@ struct PickledTensor {
 /// Source: pickletools.py of Python; torch/serialization.py and torch/_utils.py of PyTorch.
 /// Memory: of a hostile one of 16 MiB, 1 GB at most.
 /// Errors: DataError: damaged, no map of names and tensors, another function or a type that is not
-///         known, a tensor that its storage cannot hold, and one that is empty, transposed, strided,
-///         negated or conjugated.
+///         known, a tensor that its storage cannot hold, and one that is empty, transposed,
+///         strided, negated or conjugated.
 [[nodiscard]] std::map<std::string, PickledTensor> read_state_dict(std::string_view pickle,
                                                                    std::string const& path);
 
