@@ -54,6 +54,8 @@ if [[ $OFFSTAGE_RESUBMIT != [01] ]]; then
 fi
 unset number
 
+began=                # SECONDS at the start of this attempt; no variable of the environment
+noted=                # its line in `attempts`
 stop=0                # the ranks shall stop
 told=0                # the ranks were told so
 no_requeue=           # why the job must not go on by itself
@@ -306,7 +308,7 @@ stands_still() { # true and said if attempts have to save before they get anywhe
   local number
   number=$(idle_ends "$least_work")
   ((number >= OFFSTAGE_IDLE_ENDS)) || return 1
-  say "the $number. end in a row in less than $least_work s or at the same checkpoint, which is $(newest): no requeue; give a longer \
+  say "the $number. end in a row within $least_work s or at the checkpoint of the one before, now $(newest): no requeue; give a longer \
 --time, a later signal or a shorter train.time-margin, or see above what takes the time"
 }
 
@@ -413,7 +415,7 @@ offstage_finish_link() {
     scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
   elif ((ending)); then
     say "ended with $code; the job is left to Slurm"
-  elif ((code == 75)) && stands_still || ((code != 75)) && too_many_crashes; then
+  elif { ((code == 75)) && stands_still; } || { ((code != 75)) && too_many_crashes; }; then
     say "the rest of the chain is cancelled"
     scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"
   elif ((last)); then

@@ -140,6 +140,7 @@ class Models(OffstageTest):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             self.play_round(SEED + self.rounds)
             self.rounds += 1
+        self.assertGreater(self.rounds, self.refused, "every shape was refused")
         print(f"{self.rounds} rounds from seed {SEED}, {self.refused} of them refused")
 
 

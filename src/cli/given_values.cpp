@@ -77,10 +77,11 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
   std::ranges::replace(word, '_', '-');
   auto name = config::find_key(word) != nullptr ? word : keys_called(word);
   if (name.empty()) {
-    if (auto const other = config::key_of_other_name(word); !other.empty()) {
-      return fmt::format("use {}: {}", other, config::find_key(other)->help);
+    auto const [key, sentence] = config::in_place_of(word);
+    if (!key.empty()) {
+      return fmt::format("use {}: {}", key, config::find_key(key)->help);
     }
-    if (auto const sentence = config::instead_of_key(word); !sentence.empty()) {
+    if (!sentence.empty()) {
       return std::string{sentence};
     }
     name = keys_called(bare(word));
@@ -251,6 +252,11 @@ class ConfigFile {
   }
 
   void take(std::string const& line) {
+    if (trimmed(line).starts_with('{')) {
+      throw UsageError{where() +
+                       ": a configuration is no JSON, but lines of key = value; "
+                       "configs/COMING_FROM.md has the keys that stand for those of DeepSpeed"};
+    }
     std::istringstream text{heading_ + line};
     std::vector<po::option> options;
     try {

@@ -107,6 +107,9 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"sub-group-size", "update.subgroup-size"},
     {"zero-optimization.stage", "parameters.sharding"},
     {"offload-param.device", "parameters.home"},
+    {"offload-optimizer.ratio", "update.device-resident"},
+    {"tensorboard.enabled", "run.tensorboard"},
+    {"optimizer", "optimizer.kind"},
     {"bf16.enabled", "numerics.dtype"},
     {"fp16.enabled", "numerics.dtype"},
     {"initial-scale-power", "numerics.loss-scale-start"},
@@ -146,6 +149,10 @@ constexpr std::string_view attributes =
 constexpr std::string_view answers_marked =
     "offstage data pack --template says which tokens count, in a PREFIX.mask beside the tokens";
 constexpr std::string_view family_says = "model.family says it: llama has RMSNorm, gpt2 LayerNorm";
+constexpr std::string_view signals_save =
+    "SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and the end of a Slurm job make a run save in any case";
+constexpr std::string_view exported =
+    "offstage export --dtype=bf16 writes a model for transformers from any checkpoint";
 constexpr std::string_view no_experts = "models have no experts";
 constexpr std::string_view data_parallel =
     "ranks share data, parameters and optimizer state; there is no other parallelism";
@@ -204,7 +211,11 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"assistant-only-loss", answers_marked},
     {"completion-only-loss", answers_marked},
     {"wall-clock-breakdown", curves},
+    {"flops-profiler", curves},
     {"normalization", family_says},
+    {"position-embedding-type", family_says},
+    {"exit-signal-handler", signals_save},
+    {"save-16bit-model", exported},
     {"num-experts", no_experts},
     {"num-local-experts", no_experts},
     {"compile", not_compiled},
@@ -282,26 +293,11 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"world-size", launchers},
 });
 
-struct Match {
-  std::string_view text;                       ///< empty: none
-  std::size_t begin = std::string_view::npos;  ///< of what was found, in the word
-};
-
-/// The entry of a table beside a word, or else beside the word without one section or more.
-Match beside(std::string_view word,
-             std::span<std::pair<std::string_view, std::string_view> const> table) {
-  std::string name{word};
-  std::ranges::replace(name, '_', '-');
-  for (std::size_t begin = 0;; begin = name.find('.', begin) + 1) {
-    auto const part = std::string_view{name}.substr(begin);
-    auto const found = std::ranges::find(table, part, [](auto const& pair) { return pair.first; });
-    if (found != table.end()) {
-      return {found->second, begin};
-    }
-    if (part.find('.') == std::string_view::npos) {
-      return {};
-    }
-  }
+/// The entry beside a word; empty: there is none.
+std::string_view beside(std::string_view word,
+                        std::span<std::pair<std::string_view, std::string_view> const> table) {
+  auto const found = std::ranges::find(table, word, [](auto const& pair) { return pair.first; });
+  return found == table.end() ? std::string_view{} : found->second;
 }
 
 }  // namespace
@@ -314,14 +310,15 @@ std::span<std::pair<std::string_view, std::string_view> const> words_without_key
   return without_key;
 }
 
-std::string_view key_of_other_name(std::string_view word) {
-  Match const found = beside(word, names);
-  return found.begin <= beside(word, without_key).begin ? found.text : std::string_view{};
-}
-
-std::string_view instead_of_key(std::string_view word) {
-  Match const found = beside(word, without_key);
-  return found.begin < beside(word, names).begin ? found.text : std::string_view{};
+InPlaceOfWord in_place_of(std::string_view word) {
+  std::string name{word};
+  std::ranges::replace(name, '_', '-');
+  for (std::string_view part = name;; part.remove_prefix(part.find('.') + 1)) {
+    InPlaceOfWord const found{beside(part, names), beside(part, without_key)};
+    if (!found.key.empty() || !found.sentence.empty() || part.find('.') == std::string_view::npos) {
+      return found;
+    }
+  }
 }
 
 }  // namespace offstage::config

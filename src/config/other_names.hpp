@@ -16,11 +16,14 @@ namespace offstage::config {
 /// Source: the options of Megatron-LM, of transformers, DeepSpeed, PEFT and torchrun.
 [[nodiscard]] std::span<std::pair<std::string_view, std::string_view> const> words_without_key();
 
-/// The key that does what other tools call `word`: `learning-rate` is optimizer.lr. `_` is `-`. A
-/// word that is unknown with its sections is looked for without the first ones. Empty if no tool's
-/// word is known, or a longer part of it is one of words_without_key().
-[[nodiscard]] std::string_view key_of_other_name(std::string_view word);
-/// The sentence of words_without_key(), looked for in the same way. Empty if there is none.
-[[nodiscard]] std::string_view instead_of_key(std::string_view word);
+/// What stands here in place of another tool's word: a key, or else a sentence; both empty: the
+/// word is not known.
+struct InPlaceOfWord {
+  std::string_view key;
+  std::string_view sentence;
+};
+/// For `learning-rate` the key optimizer.lr. `_` is `-`. A word with sections is looked for as a
+/// whole, then without the first one, and so on.
+[[nodiscard]] InPlaceOfWord in_place_of(std::string_view word);
 
 }  // namespace offstage::config

@@ -32,9 +32,11 @@ bool is_shard(std::string const& name) {
          (name.starts_with("pytorch_model-") && name.ends_with(".bin"));
 }
 
+/// A Trainer's directory has optimizer.pt and training_args.bin too.
 bool holds_weights(std::string const& name) {
+  bool const is_model = name.starts_with("model") || name.starts_with("pytorch_model");
   return name.ends_with(".safetensors") || name.ends_with(".gguf") || name.ends_with(".pth") ||
-         name.ends_with(".pt") || name.ends_with(".bin");
+         (is_model && (name.ends_with(".bin") || name.ends_with(".pt")));
 }
 
 /// Which file holds a tensor, by the name in the files.
@@ -167,10 +169,9 @@ ModelDirectory::ModelDirectory(std::string const& directory) : directory_{direct
   } else if (is_there(directory + "/" + torch_index_name)) {
     open_shards(directory + "/" + torch_index_name);
   } else if (is_there(directory + "/zero_to_fp32.py")) {
-    throw DataError{fmt::format(
-        "{}: is a checkpoint of DeepSpeed; python {}/zero_to_fp32.py {} OUT brings its parameters "
-        "together in OUT, beside which the model's config.json belongs",
-        directory, directory, directory)};
+    throw DataError{directory +
+                    ": is a checkpoint of DeepSpeed; the zero_to_fp32.py in it writes a directory "
+                    "with pytorch_model.bin, into which the model's config.json belongs"};
   } else if (auto const shard = first_name(directory, is_shard)) {
     throw DataError{fmt::format(
         "{}: has {}, but {} is missing, which says what tensors each file has", directory,
@@ -247,19 +248,17 @@ std::string ModelDirectory::found_instead_of(std::string const& name) const {
     bare.remove_prefix(prefix_of(shape_).size());
   }
   for (auto const& [other, place] : places_) {
-    if (other.ends_with(fmt::format(".{}", bare))) {
-      return fmt::format(
-          "; {} has it as '{}', as a wrapper calls it: save the model in it (model.module of DDP, "
-          "model._orig_mod of torch.compile)",
-          place.file->path(), printable_name(place.tensor.name));
+    if (!other.ends_with(fmt::format(".{}", bare))) {
+      continue;
     }
+    std::string const& there = place.tensor.name;
+    bool const is_wrapped = there.starts_with("module.") || there.starts_with("_orig_mod.");
+    return fmt::format("; {} has '{}'{}", place.file->path(), printable_name(there),
+                       is_wrapped ? ": save the model in the wrapper, model.module of DDP or "
+                                    "model._orig_mod of torch.compile"
+                                  : "");
   }
-  if (places_.empty()) {
-    return {};
-  }
-  Place const& first = places_.begin()->second;
-  return fmt::format("; {} has '{}' and others", first.file->path(),
-                     printable_name(first.tensor.name));
+  return {};
 }
 
 void ModelDirectory::require_all() const {

@@ -48,9 +48,8 @@ class ModelDirectory final : public state::ParameterReader {
   void open_shards(std::string const& index);
   /// Enters a tensor of a file, or each part of a fused one.
   void enter(TensorFile const& file, TensorEntry const& tensor);
-  [[nodiscard]] state::TensorLayout const* find_layout(std::string const& name) const;
   void require_all() const;
-  /// For the error: the missing tensor under another name, or any that is there.
+  /// For the error: the missing tensor under a longer name; empty: there is none.
   [[nodiscard]] std::string found_instead_of(std::string const& name) const;
   void require_same_head(Place const& embedding, std::int64_t first,
                          std::span<float const> numbers) const;

@@ -70,8 +70,12 @@ struct Storage {
   std::string_view record;
   std::int64_t elements;
 };
+struct Tensor {
+  PickledTensor tensor;
+  char const* problem;  ///< nullptr: none
+};
 struct Value {
-  std::variant<None, std::int64_t, Text, Function, Tuple, Dictionary, Storage, PickledTensor> is;
+  std::variant<None, std::int64_t, Text, Function, Tuple, Dictionary, Storage, Tensor> is;
 };
 
 /// The machine for which a pickle is a program: values on a stack, marks in it, and values that are
@@ -86,17 +90,21 @@ class Unpickler {
     }
     std::map<std::string, PickledTensor> tensors;
     for (auto const& [key, value] : get<Dictionary>(*pop(), "dictionary of tensors").items) {
-      std::string const name{get<Text>(*key, "name of a tensor").text};
-      auto const* const tensor = std::get_if<PickledTensor>(&value->is);
-      if (tensor == nullptr) {
+      auto const* const text = std::get_if<Text>(&key->is);
+      std::string const name{text == nullptr ? "" : text->text};
+      auto const* const found = std::get_if<Tensor>(&value->is);
+      if (text == nullptr || found == nullptr) {
         refuse(fmt::format("has '{}', which is no tensor: {}", printable_name(name), wanted));
       }
-      if (tensor->problem != nullptr) {
+      if (found->problem != nullptr) {
         refuse(fmt::format("has the tensor '{}' of {}, {}", printable_name(name),
-                           shape_text(tensor->shape), tensor->problem));
+                           shape_text(found->tensor.shape), found->problem));
       }
-      if (!tensors.emplace(name, *tensor).second) {
+      if (!tensors.emplace(name, found->tensor).second) {
         refuse(fmt::format("has the tensor '{}' twice", printable_name(name)));
+      }
+      if (tensors.size() > most_tensors) {
+        refuse(fmt::format("has more than {} tensors", most_tensors));
       }
     }
     return tensors;
@@ -108,112 +116,152 @@ class Unpickler {
   }
   /// One opcode; false after the last one.
   bool step() {
-    switch (take<std::uint8_t>()) {
-      case 0x80:  // PROTO
-        take(1);
-        break;
-      case 0x95:  // FRAME
-        take(8);
-        break;
-      case '.':
-        return false;
-      case '(':
-        marks_.push_back(stack_.size());
-        break;
+    auto const opcode = take<std::uint8_t>();
+    if (opcode == '.') {
+      return false;
+    }
+    if (!take_literal(opcode) && !take_container(opcode) && !take_memo(opcode) &&
+        !take_call(opcode)) {
+      refuse(fmt::format("has the byte {:#x} at {}, where no step of a state_dict begins: {}",
+                         opcode, at_ - 1, wanted));
+    }
+    return true;
+  }
+
+  /// Each of these takes a step of its kind and returns true, or takes none.
+  bool take_literal(std::uint8_t opcode) {
+    switch (opcode) {
       case 'N':
         push(None{});
-        break;
+        return true;
+      case 'G':  // a float, which no tensor needs
+        take(8);
+        push(None{});
+        return true;
       case 0x88:  // NEWTRUE
         push(std::int64_t{1});
-        break;
+        return true;
       case 0x89:  // NEWFALSE
         push(std::int64_t{0});
-        break;
+        return true;
       case 'J':
         push(std::int64_t{take<std::int32_t>()});
-        break;
+        return true;
       case 'K':
         push(std::int64_t{take<std::uint8_t>()});
-        break;
+        return true;
       case 'M':
         push(std::int64_t{take<std::uint16_t>()});
-        break;
+        return true;
       case 0x8a:  // LONG1
         push(long_number(take(take<std::uint8_t>())));
-        break;
+        return true;
       case 'X':
         push(Text{take(take<std::uint32_t>())});
-        break;
+        return true;
       case 0x8c:  // SHORT_BINUNICODE
         push(Text{take(take<std::uint8_t>())});
-        break;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool take_container(std::uint8_t opcode) {
+    switch (opcode) {
+      case '(':
+        marks_.push_back(stack_.size());
+        return true;
       case ')':
         push(Tuple{});
-        break;
-      case '}':
-        push(Dictionary{});
-        break;
+        return true;
       case 0x85:  // TUPLE1
-        push(Tuple{pop_down_to(depth_of(1))});
-        break;
       case 0x86:
-        push(Tuple{pop_down_to(depth_of(2))});
-        break;
       case 0x87:
-        push(Tuple{pop_down_to(depth_of(3))});
-        break;
+        push(Tuple{pop_down_to(depth_of(opcode - 0x84U))});
+        return true;
       case 't':
         push(Tuple{pop_down_to(pop_mark())});
-        break;
+        return true;
+      case '}':
+        push(Dictionary{});
+        return true;
       case 's':
         set_items(depth_of(2));
-        break;
+        return true;
       case 'u':
         set_items(pop_mark());
-        break;
+        return true;
+      case ']':  // a list, which no tensor needs
+        push(None{});
+        return true;
+      case 'a':
+        pop();
+        return true;
+      case 'e':
+        pop_down_to(pop_mark());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool take_memo(std::uint8_t opcode) {
+    switch (opcode) {
+      case 0x80:  // PROTO
+        take(1);
+        return true;
+      case 0x95:  // FRAME
+        take(8);
+        return true;
+      case 'q':
+        keep(take<std::uint8_t>());
+        return true;
+      case 'r':
+        keep(take<std::uint32_t>());
+        return true;
+      case 0x94:  // MEMOIZE
+        keep(memo_.size());
+        return true;
+      case 'h':
+        recall(take<std::uint8_t>());
+        return true;
+      case 'j':
+        recall(take<std::uint32_t>());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool take_call(std::uint8_t opcode) {
+    switch (opcode) {
       case 'c': {
         auto const module = take_line();
         push(Function{module, take_line()});
-        break;
+        return true;
       }
       case 0x93: {  // STACK_GLOBAL
         auto const name = get<Text>(*pop(), "name of a function").text;
         auto const module = get<Text>(*pop(), "module of a function").text;
         push(Function{module, name});
-        break;
+        return true;
       }
-      case 'q':
-        keep(take<std::uint8_t>());
-        break;
-      case 'r':
-        keep(take<std::uint32_t>());
-        break;
-      case 0x94:  // MEMOIZE
-        keep(memo_.size());
-        break;
-      case 'h':
-        recall(take<std::uint8_t>());
-        break;
-      case 'j':
-        recall(take<std::uint32_t>());
-        break;
       case 'Q':
         push(storage(get<Tuple>(*pop(), "storage")));
-        break;
+        return true;
       case 'R': {
         Tuple const& arguments = get<Tuple>(*pop(), "list of arguments");
         call(get<Function>(*pop(), "function"), arguments);
-        break;
+        return true;
       }
       case 'b':  // attributes of a dictionary, such as _metadata
         pop();
         get<Dictionary>(top(), "object with attributes");
-        break;
+        return true;
       default:
-        refuse(fmt::format("has the byte {:#x} at {}, where no step of a state_dict begins: {}",
-                           static_cast<unsigned char>(pickle_[at_ - 1]), at_ - 1, wanted));
+        return false;
     }
-    return true;
   }
 
   /// The value as a T. Errors: DataError if it is something else than `what`.
@@ -345,7 +393,8 @@ class Unpickler {
     } else if ((function.is("torch._utils", "_rebuild_parameter") ||
                 function.is("torch._utils", "_rebuild_parameter_with_state")) &&
                !arguments.items.empty()) {
-      push(get<PickledTensor>(*arguments.items[0], "tensor"));
+      get<Tensor>(*arguments.items[0], "tensor");
+      stack_.push_back(arguments.items[0]);
     } else {
       refuse(fmt::format("calls {}, which is not run: {}", function.text(), wanted));
     }
@@ -353,7 +402,7 @@ class Unpickler {
 
   /// Arguments of _rebuild_tensor_v2: storage, first element, shape, strides, and what is no part
   /// of the numbers; then attributes of views.
-  PickledTensor tensor(Tuple const& arguments) {
+  Tensor tensor(Tuple const& arguments) {
     if (++tensors_ > most_tensors) {
       refuse(fmt::format("makes more than {} tensors", most_tensors));
     }
@@ -362,12 +411,13 @@ class Unpickler {
                        .record = std::string{storage.record},
                        .first = get<std::int64_t>(*arguments.items[1], "place of a tensor"),
                        .shape = numbers(*arguments.items[2], "shape")};
-    made.problem = problem_of(made, storage.elements, numbers(*arguments.items[3], "strides"));
+    auto const* problem =
+        problem_of(made, storage.elements, numbers(*arguments.items[3], "strides"));
     if (arguments.items.size() > 6 &&
         !get<Dictionary>(*arguments.items[6], "dictionary of attributes").items.empty()) {
-      made.problem = "which is a negated or conjugated view; save it with .resolve_neg()";
+      problem = "which is a negated or conjugated view; save it with .resolve_neg()";
     }
-    return made;
+    return {std::move(made), problem};
   }
   static char const* problem_of(PickledTensor const& tensor, std::int64_t stored,
                                 std::vector<std::int64_t> const& strides) {

@@ -15,7 +15,6 @@ struct PickledTensor {
   std::string record;
   std::int64_t first{};  ///< element of the record
   std::vector<std::int64_t> shape;
-  char const* problem = nullptr;  ///< defect, for the error; nullptr in what is returned
 };
 
 /// The tensors of a state_dict, by name. A pickle is a program; here it is one of a few steps that

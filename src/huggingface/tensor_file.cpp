@@ -44,7 +44,7 @@ TensorEntries read_entries(File const& file) {
   if (beginning.starts_with('\x80')) {
     throw DataError{fmt::format(
         "{}: was written by torch.save before PyTorch 1.6, whose format is not read; load and save "
-        "it again: torch.save(torch.load(PATH), PATH)",
+        "it again: torch.save(torch.load(OLD), NEW)",
         file.path())};
   }
   throw DataError{file.path() + ": is no file of torch.save, or is cut short"};

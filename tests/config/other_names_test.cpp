@@ -21,7 +21,7 @@ TEST(OtherNames, EachNamesAKeyAndIsNone) {
 TEST(OtherNames, WithoutAKeyAreNeitherKeysNorNamesOfKeys) {
   for (auto const& [word, sentence] : words_without_key()) {
     EXPECT_FALSE(sentence.empty()) << word;
-    EXPECT_EQ(key_of_other_name(word), "") << word;
+    EXPECT_EQ(in_place_of(word).key, "") << word;
     EXPECT_TRUE(std::ranges::none_of(key_table(), [word](Key const& known) {
       return known.name.substr(known.name.find('.') + 1) == word;
     })) << word;
@@ -29,35 +29,35 @@ TEST(OtherNames, WithoutAKeyAreNeitherKeysNorNamesOfKeys) {
 }
 
 TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
-  EXPECT_EQ(key_of_other_name("optimizer.learning_rate"), "optimizer.lr");
-  EXPECT_EQ(key_of_other_name("max_grad_norm"), "optimizer.clip");
-  EXPECT_EQ(key_of_other_name("learning-rates"), "");
-  EXPECT_EQ(instead_of_key("model.attention_dropout"), "there is no dropout");
-  EXPECT_EQ(instead_of_key("dropouts"), "");
-  EXPECT_EQ(key_of_other_name("out_dir"), "run.dir");
+  EXPECT_EQ(in_place_of("optimizer.learning_rate").key, "optimizer.lr");
+  EXPECT_EQ(in_place_of("max_grad_norm").key, "optimizer.clip");
+  EXPECT_EQ(in_place_of("learning-rates").key, "");
+  EXPECT_EQ(in_place_of("model.attention_dropout").sentence, "there is no dropout");
+  EXPECT_EQ(in_place_of("dropouts").sentence, "");
+  EXPECT_EQ(in_place_of("out_dir").key, "run.dir");
 }
 
 TEST(OtherNames, AreFoundByTheLongestPart) {
-  EXPECT_EQ(key_of_other_name("zero_optimization.stage"), "parameters.sharding");
-  EXPECT_EQ(key_of_other_name("zero_optimization.offload_param.device"), "parameters.home");
-  EXPECT_EQ(key_of_other_name("zero_optimization.offload_optimizer.device"), "");
-  EXPECT_EQ(instead_of_key("zero_optimization.offload_optimizer.device"),
-            instead_of_key("offload_optimizer"));
-  EXPECT_EQ(key_of_other_name("train.device"), "device.kind");
-  EXPECT_NE(instead_of_key("aio.block_size"), "");
-  EXPECT_EQ(key_of_other_name("aio.block_size"), "");
-  EXPECT_EQ(key_of_other_name("block_size"), "train.sequence");
+  EXPECT_EQ(in_place_of("zero_optimization.stage").key, "parameters.sharding");
+  EXPECT_EQ(in_place_of("zero_optimization.offload_param.device").key, "parameters.home");
+  EXPECT_EQ(in_place_of("zero_optimization.offload_optimizer.device").key, "");
+  EXPECT_EQ(in_place_of("zero_optimization.offload_optimizer.device").sentence,
+            in_place_of("offload_optimizer").sentence);
+  EXPECT_EQ(in_place_of("train.device").key, "device.kind");
+  EXPECT_NE(in_place_of("aio.block_size").sentence, "");
+  EXPECT_EQ(in_place_of("aio.block_size").key, "");
+  EXPECT_EQ(in_place_of("block_size").key, "train.sequence");
 }
 
 TEST(OtherNames, MayBeKnownInASectionAlone) {
-  EXPECT_EQ(key_of_other_name("data.path"), "data.train");
-  EXPECT_EQ(key_of_other_name("checkpoint.path"), "");
-  EXPECT_EQ(instead_of_key("lora.r"), instead_of_key("train.lora"));
-  EXPECT_EQ(instead_of_key("lora.rank"), instead_of_key("lora.r"));
-  EXPECT_EQ(instead_of_key("model.r"), "");
-  EXPECT_NE(instead_of_key("optimizer.betas"), "");
-  EXPECT_NE(instead_of_key("data.shuffle"), "");
-  EXPECT_NE(instead_of_key("train.freeze"), "");
+  EXPECT_EQ(in_place_of("data.path").key, "data.train");
+  EXPECT_EQ(in_place_of("checkpoint.path").key, "");
+  EXPECT_EQ(in_place_of("lora.r").sentence, in_place_of("train.lora").sentence);
+  EXPECT_EQ(in_place_of("lora.rank").sentence, in_place_of("lora.r").sentence);
+  EXPECT_EQ(in_place_of("model.r").sentence, "");
+  EXPECT_NE(in_place_of("optimizer.betas").sentence, "");
+  EXPECT_NE(in_place_of("data.shuffle").sentence, "");
+  EXPECT_NE(in_place_of("train.freeze").sentence, "");
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 """Checks the pages of the tree: check_pages.py SOURCE_DIRECTORY.
 
 README.md has at most 200 lines. A link of a page (README.md anywhere, and the pages at the top) leads to a file of the
-tree, and its anchor to a heading of that page. A key of a configuration, such as `run.dir`, is one of the key table, but in CHANGELOG.md. A path in backticks that begins with a directory of the top level, such as
+tree, and its anchor to a heading of that page. A key of a configuration, such as `run.dir`, is one of the key table, but in
+CHANGELOG.md. A path in backticks that begins with a directory of the top level, such as
 `perf/plan.sh`, exists; names with capitals alone (`src/checkpoint/DIR`) and patterns stand for others and are left out. The
 table of rooms in src/README.md has the ranks of check_rooms.py, and that of src/train/README.md the files of each inner room. Each offence is one line, file:line: what is wrong; the exit code is 1 if there is one.
 """
@@ -15,9 +16,9 @@ import check_rooms
 MOST_LINES = 200
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:src|kernels|jobs|slurm|configs|tests|perf)/[A-Za-z0-9_./-]+)[^`]*`")
-KEY = re.compile(r"(?<![\w/.-])([a-z]+)\.([a-z][a-z0-9-]*[a-z0-9])(?![\w/*-])")
+KEY = re.compile(r"(?<![\w/.])(?<!\w-)([a-z]+)\.([a-z][a-z0-9-]*[a-z0-9])(?![\w/*-])")
 # Endings of files, whose names may begin as keys do.
-NO_KEYS = {"cpp", "hpp", "cu", "cfg", "sh", "sbatch", "safetensors"}
+NO_KEYS = {"cpp", "hpp", "cu", "cfg", "sh", "sbatch", "safetensors", "txt"}
 # Made by a site or by a run, not part of the tree.
 NOT_IN_TREE = {"slurm/site"}
 
@@ -112,18 +113,21 @@ def check(root):
         for number, line in enumerate(page.read_text().splitlines(), 1):
             if line.startswith("```"):
                 fenced = not fenced
+            offences += [f"{page.relative_to(root)}:{number}: {section}.{name} is no key" for section, name in KEY.findall(line)
+                         if has_keys and section in keys and name not in keys[section] | NO_KEYS]
             if fenced:
                 continue
             wrong = [check_link(root, page, target) for target in LINK.findall(line)]
             wrong += [check_path(root, page, path) for path in PATH.findall(line)]
-            wrong += [f"{section}.{name} is no key" for section, name in KEY.findall(line)
-                      if has_keys and section in keys and name not in keys[section] | NO_KEYS]
             offences += [f"{page.relative_to(root)}:{number}: {text}" for text in wrong if text]
     return offences
 
 
 def main():
-    offences = check(Path(sys.argv[1]).resolve())
+    root = Path(sys.argv[1]).resolve()
+    offences = check(root)
+    if not known_keys(root):
+        offences.append("src/config/key_table.cpp: has no line of a key, such as Key{\"run.dir\"")
     print(*offences, sep="\n")
     return 1 if offences else 0
 

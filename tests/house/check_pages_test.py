@@ -35,9 +35,9 @@ class CheckPages(unittest.TestCase):
 
     def test_a_key_is_in_the_table(self):
         table = '    Key{"run.dir", "PATH"},\n    Key{\n        "train.log-every", "N"},\n'
-        self.assertEqual(["README.md:2: run.gone is no key", "README.md:3: train.log is no key"],
+        self.assertEqual(["README.md:2: run.gone is no key", "README.md:3: train.log is no key", "README.md:5: run.gone is no key"],
                          self.offences({"README.md": "`run.dir=x` `--train.log-every=1` train.sbatch others.gone a/run.gone\n"
-                                                     "`run.gone`\ntrain.log, `train.*`\n",
+                                                     "`run.gone`\ntrain.log, `train.*`\n```\n--run.gone=1\n```\n",
                                         "CHANGELOG.md": "`run.gone`", "src/config/key_table.cpp": table}))
 
     def test_the_first_page_stays_short(self):

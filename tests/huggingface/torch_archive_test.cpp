@@ -72,6 +72,32 @@ TEST(StateDict, HasPlacesBeyondThirtyTwoBits) {
   EXPECT_EQ(read.first, std::int64_t{3} << 31);
 }
 
+TEST(StateDict, HasABoundForTensorsAlsoWhereOneHasManyNames) {
+  std::string const tensor = pickled(TorchTensor{}) + "q\x01";
+  std::string const parameter = "ctorch._utils\n_rebuild_parameter\nq\x02";
+  std::string names;
+  for (std::int32_t i = 0; i <= 200'000; ++i) {
+    names += pickled(std::to_string(i)) + (i % 2 == 0 ? "h\x01" : "h\x02h\x01\x85R");
+  }
+  EXPECT_THAT(refusal("\x80\x02" + tensor + parameter + "}(" + names + "u."),
+              HasSubstr("has more than 200000 tensors"));
+  std::string many = "\x80\x02((" + pickled(std::string{"storage"}) + "ctorch\nFloatStorage\n" +
+                     pickled(std::string{"0"}) + pickled(std::string{"cpu"}) + pickled(1) + "tQ" +
+                     pickled(0) + "))tq\x01" + "ctorch._utils\n_rebuild_tensor_v2\nq\x02";
+  for (int i = 0; i <= 200'000; ++i) {
+    many += "h\x02h\x01R";
+  }
+  EXPECT_THAT(refusal(many), HasSubstr("makes more than 200000 tensors"));
+}
+
+TEST(StateDict, NamesWhatIsNoTensor) {
+  std::string const extra = pickled(std::string{"extra"});
+  for (std::string const value : {"N", "\x88", "G12345678", "](K\1K\2e", "]K\1a", ")"}) {
+    EXPECT_THAT(refusal(state_dict(extra + value)), HasSubstr("has 'extra', which is no tensor"));
+  }
+  EXPECT_THAT(refusal(state_dict("K\1" + pickled(TorchTensor{}))), HasSubstr("which is no tensor"));
+}
+
 TEST(StateDict, RunsNothingAndNamesWhatIsWrong) {
   auto const refused_as = [](TorchTensor const& tensor) {
     return refusal(state_dict(name + pickled(tensor)));

@@ -109,7 +109,7 @@ class Scripts(unittest.TestCase):
         self.attempt(number, 75)
         self.assertEqual(["requeue 7"], self.read("requeues"))
         self.attempt(number + 1, 75)
-        self.assertIn("the 5. end in a row in less than 60 s or at the same checkpoint, which is step-000000010: no requeue", self.output)
+        self.assertIn("the 5. end in a row within 60 s or at the checkpoint of the one before, now step-000000010: no requeue", self.output)
         self.assertEqual(["requeue 7"], self.read("requeues"))
         self.attempt(self.note_ends(*[(600, 5)] * 4, (60, 10)), 75)  # a new checkpoint in between
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
@@ -119,10 +119,21 @@ class Scripts(unittest.TestCase):
             self.assertEqual(["requeue 7"] * (number - 1), self.read("requeues"))
             self.checkpoint(number)
             self.attempt(number, 75)
-        self.assertIn("the 5. end in a row in less than 60 s", self.output)
+        self.assertIn("the 5. end in a row within 60 s", self.output)
         self.assertEqual(["requeue 7"] * 4, self.read("requeues"))
         self.attempt(self.note_ends((1, 1), (1, 2), (1, 3), (60, 4)), 75)
         self.assertEqual(["requeue 7"] * 5, self.read("requeues"))
+        self.attempt(self.note_ends((1, 1), (600, 1), (1, 2), (600, 2)), 75)  # both kinds in one row
+        self.assertIn("the 5. end in a row", self.output)
+
+    def test_lines_without_a_duration_are_of_long_attempts(self):
+        self.checkpoint(10)
+        for newest, requeues in ("{0}", 1), ("10", 1):
+            self.write("run/attempts", "".join(
+                f"2026-11-21T19:43:13 submission 7 job 7 attempt {n} on node1 exit 75 newest step-{int(newest.format(n)):09}\n"
+                for n in range(1, 6)))
+            self.attempt(6, 75)
+            self.assertEqual(["requeue 7"] * requeues, self.read("requeues"))
 
     def test_bad_ends_of_another_submission_do_not_count(self):
         for number in 1, 2, 3:
@@ -294,6 +305,13 @@ class Scripts(unittest.TestCase):
     def test_the_last_link_that_slurm_requeues_is_not_the_end_of_the_chain(self):
         self.assertIn("ended with 75; the job is left to Slurm",
                       self.link(75, during=f"kill -TERM {self.SCRIPT}\n", STATE="COMPLETING"))
+
+    def test_ends_that_bring_nothing_end_a_chain_too(self):
+        self.write("bin/scancel", '#!/bin/sh\necho "$*" >> cancelled\n').chmod(0o755)
+        for _ in range(4):
+            self.assertIn("the next link goes on", self.link(75, SLURM_ARRAY_TASK_MAX="9"))
+        self.assertIn("the 5. end in a row", self.link(75, SLURM_ARRAY_TASK_MAX="9"))
+        self.assertEqual(["--state=PENDING 6"], self.read("cancelled"))
 
     def test_bad_ends_in_a_row_end_a_chain_too(self):
         self.write("bin/scancel", '#!/bin/sh\necho "$*" >> cancelled\n').chmod(0o755)
