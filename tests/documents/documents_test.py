@@ -168,5 +168,23 @@ class Keys(unittest.TestCase):
                          "ninja -C BUILD keys_page writes the list")
 
 
+class OtherTools(unittest.TestCase):
+    # In the first column, too: values, files and programs.
+    NO_KEYS = {"ds_config.json", "adam_w_mode", "cpu", "nvme", "queue_depth", "intra_op_parallelism", "zero_to_fp32.py", "hostfile", "linear",
+               "cosine", "constant", "warmup_stable_decay", "datasets", "preprocess_data.py"}
+
+    def test_their_words_are_answered(self):
+        words = []
+        for line in (SOURCES / "configs/COMING_FROM.md").read_text().splitlines():
+            for quoted in re.findall(r"`([^`]+)`", line.split("|")[1]) if line.startswith("|") else ():
+                name = quoted.split("=")[0]
+                words += [word for word in re.findall(r"--([a-z0-9-]+)", name) or [name] if re.fullmatch(r"[a-z0-9_.-]+", word)]
+        self.assertGreater(len(words), 100)
+        for word in set(words) - self.NO_KEYS:
+            done = subprocess.run([OFFSTAGE, "plan", f"--{word}=1"], capture_output=True, text=True, check=False)
+            self.assertRegex(done.stderr, "unknown key|needs a|must be|is no", word)
+            self.assertNotIn("lists all keys", done.stderr, word)
+
+
 if __name__ == "__main__":
     unittest.main()
