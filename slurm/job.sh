@@ -337,10 +337,11 @@ offstage_finish() {
 }
 
 go_on() { # go_on WHY: into the queue again
-  local answer deadline=$((SECONDS + OFFSTAGE_REQUEUE_PATIENCE))
+  local answer deadline=$((SECONDS + OFFSTAGE_REQUEUE_PATIENCE)) before=$ending
   # The requeue ends this script: what there is to say comes first.
   say "$1; asking for a requeue"
   until answer=$(scontrol requeue "$job" 2>&1); do
+    ((ending == before)) || return 0  # Slurm ends the job for it, scontrol too
     if refused_for_good "$answer" || ((SECONDS >= deadline)); then
       say "no requeue: $answer"
       go_on_in_a_new_job
