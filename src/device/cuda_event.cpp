@@ -15,7 +15,8 @@ void make_current(int index) {
   check(cudaSetDevice(index));
 }
 
-Origin::Origin(int index, cudaStream_t stream) : index_{index} {
+// From the other one, so that events go where an attempt throws.
+Origin::Origin(int index, cudaStream_t stream) : Origin{index} {
   constexpr int attempts = 8;
   constexpr auto close_enough = std::chrono::microseconds{20};
   // Waiting spins, a few microseconds: one that blocks would wake up late.

@@ -30,6 +30,8 @@ class Origin {
   [[nodiscard]] Clock::time_point when(cudaEvent_t event) const;
 
  private:
+  explicit Origin(int index) : index_{index} {}
+
   int index_;
   cudaEvent_t event_{};
   cudaEvent_t other_{};  ///< event of an attempt that was not kept
