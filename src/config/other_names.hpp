@@ -16,8 +16,8 @@ namespace offstage::config {
 /// Source: the options of Megatron-LM, of transformers, DeepSpeed, PEFT and torchrun.
 [[nodiscard]] std::span<std::pair<std::string_view, std::string_view> const> words_without_key();
 
-/// What stands here in place of another tool's word: a key, or else a sentence; both empty: the
-/// word is not known.
+/// Substitute for another tool's word: a key, or else a sentence; both empty: the word is not
+/// known.
 struct InPlaceOfWord {
   std::string_view key;
   std::string_view sentence;
