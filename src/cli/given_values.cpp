@@ -263,10 +263,8 @@ class ConfigFile {
       options = po::parse_config_file(text, known_, /*allow_unregistered=*/true).options;
     } catch (po::error const&) {
       constexpr std::size_t longest = 80;
-      throw UsageError{
-          fmt::format("{}: '{}' is neither [section] nor key = value{}", where(),
-                      printable(trimmed(line), longest),
-                      trimmed(line).starts_with('{') ? "; a configuration is no JSON" : "")};
+      throw UsageError{fmt::format("{}: '{}' is neither [section] nor key = value", where(),
+                                   printable(trimmed(line), longest))};
     }
     for (po::option const& option : options) {
       std::string const& name = option.string_key;

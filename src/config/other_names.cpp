@@ -148,7 +148,8 @@ constexpr std::string_view attributes =
     "request-size, queue-depth and threads follow a directory of tiers.path, each after a comma";
 constexpr std::string_view answers_marked =
     "offstage data pack --template says which tokens count, in a PREFIX.mask beside the tokens";
-constexpr std::string_view family_says = "model.family says it: llama has RMSNorm, gpt2 LayerNorm";
+constexpr std::string_view family_says =
+    "model.family says it: llama has RMSNorm and RoPE, gpt2 LayerNorm and learned positions";
 constexpr std::string_view signals_save =
     "SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and the end of a Slurm job make a run save in any case";
 constexpr std::string_view exported =

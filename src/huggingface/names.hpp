@@ -12,7 +12,7 @@ namespace offstage::huggingface {
 constexpr char const* config_name = "config.json";
 constexpr char const* single_name = "model.safetensors";
 constexpr char const* index_name = "model.safetensors.index.json";
-/// As transformers wrote before safetensors, and DeepSpeed's zero_to_fp32.py writes.
+/// Weights as transformers wrote them before safetensors, and DeepSpeed's zero_to_fp32.py does.
 constexpr char const* torch_name = "pytorch_model.bin";
 constexpr char const* torch_index_name = "pytorch_model.bin.index.json";
 constexpr char const* head_name = "lm_head.weight";

@@ -423,6 +423,9 @@ TEST_F(Options, AHashInAPathIsRefused) {
 TEST_F(Options, LinesThatAreNoKeyAreErrors) {
   auto const path = file("a.cfg", "[train]\nsteps 5\n");
   EXPECT_EQ(error({"--config", path}), path + ":2: 'steps 5' is neither [section] nor key = value");
+  auto const json = file("ds.json", "\n{\"train_batch_size\": 8, \"path\": \"a=b\"}\n");
+  EXPECT_THAT(error({"--config", json}),
+              StartsWith(json + ":2: a configuration is no JSON, but lines of key = value; "));
   auto const binary = file("b.cfg", std::string(3000, '\1'));
   EXPECT_LT(error({"--config", binary}).size(), 300U) << "a line of no text is not shown whole";
   EXPECT_THAT(error({"train.steps=5"}), HasSubstr("unexpected argument 'train.steps=5'"));

@@ -84,7 +84,7 @@ inline std::string archive(Records const& records, bool wide = false, std::uint1
          bytes_of<std::uint16_t>({0});
 }
 
-/// As torch.save writes a state_dict.
+/// Records of a state_dict as torch.save writes it.
 inline Records torch_records(std::string const& pickle, std::string const& numbers) {
   return {{"m/data.pkl", pickle}, {"m/byteorder", "little"}, {"m/data/0", numbers}};
 }
