@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <ranges>
 #include <sstream>
 
@@ -11,6 +13,7 @@
 #include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
+#include "checkpoint/master.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
@@ -57,6 +60,15 @@ bool is_sound(std::string const& path, Inspection const& complete, std::set<std:
   }
   sound.insert(name);
   return true;
+}
+
+/// The number that `meta` records under `key`; nullopt: there is none.
+std::optional<std::int64_t> recorded_number(Meta const& meta, std::string_view key) {
+  std::string const text = recorded(meta, key);
+  std::int64_t number{};
+  auto const* const end = text.data() + text.size();
+  auto const [rest, code] = std::from_chars(text.data(), end, number);
+  return code == std::errc{} && rest == end ? std::optional{number} : std::nullopt;
 }
 
 }  // namespace
@@ -112,6 +124,30 @@ void remove_lists(std::string const& directory) {
       aio::sync_directory(found.path);
     }
   }
+}
+
+KeptBefore kept_before(std::string const& directory, Retention const& retention,
+                       std::int64_t step) {
+  KeptBefore kept;
+  for (StepDirectory const& found : step_directories(directory)) {
+    if (found.step > step || retention.keeps_for_good(found.step) || !has_master(found.path)) {
+      continue;
+    }
+    try {
+      Meta const meta = read_master(found.path).meta;
+      Retention const own{.keep_every = recorded_number(meta, "checkpoint.keep-every").value_or(0)};
+      if (own.keeps_for_good(found.step)) {
+        kept.by_interval.push_back(canonical(found.path));
+      }
+      if (recorded(meta, "checkpoint.keep-best") == "on" &&
+          recorded_number(meta, "best-validation.step") == found.step) {
+        kept.as_best.push_back(canonical(found.path));
+      }
+    } catch (DataError const&) {
+      continue;
+    }
+  }
+  return kept;
 }
 
 std::int64_t most_to_come(std::string const& directory, Retention const& retention,

@@ -39,6 +39,17 @@ void list_passed_over(std::string const& directory, std::int64_t step,
 /// Removes the lists. The caller has set aside every checkpoint on them. Errors: IoError.
 void remove_lists(std::string const& directory);
 
+/// Checkpoints (canonical paths) that the starts which saved them keep for good, as their own
+/// configuration says.
+struct KeptBefore {
+  std::vector<std::string> by_interval;  ///< at a step of their checkpoint.keep-every
+  std::vector<std::string> as_best;      ///< with checkpoint.keep-best, at the best validation
+};
+/// Reads the masters of checkpoints up to `step`, but for those that `retention` keeps for good. A
+/// damaged one is kept by nobody. Errors: IoError.
+[[nodiscard]] KeptBefore kept_before(std::string const& directory, Retention const& retention,
+                                     std::int64_t step);
+
 /// The largest number of further checkpoints that a run from `step` to `last` may hold at a time:
 /// those that `retention` keeps, those kept for good, and one while it is written. The `spared`
 /// (canonical paths) stay beside them. Errors: IoError.

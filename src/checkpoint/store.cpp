@@ -302,6 +302,15 @@ void Store::spare(std::string const& path) {
   });
 }
 
+void Store::keep_what_was_kept(std::int64_t step) {
+  mpi::agree(comm_, [&] {
+    if (comm_.rank() == 0) {
+      kept_before_ =
+          read_patiently([&] { return checkpoint::kept_before(directory_, retention_, step); });
+    }
+  });
+}
+
 bool Store::has_passed_over() const {
   return comm_.maximum(std::int64_t{leads() && !passed_over_.empty()}) == 1;
 }
@@ -343,6 +352,13 @@ std::vector<std::string> Store::spared() const {
   }
   if (best_ && *best_ >= 0) {
     paths.push_back(canonical(directory_ + "/" + step_name(*best_)));
+  }
+  auto const add = [&](std::vector<std::string> const& kept) {
+    paths.insert(paths.end(), kept.begin(), kept.end());
+  };
+  add(kept_before_.by_interval);
+  if (!best_) {
+    add(kept_before_.as_best);
   }
   return paths;
 }

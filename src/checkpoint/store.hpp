@@ -200,6 +200,9 @@ class Store {
   /// Keeps the checkpoint of this step beyond Retention, in place of that of the call before. -1:
   /// there is none yet, but one will come. Call it on all ranks.
   void keep_best(std::int64_t step) noexcept { best_ = step; }
+  /// Keeps what earlier starts up to `step` keep for good (kept_before); the best of theirs until
+  /// keep_best() is called. Collective. Errors: mpi::AgreedError.
+  void keep_what_was_kept(std::int64_t step);
 
   /// Waits for removals in the background. Not collective.
   void finish_removal() noexcept { removal_.wait(); }
@@ -242,6 +245,7 @@ class Store {
   std::string directory_;
   Retention retention_;
   std::optional<std::int64_t> best_;  ///< step that keep_best() named
+  KeptBefore kept_before_;            ///< on rank 0 alone
   mpi::Communicator const& comm_;
   /// Ranks that see the directory: all, or those of a node at level 1.
   mpi::Communicator const& near_;

@@ -36,6 +36,7 @@ their number.
                         of its own, too; a mask beside one says which tokens count
   --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
   --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]
+  --held-out N%         the end of every file alone, as data.valid=N% holds it out
   --windows N           number of windows, from the first one; 0: all [0]
   --format F            auto, text, megatron, llmc, nanogpt or u32 [auto]
   --cross-documents X   true, false or whole, as data.cross-documents [true]
@@ -66,6 +67,7 @@ GivenOptions parse_evaluate(Arguments const& arguments) {
     add(name, text()->default_value(value));
   }
   add("separator", text());
+  add("held-out", text());
   add("attention", text());
   return parse_command_options(arguments, options, "evaluate");
 }
@@ -102,6 +104,15 @@ data::DatasetOptions data_options(GivenOptions const& given) {
   return options;
 }
 
+data::HeldOut held_out_of(std::string const& text) try {
+  if (auto const part = data::parse_held_out(text)) {
+    return {*part, true};
+  }
+  throw UsageError{fmt::format("'{}' is no part of a file; write it as in 1%", text)};
+} catch (UsageError const& error) {
+  throw UsageError{fmt::format("--held-out: {}", error.what())};
+}
+
 train::EvaluationTask task_of(GivenOptions const& given) {
   using config::DeviceKind;
   train::EvaluationTask task;
@@ -112,6 +123,9 @@ train::EvaluationTask task_of(GivenOptions const& given) {
     throw UsageError{fmt::format("--data: {}", error.what())};
   }
   task.options = data_options(given);
+  if (given.contains("held-out")) {
+    task.options.held_out = held_out_of(text_of(given, "held-out"));
+  }
   task.micro_batch = count_or_default(given, "micro-batch", 1'000'000);
   task.most_windows =
       number<std::int64_t>("windows", text_of(given, "windows"), 0, 1'000'000'000'000);

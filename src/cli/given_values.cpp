@@ -75,7 +75,7 @@ std::string near_name(std::string_view word, std::vector<std::string> const& ext
 /// `-`.
 std::string advice_on_key(std::string word, std::vector<std::string> const& extra) {
   std::ranges::replace(word, '_', '-');
-  auto name = config::find_key(word) != nullptr ? word : keys_called(word);
+  auto name = config::find_key(word) != nullptr ? word : std::string{};
   if (name.empty()) {
     auto const [key, sentence] = config::in_place_of(word);
     if (!key.empty()) {
@@ -84,6 +84,9 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
     if (!sentence.empty()) {
       return std::string{sentence};
     }
+    name = keys_called(word);
+  }
+  if (name.empty()) {
     name = keys_called(bare(word));
   }
   if (name.empty()) {

@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "config/key_values.hpp"
 #include "config/optimizer_kinds.hpp"
+#include "data/held_out.hpp"
 #include "tiers/path_settings.hpp"
 
 namespace offstage::config {
@@ -121,8 +122,16 @@ std::string default_attention_factor(RunConfig const& config) {
 }
 
 void set_validation_files(RunConfig& config, std::string const& text) {
-  config.data.valid =
-      text.empty() ? std::vector<data::Source>{} : data::parse_sources_in_turn(text);
+  config.data.valid.clear();
+  auto const held_out = data::parse_held_out(text);
+  config.data.held_out = held_out.value_or(0.0);
+  if (held_out) {
+    for (data::Source const& source : config.data.train) {  // a key before this one
+      config.data.valid.push_back({source.path});
+    }
+  } else if (!text.empty()) {
+    config.data.valid = data::parse_sources_in_turn(text);
+  }
 }
 
 void set_device_share(RunConfig& config, std::string const& text) {

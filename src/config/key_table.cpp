@@ -143,9 +143,10 @@ constexpr std::array keys{
         "samples follow their sizes, or weights if all have one; files of a pattern share its "
         "weight by their sizes",
         [](RunConfig& c, Text t) { c.data.train = data::parse_sources(t); }},
-    Key{"data.valid", "PATH,...", "",
+    Key{"data.valid", "PATH,...|N%", "",
         "files of tokens to validate on, or patterns of files, one after the other; each has a "
-        "loss of its own beside that of all; empty: no validation",
+        "loss of its own beside that of all; N%: the end of every file of data.train, which is "
+        "not trained on; empty: no validation",
         set_validation_files},
     Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
@@ -578,7 +579,7 @@ constexpr std::array keys{
         set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "checkpoint to go on from; auto: the newest complete one, or a fresh start if there is "
-        "none; none: a fresh start; PATH: this one",
+        "none; none: a fresh start; PATH: this one, or RUN/best, that of a run's best validation",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
 };
 

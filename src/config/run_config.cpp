@@ -357,7 +357,8 @@ std::vector<UnusedKey> unused_keys(RunConfig const& config) {
   std::vector<UnusedKey> unused;
   add_unused(config.optimizer, unused);
   add_unused(config.numerics, unused);
-  if (config.data.rule == data::WindowRule::crossing && !config.data.documents_apart()) {
+  if (config.data.rule == data::WindowRule::crossing && !config.data.documents_apart() &&
+      config.data.held_out == 0.0) {
     unused.push_back(
         {"data.separator", "with data.cross-documents=true and data.attention=window"});
   }

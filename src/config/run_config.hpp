@@ -48,7 +48,9 @@ constexpr char const* as_default_mark = " (default)";
 
 struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
-  std::vector<data::Source> valid;  ///< data.valid; empty: no validation
+  /// data.valid; empty: no validation. Those of `train` if `held_out` is not 0.
+  std::vector<data::Source> valid;
+  double held_out = 0.0;  ///< data.valid=N%: part of every file of data.train, at its end
   data::Format format{};
   data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator

@@ -63,6 +63,16 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
     groups_.back().windows = windows() - groups_.back().first_window;
     sources_.push_back({source.path, windows()});
   }
+  if (parts_.empty()) {
+    throw DataError{
+        fmt::format("{}: {} of no file has {}; hold out more (a document stays whole), or name "
+                    "files for validation",
+                    options.key, options.held_out.text(),
+                    options.rule == WindowRule::crossing
+                        ? fmt::format("the {} tokens that train.sequence={} needs",
+                                      options.sequence + 1, options.sequence)
+                        : std::string{"a document of 2 tokens or more"})};
+  }
 }
 
 void Dataset::open(std::string const& path) {
@@ -78,6 +88,9 @@ void Dataset::open(std::string const& path) {
   if (part.mask && options_.verifies_masks) {
     part.mask->verify(*part.file);
   }
+  if (options_.held_out.any()) {
+    hold_out(part);
+  }
   auto const tokens = part.file->tokens();
   bool const crossing = options_.rule == WindowRule::crossing;
   if (!crossing || marks_documents()) {
@@ -87,6 +100,9 @@ void Dataset::open(std::string const& path) {
     part.windows = count_windows(tokens, options_.sequence, false);
   } else {
     options_.rule == WindowRule::apart ? deal_apart(part) : deal_whole(part);
+  }
+  if (part.windows < 1 && options_.held_out.takes_end()) {
+    return;
   }
   if (part.windows < 1 && crossing) {
     throw DataError{fmt::format(
@@ -108,9 +124,35 @@ void Dataset::open(std::string const& path) {
   parts_.push_back(std::move(part));
 }
 
+void Dataset::hold_out(Part& part) const {
+  auto const tokens = part.file->tokens();
+  auto const documents = documents_in(*part.file);
+  auto const begin = begin_of_held_out(tokens, options_.held_out.part, documents);
+  bool const takes_end = options_.held_out.takes_end();
+  if (part.mask) {
+    takes_end ? part.mask->keep_from(begin) : part.mask->keep_before(begin);
+  }
+  part.file = takes_end ? section_of(std::move(part.file), begin, tokens - begin, documents)
+                        : section_of(std::move(part.file), 0, begin, documents);
+}
+
+std::optional<std::vector<std::int64_t>> Dataset::documents_in(TokenFile const& file) const {
+  auto stored = file.documents();
+  if (stored || !options_.separator) {
+    return stored;
+  }
+  if (*options_.separator < 0 || *options_.separator >= options_.vocab) {
+    throw DataError{
+        fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
+                    "document",
+                    *options_.separator, options_.vocab)};
+  }
+  return documents_by_separator(file, *options_.separator);
+}
+
 void Dataset::find_documents(Part& part) const {
-  auto stored = part.file->documents();
-  if (!stored && !options_.separator) {
+  auto documents = documents_in(*part.file);
+  if (!documents) {
     auto const [asks, other] =
         options_.rule == WindowRule::crossing
             ? std::pair{"data.attention=document", "data.attention=window"}
@@ -122,14 +164,7 @@ void Dataset::find_documents(Part& part) const {
         "the token that ends one, or {}",
         options_.key, part.file->path(), name_of(part.file->format()), asks, other)};
   }
-  if (!stored && (*options_.separator < 0 || *options_.separator >= options_.vocab)) {
-    throw DataError{
-        fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
-                    "document",
-                    *options_.separator, options_.vocab)};
-  }
-  part.documents =
-      stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
+  part.documents = *std::move(documents);
 }
 
 std::int64_t Dataset::length_of(Part const& part, std::size_t document) const {
@@ -246,6 +281,7 @@ std::vector<FileFacts> Dataset::files() const {
       documents = static_cast<std::int64_t>(part.documents.size());
     }
     facts.push_back({.path = part.file->path(),
+                     .part = options_.held_out.text(),
                      .format = part.file->format(),
                      .type = part.file->type(),
                      .tokens = part.file->tokens(),

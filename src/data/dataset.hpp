@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/batch.hpp"
+#include "data/held_out.hpp"
 #include "data/loss_mask.hpp"
 #include "data/mixture.hpp"
 #include "data/token_file.hpp"
@@ -30,6 +31,7 @@ struct DatasetOptions {
   /// data.separator: the token that ends a document, and belongs to it, where the format does not
   /// say.
   std::optional<std::int32_t> separator{};
+  HeldOut held_out{};      ///< data.valid=N%
   bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
   bool verifies_masks{};   ///< reads files with masks through, and compares checksums
 };
@@ -41,7 +43,8 @@ struct DatasetOptions {
 /// One file of a Dataset, for who wants to know on what a run trains.
 struct FileFacts {
   std::string path;
-  Format format{};  ///< never automatic
+  std::string part{};  ///< HeldOut::text
+  Format format{};     ///< never automatic
   TokenType type{};
   std::int64_t tokens{};
   std::optional<std::int64_t> documents{};  ///< nullopt: nothing tells them apart
@@ -84,13 +87,15 @@ struct SourceWindows {
 ///          Of several weights each has its share of the samples, see Mixture.
 /// Documents: with documents_apart each token of a batch has the begin of its document; what fills
 ///          a row up is one of its own.
+/// Held-out ends: of every file its end alone, or all but its end; one that is too short for a
+///          window is left out.
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
 /// Errors:  DataError: a file has no window (says how many tokens there are and how many are
 ///          needed); the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          documents are held apart, or windows do not cross them, and neither the format nor a
-///          separator tells them apart; the separator is no token; a pattern matches no file; those
-///          of open_tokens and LossMask.
+///          separator tells them apart; the separator is no token; a pattern matches no file; no
+///          held-out end has a window; those of open_tokens and LossMask.
 /// Threads: one.
 class Dataset {
  public:
@@ -138,8 +143,13 @@ class Dataset {
     std::int64_t count{};  ///< at most T + 1
   };
 
-  /// Opens a file of the last group.
+  /// Opens a file of the last group. Of files with a held-out end that has no window, it takes
+  /// none.
   void open(std::string const& path);
+  /// Leaves what is held out, or takes it alone.
+  void hold_out(Part& part) const;
+  /// Begins of documents by the format or the separator; nullopt: nothing tells them apart.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> documents_in(TokenFile const& file) const;
   void find_documents(Part& part) const;
   void deal_apart(Part& part) const;
   void deal_whole(Part& part) const;

@@ -73,15 +73,38 @@ LossMask::LossMask(std::string const& path, std::string const& key, std::int64_t
     file_.fail(fmt::format("says that {} of {} tokens count; 1 at least must, and all at most",
                            header_.counted, tokens));
   }
+  counted_ = static_cast<std::int64_t>(header_.counted);
 }
 
 void LossMask::read(std::int64_t first, std::span<std::uint8_t> out) const {
-  file_.read(mask_header_bytes + first, std::as_writable_bytes(out));
+  file_.read(mask_header_bytes + first_ + first, std::as_writable_bytes(out));
   auto const odd = std::ranges::find_if(out, [](std::uint8_t byte) { return byte > 1; });
   if (odd != out.end()) {
     file_.fail(fmt::format("has the byte {} for token {}; 0 and 1 are right", *odd,
-                           first + (odd - out.begin())));
+                           first_ + first + (odd - out.begin())));
   }
+}
+
+std::int64_t LossMask::count_from(std::int64_t place) const {
+  constexpr std::int64_t step = 64 * 1024;
+  auto const tokens = static_cast<std::int64_t>(header_.tokens);
+  std::vector<std::uint8_t> mask;
+  std::int64_t counted = 0;
+  for (std::int64_t first = place; first < tokens; first += step) {
+    mask.resize(static_cast<std::size_t>(std::min(step, tokens - first)));
+    read(first, mask);
+    counted += std::ranges::count(mask, 1);
+  }
+  return counted;
+}
+
+void LossMask::keep_before(std::int64_t place) {
+  counted_ -= count_from(place);
+}
+
+void LossMask::keep_from(std::int64_t place) {
+  counted_ = count_from(place);
+  first_ = place;
 }
 
 void LossMask::verify(TokenFile const& tokens) const {

@@ -58,12 +58,15 @@ class LossMask {
                                                         std::string const& key);
 
   [[nodiscard]] std::string const& path() const noexcept { return file_.path(); }
-  [[nodiscard]] std::int64_t counted() const noexcept {
-    return static_cast<std::int64_t>(header_.counted);
-  }
+  /// Number of tokens that count.
+  [[nodiscard]] std::int64_t counted() const noexcept { return counted_; }
   /// Fills `out` with 1 for tokens from `first` on that count, 0 for others.
   /// Errors: DataError for another byte, with its place.
   void read(std::int64_t first, std::span<std::uint8_t> out) const;
+  /// Keeps the tokens before `place` alone, or those from it on, whose first one is token 0 then.
+  /// Reads the latter. Once, after verify(). Errors: those of read().
+  void keep_before(std::int64_t place);
+  void keep_from(std::int64_t place);
   /// Reads tokens and mask through and compares them with the header: checksums and the number of
   /// tokens that count. Errors: DataError: it belongs to other tokens, or is damaged.
   void verify(TokenFile const& tokens) const;
@@ -71,8 +74,13 @@ class LossMask {
  private:
   LossMask(std::string const& path, std::string const& key, std::int64_t tokens);
 
+  /// Number of tokens from `place` to the end that count.
+  [[nodiscard]] std::int64_t count_from(std::int64_t place) const;
+
   InputFile file_;
   MaskHeader header_;
+  std::int64_t first_{};    ///< token 0 of those that are kept
+  std::int64_t counted_{};  ///< number of kept tokens that count
 };
 
 }  // namespace offstage::data

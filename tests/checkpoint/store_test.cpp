@@ -138,6 +138,39 @@ TEST_F(CheckpointStore, KeepsWhatIsKeptForGoodBesideTheNewest) {
   EXPECT_THAT(steps(), ElementsAre(3, 6, 7, 8, 9)) << "one kept for good does not count";
 }
 
+TEST_F(CheckpointStore, KeepsWhatEarlierStartsKeepForGood) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  auto const saved = [&](Store& store, std::int64_t step, std::string const& configuration) {
+    Meta made = meta(step);
+    made.configuration = configuration;
+    store.save(made, shard.map, shard.subgroups, *shard.tiers);
+    store.finish_removal();
+  };
+  Store milestones{directory, {.keep = 2, .keep_every = 3}, world};
+  for (std::int64_t step = 1; step <= 7; ++step) {
+    bool const is_best = step == 5;
+    milestones.keep_best(is_best ? 5 : 2);
+    saved(milestones, step,
+          fmt::format("checkpoint.keep-every=3\ncheckpoint.keep-best=on\nbest-validation.step={}\n",
+                      step < 5 ? 2 : 5));
+  }
+  milestones.keep_best(5);
+  EXPECT_THAT(steps(), ElementsAre(2, 3, 5, 6, 7));
+  Store later{directory, {.keep = 1}, world};
+  later.keep_what_was_kept(7);
+  EXPECT_EQ(later.most_to_come(7, 20), 1) << "step 7 and one that is written; the others stay";
+  saved(later, 8, "");
+  saved(later, 9, "");
+  EXPECT_THAT(steps(), ElementsAre(2, 3, 5, 6, 9)) << "2 and 5 were the best when they were saved";
+  Store with_best{directory, {.keep = 1, .keep_every = 2}, world};
+  with_best.keep_what_was_kept(9);
+  with_best.keep_best(9);
+  saved(with_best, 10, "checkpoint.keep-every=2\n");
+  saved(with_best, 11, "");
+  EXPECT_THAT(steps(), ElementsAre(2, 3, 6, 9, 10, 11));
+}
+
 TEST_F(CheckpointStore, RemovesAnIncompleteOlderCheckpointButNoUnreadableOne) {
   save(1, 1);
   on_one_rank([&] {

@@ -3,6 +3,7 @@
 a training takes files with weights."""
 import gzip
 import json
+import math
 import re
 import shutil
 import struct
@@ -544,6 +545,33 @@ class Train(DataTest):
         self.assert_same_state("named", "two")
         result = self.train("none", f"data.train={self.folder / 'shards_*'}", ranks=2, expect=DATA)
         self.assertIn(f"data.train={self.folder / 'shards_*'}: no file matches", result.errors[0])
+
+    def test_an_end_that_is_held_out_trains_and_validates_as_files_cut_by_hand(self):
+        text = self.text.read_bytes()
+        cut = math.floor(0.9 * len(text) + 0.5)
+        head, tail = self.write("head.txt", text[:cut]), self.write("tail.txt", text[cut:])
+        keys = ["train.valid-every=2"]
+        self.train("files", *keys, f"data.train={head}", f"data.valid={tail}")
+        held = self.train("held", *keys, "data.valid=10%", ranks=2)
+        self.assert_same_state("files", "held")
+        losses = [[r["valid_loss"] for r in self.records(name) if "valid_loss" in r] for name in ("files", "held")]
+        self.assertEqual(3, len(losses[0]))
+        self.assertEqual(*losses)
+        self.assertIn(f"data.train {self.text}, all but the last 10 %: text, u8, {cut} tokens, ", held.out)
+        self.assertIn(f"data.valid {self.text}, the last 10 %: text, u8, {len(text) - cut} tokens, ", held.out)
+        evaluate = [OFFSTAGE, "evaluate", "--from", self.folder / "held", "--sequence=24", "--data"]
+        both = [self.call(*evaluate, *data) for data in ([tail], [self.text, "--held-out=10%"])]
+        self.assertEqual(0, both[0].code, both[0])
+        self.assertEqual(*[re.search(r"loss \S+ .*", result.out)[0].split(" in ")[0] for result in both])
+
+    def test_an_end_that_cannot_be_held_out_is_an_error(self):
+        for part in "0%", "100%":
+            self.refuse(self.train("run", f"data.valid={part}", expect=USAGE),
+                        [f"data.valid={part}", "more than 0% and less than 100%"])
+        self.refuse(self.train("run", "data.valid=0.01%", expect=DATA), ["data.valid: the last 0.01 % of no file", "train.sequence=24"])
+        evaluate = self.call(OFFSTAGE, "evaluate", "--from=x", f"--data={self.text}", "--held-out=0%")
+        self.assertEqual(USAGE, evaluate.code, evaluate)
+        self.assertIn("--held-out: '0%' leaves nothing", evaluate.errors[0])
 
     def test_files_with_weights_give_the_same_bits_on_any_number_of_ranks(self):
         sources = f"data.train={self.text}:0.7,{self.valid}:0.3"

@@ -394,6 +394,9 @@ class Validations(OffstageTest):
         first, newest = self.checkpoints("whole")[0], self.checkpoints("whole")[-1]
         self.assertNotEqual(loss_of(first)[1], loss_of(newest)[1])
         self.assertEqual(loss_of(first)[1], loss_of(f"{run}/best/")[1])
+        begun = self.train("from-best", *self.OPTIONS, f"train.steps={best + 1}", f"data.valid={self.valid}",
+                           f"checkpoint.resume={run}/best", ranks=2)
+        self.assertIn(f"continuing after step {best}", begun.out)
         newest, loss = loss_of(run)[0], loss_of(newest)[1]
         self.assertEqual(loss, loss_of(run)[1])
         self.assertIn(f"--from={run}: takes the newest checkpoint, of step 7; the best validation was that of step {best}: "
@@ -407,6 +410,8 @@ class Validations(OffstageTest):
         shutil.rmtree(first)
         gone = self.call(OFFSTAGE, "export", "--from", run / "best", "--to", self.folder / "out")
         self.assertEqual(DATA, gone.code)
+        lost = self.train("lost", *self.OPTIONS, f"data.valid={self.valid}", f"checkpoint.resume={run}/best", ranks=2, expect=DATA)
+        self.assertIn(f"checkpoint.resume={run}/best: the best validation was that of step {best}, whose", lost.errors[0])
         self.assertIn(f"best: the best validation was that of step {best}, whose checkpoint is not kept", gone.errors[0])
         end = best + 3
         for ranks in 1, 2:

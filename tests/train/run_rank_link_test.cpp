@@ -251,6 +251,7 @@ TEST(RunRankLink, IsPlannedForGpusOfTheirOwnUnlessTheDeviceIsEmulated) {
   config.device.share_gpu = true;
   EXPECT_FALSE(plan_rank_link(config, 2, 2).nccl);
   EXPECT_THAT(plan_rank_link(config, 2, 2).text, HasSubstr("device.share-gpu"));
+  EXPECT_EQ(plan_rank_link(config, 2, 1).nccl, nccl::is_built_in());  // nobody to share with
   config.device.kind = config::DeviceKind::host;
   EXPECT_EQ(plan_rank_link(config, 2, 2).route, Route::in_place);
   config.device.emulation.device_to_host = 1e9;

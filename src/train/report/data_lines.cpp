@@ -21,7 +21,8 @@ std::string describe(data::FileFacts const& file, char const* key) {
   std::string const documents = file.documents ? fmt::format("{} document{}", *file.documents,
                                                              *file.documents == 1 ? "" : "s")
                                                : std::string{"documents not told apart"};
-  return fmt::format("{} {}: {}, {}, {} tokens{}, {}", key, file.path, name_of(file.format),
+  return fmt::format("{} {}{}{}: {}, {}, {} tokens{}, {}", key, file.path,
+                     file.part.empty() ? "" : ", ", file.part, name_of(file.format),
                      name_of(file.type), file.tokens, describe_mask(file), documents);
 }
 

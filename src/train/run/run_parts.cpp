@@ -27,20 +27,24 @@
 namespace offstage::train {
 namespace {
 
-std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config,
-                                         std::vector<data::Source> const& sources, char const* key,
+enum class Use { training, validation };
+
+std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config, Use use,
                                          bool verifies_masks) {
+  bool const validates = use == Use::validation;
   return std::make_unique<data::Dataset>(
-      sources, data::DatasetOptions{.key = key,
-                                    .format = config.data.format,
-                                    .vocab = config.model.vocab,
-                                    .sequence = config.train.sequence,
-                                    .rule = config.data.rule,
-                                    .documents_apart = config.data.documents_apart(),
-                                    .keys_seen = config.model.window,
-                                    .separator = config.data.separator,
-                                    .uses_masks = config.data.mask,
-                                    .verifies_masks = verifies_masks});
+      validates ? config.data.valid : config.data.train,
+      data::DatasetOptions{.key = validates ? "data.valid" : "data.train",
+                           .format = config.data.format,
+                           .vocab = config.model.vocab,
+                           .sequence = config.train.sequence,
+                           .rule = config.data.rule,
+                           .documents_apart = config.data.documents_apart(),
+                           .keys_seen = config.model.window,
+                           .separator = config.data.separator,
+                           .held_out = {config.data.held_out, validates},
+                           .uses_masks = config.data.mask,
+                           .verifies_masks = verifies_masks});
 }
 
 /// Warns of shortages. The first one with which no run is possible ends this one.
@@ -156,9 +160,9 @@ template <class T>
 void RunParts<T>::open_files() {
   bool const leads = comm_.rank() == 0;
   mpi::agree(comm_, [&] {
-    train_data_ = open_data(config_, config_.data.train, "data.train", leads);
+    train_data_ = open_data(config_, Use::training, leads);
     if (!config_.data.valid.empty()) {
-      valid_data_ = open_data(config_, config_.data.valid, "data.valid", leads);
+      valid_data_ = open_data(config_, Use::validation, leads);
     }
   });
   config_.data.attended = train_data_->attended();

@@ -37,6 +37,7 @@
 #include "train/saves/cadence.hpp"
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/continuation.hpp"
+#include "train/saves/resume.hpp"
 #include "train/saves/saves.hpp"
 #include "train/settle/run_device.hpp"
 #include "train/step/mean_loss.hpp"
@@ -69,16 +70,6 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
 } catch (IoError const& error) {
   log::warning("{}", error.what());
   return std::nullopt;
-}
-
-/// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
-/// 1. Errors: IoError if that cannot be told.
-bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
-  if (checkpoint.resume == "auto") {
-    return true;
-  }
-  std::filesystem::path const step{checkpoint::canonical(checkpoint.resume)};
-  return lead_to_one(step.parent_path().string(), checkpoint.dir);
 }
 
 /// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
@@ -584,6 +575,7 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   config::RunConfig settled = config;
   settled.device.kind = place.placement.gpu ? config::DeviceKind::cuda : config::DeviceKind::host;
   settled.threads = place.threads;
+  settled.checkpoint.resume = settle_resume(config.checkpoint.resume, comm);
   if (!config.plan.choose) {
     mpi::agree(comm, [&] { config::settle_split_parameters(settled); });
   }

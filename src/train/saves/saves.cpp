@@ -125,6 +125,7 @@ std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
   if (meta) {
     (found == local_.store.get() ? local_ : global_).step = meta->step;
   }
+  global_.store->keep_what_was_kept(meta ? meta->step : 0);
   // Level 2 shows scripts that a run has gone on from the checkpoint at which it was told to begin.
   global_first_ = resume != "auto" || global_.store->has_passed_over();
   return meta;

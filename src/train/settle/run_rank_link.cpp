@@ -195,7 +195,7 @@ RankLinkChoice plan_rank_link(config::RunConfig const& config, int ranks, int ra
   auto const& device = config.device;
   bool const gpus = device.kind != config::DeviceKind::host && !device.emulation.any();
   bool const link = device.emulation.host_to_device > 0.0 || device.emulation.device_to_host > 0.0;
-  bool const shared = device.share_gpu;
+  bool const shared = device.share_gpu && ranks_per_node > 1;
   bool const can_nccl = nccl::is_built_in() && !shared;
   RankLinkFacts facts{
       .ranks = ranks,
