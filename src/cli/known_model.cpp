@@ -25,11 +25,8 @@ std::optional<KnownModel> checkpointed(config::CheckpointConfig const& checkpoin
   if (checkpoint.resume == "none") {
     return std::nullopt;
   }
-  std::string const& resume = checkpoint.resume;
-  if (resume != "auto") {
-    bool const is_best = !convert::run_of_best(resume).empty();
-    return newest_in(is_best ? convert::resolve_parameters(resume, "checkpoint.resume", unsaid)
-                             : resume);
+  if (checkpoint.resume != "auto") {
+    return newest_in(convert::resolve_checkpoint(checkpoint.resume, unsaid));
   }
   if (!is_visible(checkpoint.dir) || !is_directory(checkpoint.dir)) {
     return std::nullopt;

@@ -579,7 +579,8 @@ constexpr std::array keys{
         set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "checkpoint to go on from; auto: the newest complete one, or a fresh start if there is "
-        "none; none: a fresh start; PATH: this one, or RUN/best, that of a run's best validation",
+        "none; none: a fresh start; PATH: this one, a run's newest, or RUN/best, that of its best "
+        "validation",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
 };
 

@@ -350,6 +350,12 @@ std::string resolve_parameters(std::string const& path, std::string const& key,
   return comm.broadcast(std::move(resolved), 0);
 }
 
+std::string resolve_checkpoint(std::string const& path, checkpoint::Warn warn) {
+  bool const is_one = huggingface::is_model_directory(path) || checkpoint::has_master(path);
+  bool const holds_some = !run_of_best(path).empty() || !checkpoints_in(path).empty();
+  return !is_one && holds_some ? resolve_parameters(path, "checkpoint.resume", warn) : path;
+}
+
 std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
                                                         std::string const& key,
                                                         checkpoint::Warn warn) {

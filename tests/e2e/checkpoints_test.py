@@ -133,6 +133,22 @@ class Checkpoints(OffstageTest):
             result = self.train("other", *COMMON, f"{key}={master}", expect=65)  # 74 would be tried again and again
             self.assertIn(f"{key}={master}: ", result.errors[0])
 
+    def test_a_run_to_resume_from_means_its_newest_checkpoint(self):
+        self.train("run", *COMMON)
+        newest = self.checkpoints("run")[-1]
+        for path in self.folder / "run", self.folder / "run/checkpoints":
+            result = self.train("run", *COMMON, f"checkpoint.resume={path}", "train.steps=7")  # itself: as auto
+            self.assertNotIn("passed-over", str(list((self.folder / "run/checkpoints").iterdir())))
+        name = "of-run"
+        begun = self.train(name, *COMMON, f"checkpoint.resume={self.folder}/run", "train.steps=8", ranks=2)
+        self.assertIn(f"checkpoint {self.checkpoints('run')[-1]} loaded", begun.out)
+        self.assertNotEqual(newest, self.checkpoints("run")[-1])
+        self.assertEqual([8], [r["step"] for r in self.steps(name)])
+        empty = self.folder / "empty"
+        empty.mkdir()
+        result = self.train("other", *COMMON, f"checkpoint.resume={empty}", expect=65)
+        self.assertIn(f"checkpoint.resume={empty}: no complete checkpoint", result.errors[0])
+
     def test_resume_none_starts_afresh(self):
         self.train("run", *COMMON)
         self.train("again", *COMMON, f"checkpoint.dir={self.folder}/again/checkpoints")

@@ -575,7 +575,7 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   config::RunConfig settled = config;
   settled.device.kind = place.placement.gpu ? config::DeviceKind::cuda : config::DeviceKind::host;
   settled.threads = place.threads;
-  settled.checkpoint.resume = settle_resume(config.checkpoint.resume, comm);
+  settled.checkpoint.resume = settle_resume(config.checkpoint, comm);
   if (!config.plan.choose) {
     mpi::agree(comm, [&] { config::settle_split_parameters(settled); });
   }

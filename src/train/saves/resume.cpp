@@ -1,5 +1,7 @@
 #include "train/saves/resume.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "base/regular_file.hpp"
@@ -8,12 +10,19 @@
 
 namespace offstage::train {
 
-std::string settle_resume(std::string const& resume, mpi::Communicator const& comm) {
-  std::string settled = resume;
+std::string settle_resume(config::CheckpointConfig const& checkpoint,
+                          mpi::Communicator const& comm) {
+  std::string settled = checkpoint.resume;
   mpi::agree(comm, [&] {
-    if (comm.rank() == 0 && !convert::run_of_best(resume).empty()) {
-      settled = convert::resolve_parameters(resume, "checkpoint.resume");
+    if (comm.rank() != 0 || settled == "auto" || settled == "none") {
+      return;
     }
+    bool const is_own = std::ranges::any_of(
+        std::array{settled, settled + "/checkpoints"}, [&](std::string const& place) {
+          return is_directory(place) && is_directory(checkpoint.dir) &&
+                 lead_to_one(place, checkpoint.dir);
+        });
+    settled = is_own ? "auto" : convert::resolve_checkpoint(settled, checkpoint::Warn::yes);
   });
   return comm.broadcast(std::move(settled), 0);
 }

@@ -7,9 +7,12 @@
 
 namespace offstage::train {
 
-/// checkpoint.resume with the path of a checkpoint in place of RUN/best. Rank 0 looks for all.
-/// Collective. Errors: mpi::AgreedError; those of convert::resolve_parameters.
-[[nodiscard]] std::string settle_resume(std::string const& resume, mpi::Communicator const& comm);
+/// checkpoint.resume as "auto", "none" or the path of a checkpoint: a run or a directory of
+/// checkpoints means its newest one, RUN/best that of its best validation, and checkpoint.dir itself
+/// "auto", which knows of level 1 too. Rank 0 looks for all. Collective. Errors: mpi::AgreedError;
+/// those of convert::resolve_checkpoint.
+[[nodiscard]] std::string settle_resume(config::CheckpointConfig const& checkpoint,
+                                        mpi::Communicator const& comm);
 
 /// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
 /// 1. Errors: IoError if that cannot be told.
