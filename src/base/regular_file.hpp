@@ -49,7 +49,7 @@ void rename_file(std::string const& action, std::string const& from, std::string
 /// Errors: IoError: `context` ("run.dir"), what failed, the path.
 class OutputFile {
  public:
-  /// `flags`: O_APPEND or O_TRUNC.
+  /// `flags`: O_APPEND, O_TRUNC or both.
   OutputFile(std::string context, std::string path, int flags);
   ~OutputFile();
   OutputFile(OutputFile const&) = delete;

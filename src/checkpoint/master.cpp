@@ -548,7 +548,7 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
   }
   throw Refused{
       fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
-                  "another checkpoint.dir",
+                  "another run.dir",
                   step_directory, differences(stored, "checkpoint", run, "run"))};
 }
 
@@ -558,13 +558,13 @@ void require_same_optimizer(std::string const& step_directory, OptimizerState co
     throw Refused{fmt::format(
         "checkpoint {} is of another optimizer (optimizer.kind: checkpoint {}, run {}); use its "
         "optimizer.kind, or start afresh from its parameters with train.init-from={} and another "
-        "checkpoint.dir",
+        "run.dir",
         step_directory, printable_name(stored.optimizer), run.optimizer, step_directory)};
   }
   if (names_of_moments(stored.layout) != names_of_moments(run.layout)) {
     throw Refused{fmt::format(
         "checkpoint {} has other moments ({}) than the run ({}); use its optimizer.momentum, or "
-        "start afresh from its parameters with train.init-from={} and another checkpoint.dir",
+        "start afresh from its parameters with train.init-from={} and another run.dir",
         step_directory, names_of_moments(stored.layout), names_of_moments(run.layout),
         step_directory)};
   }

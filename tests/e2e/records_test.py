@@ -218,6 +218,32 @@ class Records(OffstageTest):
         self.assertTrue((self.folder / "run/passed-over-metrics.jsonl.2").read_bytes().startswith(second))
         self.assertEqual(first, aside.read_bytes())
 
+    def test_metrics_are_those_of_the_checkpoint_from_which_a_run_goes_on(self):
+        keys = ["optimizer.schedule=constant", "checkpoint.every=2", "checkpoint.keep-every=2"]
+        self.train("run", *keys)
+        first = (self.folder / "run/metrics.jsonl").read_bytes()
+        back = [*keys, f"checkpoint.resume={self.checkpoints('run')[0]}", "optimizer.lr=1e-4", "checkpoint.every=0",
+                "checkpoint.keep-every=0", "train.steps=1000000"]
+        process = self.start("run", *back)
+        self.wait_for_step("run", 7, process)
+        process.kill()
+        for pid in self.processes("run"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        result = self.train("run", *keys, "train.steps=7")
+        self.assertIn("continuing after step 6", result.out)
+        self.assertIn("tells of a start that left no checkpoint, and not of step 6", "".join(result.warnings))
+        self.assertTrue((self.folder / "run/metrics.jsonl").read_bytes().startswith(first.rsplit(b"\n", 2)[0]))
+        self.train("long", *keys, "train.steps=7")
+        losses = [[(r["step"], r["loss"]) for r in self.steps(name)] for name in ("run", "long")]
+        self.assertEqual(*losses)
+        # A checkpoint.dir that is mistyped begins a run of its own.
+        result = self.train("run", *keys, "train.steps=3", f"checkpoint.dir={self.folder}/run/checkpoint")
+        self.assertIn("tells of a checkpoint after step 0", "".join(result.warnings))
+        self.assertEqual([1, 2, 3], [r["step"] for r in self.steps("run")])
+        self.train("run", *keys, "train.steps=8")
+        self.assertEqual(list(range(1, 9)), [r["step"] for r in self.steps("run")])
+
     def test_validation_counts_every_window_whatever_the_micro_batch(self):
         self.assertEqual(0, self.call(OFFSTAGE, "--version").code)
         windows = (self.valid.stat().st_size - 1) // 24

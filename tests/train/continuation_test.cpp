@@ -138,6 +138,8 @@ TEST(Continuation, TheBestValidationIsKept) {
 
   BestLoss none;
   none.add({5, NAN});
+  EXPECT_EQ(last_loss_of(text_of({}, 7, best, 0.1 + 0.2)), 0.1 + 0.2);
+  EXPECT_EQ(last_loss_of(text_of({}, 7, best)), std::nullopt);
   BestLoss const as_bad = best_of(text_of({}, 7, none));
   EXPECT_FALSE(as_bad.any());
   EXPECT_EQ(as_bad.since(), 1);

@@ -43,7 +43,7 @@ class JournalOf : public ::testing::Test {
     meta.step = 1;
     ::testing::internal::CaptureStdout();
     Journal journal{config_, speaks};
-    journal.open(0);
+    journal.open(0, {});
     journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
     journal.step_done({.result = result,
                        .meta = meta,
@@ -123,7 +123,7 @@ TEST_F(JournalOf, APredictionIsARecordBeforeTheFirstStepThatHasIt) {
   meta.step = 5;
   ::testing::internal::CaptureStdout();
   Journal journal{config_, true};
-  journal.open(4);
+  journal.open(4, {});
   journal.begin({.step = 4, .time = {}, .ranks = 2, .nodes = {"n1"}}, true, Seconds{0.0});
   journal.expect(forecast);
   journal.step_done({.result = result, .meta = meta}, Seconds{1.0});
@@ -174,7 +174,7 @@ TEST_F(JournalOf, ClippedStepsAreCounted) {
   checkpoint::Meta meta;
   ::testing::internal::CaptureStdout();
   Journal journal{config_, true};
-  journal.open(0);
+  journal.open(0, {});
   journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
   for (meta.step = 1; meta.step <= 10; ++meta.step) {
     journal.step_done({.result = result, .meta = meta}, Seconds{1.0});

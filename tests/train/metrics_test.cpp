@@ -28,6 +28,9 @@ class Metrics : public ::testing::Test {
     return all;
   }
   void put(std::string const& text) const { std::ofstream{path_, std::ios::app} << text; }
+  [[nodiscard]] std::string aside() const {
+    return directory_.path().string() + "/passed-over-metrics.jsonl";
+  }
 
   TemporaryDirectory directory_;
   std::string path_ = directory_.path().string() + "/metrics.jsonl";
@@ -43,7 +46,7 @@ StepRecord record(std::int64_t step) {
 }
 
 TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write(record(7));
   ASSERT_EQ(lines().size(), 1U);
   auto const parsed = nlohmann::ordered_json::parse(lines()[0]);
@@ -59,7 +62,7 @@ TEST_F(Metrics, AStepIsOneLineWithTheKeysInOrder) {
 }
 
 TEST_F(Metrics, AStepSaysWhatWasPredictedAndHowWellProductsWereUsedWhereThatIsKnown) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto step = record(1);
   step.tflops = 1.5;
   file.write(step);
@@ -76,7 +79,7 @@ TEST_F(Metrics, AStepSaysWhatWasPredictedAndHowWellProductsWereUsedWhereThatIsKn
 }
 
 TEST_F(Metrics, AStepWhoseActivationsLeaveSaysHowMuchAndForHowLongThatWasWaitedFor) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto step = record(7);
   step.activations = {.out = 56, .back = 55, .waited = Seconds{0.25}};
   file.write(step);
@@ -87,7 +90,7 @@ TEST_F(Metrics, AStepWhoseActivationsLeaveSaysHowMuchAndForHowLongThatWasWaitedF
 }
 
 TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto stored = record(1);
   stored.storage = {.paths = {{.directory = "/nvme",
                                .traffic = {.read = {.bytes = 6'000'000'000,
@@ -133,7 +136,7 @@ TEST_F(Metrics, AStepWithStoragePathsSaysWhatEachDid) {
 }
 
 TEST_F(Metrics, ADirectorySNameReachesTheFileInAsciiAlone) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto stored = record(1);
   std::string const nasty = "/a\n\x1b\x7f\xc2\x9b\xe2\x80\xae";
   stored.storage = {.paths = {{.directory = nasty}}, .nodes = 1, .seconds = Seconds{1.0}};
@@ -144,7 +147,7 @@ TEST_F(Metrics, ADirectorySNameReachesTheFileInAsciiAlone) {
 }
 
 TEST_F(Metrics, AnEffectiveThroughputThatThereIsNotIsNull) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto skipped = record(1);
   skipped.storage.paths.resize(1);
   file.write(skipped);
@@ -152,7 +155,7 @@ TEST_F(Metrics, AnEffectiveThroughputThatThereIsNotIsNull) {
 }
 
 TEST_F(Metrics, DoublesComeBackBitForBit) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write(record(1));
   auto const parsed = nlohmann::json::parse(lines().at(0));
   EXPECT_EQ(parsed["loss"].get<double>(), 0.1 + 0.2);
@@ -160,7 +163,7 @@ TEST_F(Metrics, DoublesComeBackBitForBit) {
 }
 
 TEST_F(Metrics, WhatIsNotFiniteBecomesNull) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   auto bad = record(1);
   bad.loss = std::numeric_limits<double>::quiet_NaN();
   bad.grad_norm = std::numeric_limits<double>::infinity();
@@ -173,13 +176,13 @@ TEST_F(Metrics, WhatIsNotFiniteBecomesNull) {
 }
 
 TEST_F(Metrics, ValidationRecordsCarryStepAndLoss) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write_validation(5, {.all = {2.5, 1}, .sources = {}}, Seconds{1.5});
   EXPECT_EQ(lines().at(0), R"({"step":5,"valid_loss":2.5,"elapsed_seconds":1.5})");
 }
 
 TEST_F(Metrics, ValidationRecordsOfSeveralSourcesHaveEachOfThem) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   double const none = std::numeric_limits<double>::quiet_NaN();
   file.write_validation(5, {.all = {2.5, 6}, .sources = {{"x/a", {2.5, 6}}, {"b", {none, 0}}}},
                         Seconds{1.5});
@@ -190,7 +193,7 @@ TEST_F(Metrics, ValidationRecordsOfSeveralSourcesHaveEachOfThem) {
 }
 
 TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   StartRecord start{.step = 3,
                     .time = slurm::TimePoint{std::chrono::seconds{1'763'745'600}},
                     .ranks = 2,
@@ -207,7 +210,7 @@ TEST_F(Metrics, AStartSaysWhereItIsAndWhen) {
 }
 
 TEST_F(Metrics, AStartSaysWhatMemoryAndPathsCan) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write_start({.step = 0,
                     .time = {},
                     .ranks = 1,
@@ -226,7 +229,7 @@ TEST_F(Metrics, AStartSaysWhatMemoryAndPathsCan) {
 }
 
 TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.add(SaveRecord{.step = 4,
                       .level = 1,
                       .seconds = Seconds{2.0},
@@ -252,7 +255,7 @@ TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {
 }
 
 TEST_F(Metrics, AnEndSaysWhyItEndedAndWhatMemoryItTook) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write_end({.step = 5,
                   .why = "done",
                   .memory = {.device_limit = 9, .host_peak = 4, .device_peak = 8},
@@ -269,22 +272,22 @@ TEST_F(Metrics, AnEndSaysWhyItEndedAndWhatMemoryItTook) {
 TEST_F(Metrics, StartsUpToTheStepStay) {
   std::string const first = R"({"start":0})";
   put(first + "\n{\"step\":1}\n{\"start\":1}\n{\"step\":2}\n{\"start\":2}\n");
-  { MetricsFile const file{path_, 1}; }
+  { MetricsFile const file{path_, {1}}; }
   EXPECT_THAT(lines(), ::testing::ElementsAre(first, "{\"step\":1}", "{\"start\":1}"));
-  MetricsFile const afresh{path_, 0};
+  MetricsFile const afresh{path_};
   EXPECT_THAT(lines(), ::testing::ElementsAre(first));
 }
 
 TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
   {
-    MetricsFile file{path_, 0};
+    MetricsFile file{path_};
     for (std::int64_t step = 1; step <= 4; ++step) {
       file.write(record(step));
       file.write_validation(step, {.all = {1.0, 1}, .sources = {}}, Seconds{});
     }
   }
   auto const before = lines();
-  MetricsFile file{path_, 2};
+  MetricsFile file{path_, {2}};
   EXPECT_EQ(lines(), (std::vector<std::string>{before.begin(), before.begin() + 4}));
   file.write(record(3));
   EXPECT_EQ(lines().back(), before[4]);
@@ -293,19 +296,19 @@ TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
 
 TEST_F(Metrics, AFreshStartKeepsNothing) {
   put("{\"step\":1}\n");
-  MetricsFile const file{path_, 0};
+  MetricsFile const file{path_};
   EXPECT_TRUE(lines().empty());
 }
 
 TEST_F(Metrics, ATornLastLineIsDropped) {
   put("{\"step\":1}\n{\"step\":2,\"lo");
-  MetricsFile file{path_, 9};
+  MetricsFile file{path_, {9}};
   EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}"));
 }
 
 TEST_F(Metrics, ALastLineThatLacksItsNewlineAloneIsMended) {
   put("{\"step\":1}\n{\"step\":2}");
-  MetricsFile file{path_, 9};
+  MetricsFile file{path_, {9}};
   file.write_validation(3, {.all = {1.0, 1}, .sources = {}}, Seconds{2.0});
   EXPECT_THAT(lines(),
               ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}",
@@ -314,33 +317,94 @@ TEST_F(Metrics, ALastLineThatLacksItsNewlineAloneIsMended) {
 
 TEST_F(Metrics, LinesThatAreNoRecordsAreDropped) {
   put("\n5\n[1]\n{\"step\":\"1\"}\n{\"loss\":1}\n{\"step\":1}\n");
-  MetricsFile const file{path_, 9};
+  MetricsFile const file{path_, {9}};
   EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}"));
 }
 
 TEST_F(Metrics, AFileThatNeedsNoCutIsNotReplaced) {
   put("{\"step\":1}\n");
   std::filesystem::create_hard_link(path_, path_ + ".link");
-  MetricsFile const file{path_, 1};
+  MetricsFile const file{path_, {1}};
   EXPECT_EQ(std::filesystem::hard_link_count(path_), 2U);
 }
 
 TEST_F(Metrics, AKillBetweenTheTwoRenamesOfACutLosesNothing) {
   put("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
-  std::string const aside = directory_.path().string() + "/passed-over-metrics.jsonl";
-  std::filesystem::rename(path_, aside);
+  std::filesystem::rename(path_, aside());
   std::ofstream{path_ + ".new"} << "{\"step\":1}\n{\"step\":2}\n";
-  MetricsFile const file{path_, 2, true};
+  MetricsFile const file{path_, {.step = 2, .is_named = true}};
   EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}", "{\"step\":2}"));
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
-  EXPECT_TRUE(std::filesystem::exists(aside));
-  EXPECT_FALSE(std::filesystem::exists(aside + ".2"));
+  EXPECT_TRUE(std::filesystem::exists(aside()));
+  EXPECT_FALSE(std::filesystem::exists(aside() + ".2"));
+}
+
+TEST_F(Metrics, StepsBehindWhichACheckpointWasSavedAreSetAside) {
+  std::string const old = "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"saved\":2}\n";
+  put(old);
+  { MetricsFile const file{path_, {2}}; }
+  EXPECT_EQ(lines().size(), 3);
+  EXPECT_FALSE(std::filesystem::exists(aside()));
+  {
+    testing::internal::CaptureStderr();
+    MetricsFile const file{path_, {1}};
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                ::testing::HasSubstr("is checkpoint.dir another one?"));
+  }
+  EXPECT_THAT(lines(), ::testing::ElementsAre("{\"step\":1}"));
+  EXPECT_EQ(std::filesystem::file_size(aside()), old.size());
+  put("{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"saved\":1}\n");
+  MetricsFile const file{path_, {1}};
+  EXPECT_FALSE(std::filesystem::exists(aside() + ".2")) << "level 1 goes with its node";
+}
+
+TEST_F(Metrics, OfAStartWithoutACheckpointGiveWayToThoseOfTheOneThatSaved) {
+  std::string const first = R"({"start":0})", one = R"({"step":1,"loss":5.1})",
+                    two = R"({"step":2,"loss":4.3})", start = R"({"start":1})",
+                    other = R"({"step":2,"loss":4.2})", third = R"({"step":3,"loss":4.1})";
+  auto const put_all = [&](std::string const& path, std::vector<std::string> const& all) {
+    std::ofstream file{path};
+    for (std::string const& line : all) {
+      file << line << '\n';
+    }
+  };
+  put_all(aside(), {first, one, two});
+  put_all(path_, {first, one, start, other, third});
+  MetricsPoint const saved{.step = 2, .loss = 4.3};
+  {
+    testing::internal::CaptureStderr();
+    MetricsFile const file{path_, saved};
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                ::testing::AllOf(::testing::HasSubstr("a start that left no checkpoint"),
+                                 ::testing::HasSubstr(aside() + " is in its place")));
+    EXPECT_NEAR(file.smoothed_loss(), (0.9 * 5.1 + 4.3) / 1.9, 1e-12);
+  }
+  EXPECT_THAT(lines(), ::testing::ElementsAre(first, one, two));
+  EXPECT_TRUE(std::filesystem::exists(aside() + ".2"));
+  { MetricsFile const file{path_, saved}; }
+  EXPECT_FALSE(std::filesystem::exists(aside() + ".3")) << "all is well now";
+  // A start that ended before the step.
+  put_all(path_, {first, one, start});
+  { MetricsFile const file{path_, saved}; }
+  EXPECT_THAT(lines(), ::testing::ElementsAre(first, one, two));
+  // Nobody has the records of that step, or the file was moved away.
+  for (std::string const& name : {aside(), aside() + ".2", aside() + ".3"}) {
+    std::filesystem::remove(name);
+  }
+  put_all(path_, {first, one, start, other});
+  { MetricsFile const file{path_, saved}; }
+  EXPECT_TRUE(lines().empty());
+  std::filesystem::remove(path_);
+  std::filesystem::remove(aside());
+  MetricsFile const afresh{path_, saved};
+  EXPECT_TRUE(lines().empty());
+  EXPECT_FALSE(std::filesystem::exists(aside()));
 }
 
 TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
   auto const path = directory_.path().string() + "/none/metrics.jsonl";
   try {
-    MetricsFile const file{path, 0};
+    MetricsFile const file{path};
     FAIL();
   } catch (IoError const& error) {
     EXPECT_THAT(error.what(),
@@ -349,7 +413,7 @@ TEST_F(Metrics, AMissingDirectoryIsAnIoErrorThatNamesThePath) {
 }
 
 TEST_F(Metrics, LinesWaitWhereADeviceIsFull) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write(record(1));
   EXPECT_FALSE(file.lacks_lines());
   {
@@ -373,7 +437,7 @@ TEST_F(Metrics, LinesWaitWhereADeviceIsFull) {
 }
 
 TEST_F(Metrics, NotMoreLinesWaitThanMemoryShallHold) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   FileSize const full{1};
   auto many = record(1);
   many.storage.paths.resize(20'000);
@@ -392,7 +456,7 @@ TEST_F(Metrics, AreNeverWrittenThroughALinkNorIntoAPipe) {
   auto const target = directory_.write("target", "another's");
   auto const message = [&] {
     try {
-      MetricsFile{path_, 0}.write(record(1));
+      MetricsFile{path_}.write(record(1));
     } catch (IoError const& error) {
       return std::string{error.what()};
     }
@@ -413,7 +477,7 @@ TEST_F(Metrics, AreNeverWrittenThroughALinkNorIntoAPipe) {
 }
 
 TEST_F(Metrics, SyncKeepsWhatIsThere) {
-  MetricsFile file{path_, 0};
+  MetricsFile file{path_};
   file.write(record(1));
   auto const before = lines();
   file.sync();
@@ -423,7 +487,7 @@ TEST_F(Metrics, SyncKeepsWhatIsThere) {
 TEST_F(Metrics, AFileThatIsGoneWithItsDirectoryIsSaidAndEndsNothing) {
   auto const folder = directory_.path() / "run";
   std::filesystem::create_directory(folder);
-  MetricsFile file{(folder / "metrics.jsonl").string(), 0};
+  MetricsFile file{(folder / "metrics.jsonl").string()};
   std::filesystem::remove_all(folder);
   ::testing::internal::CaptureStderr();
   EXPECT_NO_THROW(file.sync());

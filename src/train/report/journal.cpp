@@ -58,9 +58,10 @@ std::string of_sources(MeanLosses const& losses) {
 
 }  // namespace
 
-void Journal::open(std::int64_t step) {
+void Journal::open(std::int64_t step, std::optional<double> loss) {
   if (speaks_) {
-    metrics_.emplace(metrics_path(config_), step, config_.checkpoint.resume != "auto");
+    metrics_.emplace(metrics_path(config_),
+                     MetricsPoint{step, loss, config_.checkpoint.resume != "auto"});
   }
 }
 

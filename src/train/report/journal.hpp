@@ -55,8 +55,8 @@ class Journal final : public SaveListener {
  public:
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
-  /// Opens metrics.jsonl, which keeps its records up to `step`.
-  void open(std::int64_t step);
+  /// Opens metrics.jsonl, which keeps its records up to `step`, whose loss the checkpoint may tell.
+  void open(std::int64_t step, std::optional<double> loss);
   /// Begins, after open(). `now` is Cadence::now(), here and below.
   /// `works`: this start has steps or a validation to make, else it leaves no record.
   void begin(StartRecord const& start, bool works, Seconds now);

@@ -27,64 +27,6 @@ using tiers::PathTraffic;
 
 constexpr char const* context = "run.dir";
 
-nlohmann::ordered_json record_of(std::string const& line) {
-  return nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
-}
-
-bool is_kept(nlohmann::ordered_json const& record, std::int64_t last_step) {
-  if (!record.is_object()) {
-    return false;
-  }
-  auto const up_to_last = [&](char const* key) {
-    auto const step = record.find(key);
-    return step != record.end() && step->is_number_integer() &&
-           step->get<std::int64_t>() <= last_step;
-  };
-  return up_to_last("step") || up_to_last("start");
-}
-
-enum class Cut {
-  nothing,
-  rest,  ///< a torn line, a start without steps
-  steps,
-};
-
-bool is_step(nlohmann::ordered_json const& record) {
-  return record.is_object() && record.contains("step");
-}
-
-/// Writes the kept lines of `file` to `target`, and their losses to `losses`; what it left out.
-Cut copy_kept(OutputFile const& file, OutputFile& target, std::int64_t last_step,
-              Smoothed& losses) {
-  Cut cut = Cut::nothing;
-  std::ifstream source{file.own_name()};
-  if (!source) {
-    throw IoError{"run.dir: cannot open", file.path(), errno};
-  }
-  for (std::string line; std::getline(source, line);) {
-    auto const record = record_of(line);
-    bool const keep = is_kept(record, last_step);
-    if (keep) {
-      target.write(line + '\n');
-      auto const loss = record.find("loss");
-      losses.add(loss != record.end() && loss->is_number()
-                     ? loss->get<double>()
-                     : std::numeric_limits<double>::quiet_NaN());
-    }
-    // The line is at the end of the file and lacks its newline, so that the next record would join
-    // it.
-    if (!keep && is_step(record)) {
-      cut = Cut::steps;
-    } else if (cut == Cut::nothing && (!keep || source.eof())) {
-      cut = Cut::rest;
-    }
-  }
-  if (source.bad()) {
-    throw IoError{"run.dir: cannot read", file.path(), errno};
-  }
-  return cut;
-}
-
 /// Bytes of all paths in one direction.
 Bytes moved_bytes(StorageStep const& step, tiers::DirectionTraffic PathTraffic::*direction) {
   Bytes all = 0;
@@ -150,40 +92,6 @@ std::string line_of(nlohmann::ordered_json const& line) {
   return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-/// Makes the file's name durable.
-void sync_directory_of(std::string const& path) {
-  auto const directory = std::filesystem::path{path}.parent_path();
-  try {
-    aio::sync_directory(directory.empty() ? "." : directory.string());
-  } catch (IoError const& error) {
-    throw IoError{std::string{"run.dir: "} + error.what()};
-  }
-}
-
-/// A free name beside `path`.
-std::string free_name_beside(std::string const& path) {
-  namespace fs = std::filesystem;
-  fs::path const file{path};
-  std::string const base =
-      (file.parent_path() / ("passed-over-" + file.filename().string())).string();
-  std::string name = base;
-  for (int i = 2; fs::symlink_status(name).type() != fs::file_type::not_found; ++i) {
-    name = fmt::format("{}.{}", base, i);
-  }
-  return name;
-}
-
-/// Gives `fresh` its name `path` if an earlier start was ended after it had set the old file aside.
-void finish_earlier_cut(std::string const& fresh, std::string const& path) {
-  namespace fs = std::filesystem;
-  // A path that cannot be looked at cannot be opened either, which is the error then.
-  std::error_code ignored;
-  if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found &&
-      fs::symlink_status(fresh, ignored).type() == fs::file_type::regular) {
-    rename_file("run.dir: cannot replace", fresh, path);
-  }
-}
-
 /// The file, opened to add to it. A file system that fails over for a moment ends no run.
 OutputFile opened(std::string const& path) {
   return try_patiently([&] { return OutputFile{context, path, O_APPEND}; });
@@ -191,29 +99,8 @@ OutputFile opened(std::string const& path) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut)
-    : path_{std::move(path)} {
-  std::string const fresh = path_ + ".new";
-  finish_earlier_cut(fresh, path_);
-  OutputFile current{context, path_, O_APPEND};
-  OutputFile target{context, fresh, O_TRUNC};
-  Cut const cut = copy_kept(current, target, last_step, losses_);
-  current.close();
-  if (cut != Cut::nothing) {
-    target.sync();
-    target.close();
-    if (keeps_cut && cut == Cut::steps) {
-      sync_directory_of(path_);  // after a loss of power one of the two names must be there
-      std::string const aside = free_name_beside(path_);
-      rename_file("run.dir: cannot replace", path_, aside);
-      log::info("{} holds later steps of an earlier run; it is {} now", path_, aside);
-    }
-    rename_file("run.dir: cannot replace", fresh, path_);
-  } else if (::unlink(fresh.c_str()) != 0) {
-    throw IoError{"run.dir: cannot remove", fresh, errno};
-  }
-  sync_directory_of(path_);
-}
+MetricsFile::MetricsFile(std::string path, MetricsPoint const& point)
+    : path_{std::move(path)}, losses_{bring_metrics_to(path_, point)} {}
 
 void MetricsFile::write(StepRecord const& record) {
   losses_.add(record.loss);

@@ -7,6 +7,7 @@
 
 #include "base/smoothed.hpp"
 #include "base/units.hpp"
+#include "train/report/earlier_metrics.hpp"
 #include "train/report/metrics_records.hpp"
 #include "train/step/source_losses.hpp"
 
@@ -69,11 +70,8 @@ class MetricsFile {
  public:
   static constexpr std::size_t most_waiting = std::size_t{16} << 20U;  ///< bytes
 
-  /// Creates the file, or keeps its records up to `last_step` (0: none) and cuts the rest, with a
-  /// torn last line. The cut is atomic (new file, rename). Starts up to `last_step` stay, also if
-  /// it is 0. With `keeps_cut`, if steps are cut, the old file stays beside it as
-  /// passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is logged.
-  MetricsFile(std::string path, std::int64_t last_step, bool keeps_cut = false);
+  /// Goes on from the point (bring_metrics_to).
+  explicit MetricsFile(std::string path, MetricsPoint const& point = {});
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
   void write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed);

@@ -29,6 +29,7 @@ Position::Position(config::RunConfig const& config)
 void Position::go_on_from(checkpoint::Meta found) {
   meta_ = std::move(found);
   first_step_ = meta_.step;
+  last_loss_ = last_loss_of(meta_.configuration);
   tokens_ = tokens_of(meta_.configuration, meta_.samples, config_.train.sequence);
   auto const rules = rules_of(config_);
   bool const was_dynamic = checkpoint::recorded(meta_, "numerics.dtype") == "fp16" &&
@@ -57,6 +58,7 @@ void Position::advance(StepResult const& result, double rate) {
   meta_.samples += config_.train.global_batch;
   tokens_ += config_.train.global_batch * config_.train.sequence;
   meta_.learning_rate = rate;
+  last_loss_ = std::isfinite(result.loss) ? std::optional{result.loss} : std::nullopt;
   if (!result.skipped) {
     ++meta_.optimizer_step;
     meta_.bad_steps = 0;
@@ -86,7 +88,7 @@ void Position::require_good_steps() const {
 }
 
 void Position::write_configuration() {
-  meta_.configuration = text_of(settings_, tokens_, best_);
+  meta_.configuration = text_of(settings_, tokens_, best_, last_loss_);
 }
 
 RunProgress Position::progress(Seconds start) const {

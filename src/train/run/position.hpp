@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class Position {
 
   [[nodiscard]] std::int64_t step() const noexcept { return meta_.step; }
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
+  [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.value(); }
   [[nodiscard]] checkpoint::Meta const& meta() const noexcept { return meta_; }
   /// Counts the validation of this step.
@@ -63,6 +65,7 @@ class Position {
   checkpoint::Meta meta_;
   LossScale loss_scale_;
   BestLoss best_;
+  std::optional<double> last_loss_;        ///< loss of the last step; nullopt: not known or finite
   std::int64_t tokens_{};                  ///< tokens seen so far, also with other sequence lengths
   std::int64_t first_step_{}, clipped_{};  ///< step of the start; clipped steps since then
 };

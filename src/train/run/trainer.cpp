@@ -355,7 +355,7 @@ void Training<T>::prepare() {
     if (leads()) {
       require_records(config_);
     }
-    journal_.open(at_.step());
+    journal_.open(at_.step(), at_.last_loss());
   });
   find_best();
   begin_records();

@@ -24,6 +24,7 @@ namespace {
 // Names that are no configuration keys.
 constexpr std::string_view tokens_name = "tokens";
 constexpr std::string_view best_name = "best-validation";
+constexpr std::string_view last_loss_name = "last-loss";
 
 /// Sections whose keys decide the result of training, and keys of these sections that do not.
 constexpr std::array learned_sections{"data.", "train.", "optimizer.", "numerics."};
@@ -148,7 +149,7 @@ std::string_view first_changed(std::span<std::string_view const> keys, Table con
 }  // namespace
 
 std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
-                    BestLoss const& best) {
+                    BestLoss const& best, std::optional<double> last_loss) {
   std::string text;
   for (config::Setting const& setting : settings) {
     text += fmt::format("{}={}\n", setting.key, setting.value);
@@ -161,7 +162,16 @@ std::string text_of(std::vector<config::Setting> const& settings, std::int64_t t
   if (best.last() >= 0) {
     text += fmt::format("{0}.since={1}\n{0}.last={2}\n", best_name, best.since(), best.last());
   }
+  if (last_loss) {
+    text += fmt::format("{}={}\n", last_loss_name, *last_loss);
+  }
   return text;
+}
+
+std::optional<double> last_loss_of(std::string_view configuration) {
+  Table const table = table_of(configuration);
+  auto const found = table.find(last_loss_name);
+  return found == table.end() ? std::nullopt : number_of(found->second);
 }
 
 BestLoss best_of(std::string_view configuration) {

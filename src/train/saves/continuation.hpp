@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,12 @@ namespace offstage::train {
 // throws, and all but warning_of_start and warning_of_other_run are pure. `configuration` is
 // checkpoint::Meta::configuration, lines KEY=VALUE.
 
-/// The Meta::configuration of a run that has seen so many tokens, and has these validations.
+/// The Meta::configuration of a run that has seen so many tokens, has these validations, and whose
+/// last step had this loss.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
-                                  BestLoss const& best = {});
+                                  BestLoss const& best = {}, std::optional<double> last_loss = {});
+/// The loss of a checkpoint's last step; nullopt: it does not say.
+[[nodiscard]] std::optional<double> last_loss_of(std::string_view configuration);
 
 /// Tokens that the run which wrote the checkpoint has seen. If an older checkpoint does not say:
 /// `samples` times its train.sequence, or times `sequence` if that is unknown.
