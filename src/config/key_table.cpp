@@ -47,8 +47,7 @@ constexpr std::array keys{
         "write curves of loss, norm, rate, speed and storage paths to run.dir for TensorBoard",
         [](RunConfig& c, Text t) { c.tensorboard = switched(t); }},
     Key{"run.allow-foreign", "false|true", "false",
-        "whether run.dir and checkpoint.dir may belong to another user, whose files are then "
-        "trusted",
+        "run.dir and checkpoint.dir may be another user's, whose files are then trusted",
         [](RunConfig& c, Text t) { c.allow_foreign = truth(t); }},
 
     Key{"model.family", "llama|gpt2", required,
@@ -283,6 +282,9 @@ constexpr std::array keys{
                                                       {"wsd", Schedule::wsd},
                                                       {"cooldown", Schedule::cooldown}});
         }},
+    Key{"optimizer.schedule-begin", "N", "0",
+        "step from which the schedule counts, warm-up included: a later stage's first checkpoint",
+        [](RunConfig& c, Text t) { c.optimizer.schedule_begin = whole<std::int64_t>(t); }},
     Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises; the first has lr / N",
         [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
     Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (constant has none)",
@@ -579,8 +581,7 @@ constexpr std::array keys{
         set_checkpoint_rate},
     Key{"checkpoint.resume", "auto|none|PATH", "auto",
         "checkpoint to go on from; auto: the newest complete one, or a fresh start if there is "
-        "none; none: a fresh start; PATH: this one, a run's newest, or RUN/best, that of its best "
-        "validation",
+        "none; none: a fresh start; PATH: this one, the newest of a run, or RUN/best",
         [](RunConfig& c, Text t) { c.checkpoint.resume = t; }},
 };
 

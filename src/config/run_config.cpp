@@ -171,11 +171,23 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
     throw UsageError{fmt::format("optimizer.min-lr={} is above optimizer.lr={}; use {} or less",
                                  optimizer.min_lr, optimizer.lr, optimizer.lr)};
   }
-  require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
-  if (optimizer.warmup_steps >= steps) {
+  require_at_least<std::int64_t>("optimizer.schedule-begin", optimizer.schedule_begin, 0);
+  if (optimizer.schedule_begin > 0 && optimizer.schedule_begin >= steps) {
     throw UsageError{
-        fmt::format("optimizer.warmup-steps={} leaves nothing of train.steps={}; use {} or less",
-                    optimizer.warmup_steps, steps, steps - 1)};
+        fmt::format("optimizer.schedule-begin={} leaves nothing of train.steps={}, which counts "
+                    "from the run's first step; use {} or less, or more steps",
+                    optimizer.schedule_begin, steps, steps - 1)};
+  }
+  require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
+  std::int64_t const most = steps - optimizer.schedule_begin - 1;
+  if (optimizer.warmup_steps > most) {
+    throw UsageError{fmt::format(
+        "optimizer.warmup-steps={} leaves nothing of train.steps={}{}; use {} or less",
+        optimizer.warmup_steps, steps,
+        optimizer.schedule_begin > 0
+            ? fmt::format(" behind optimizer.schedule-begin={}", optimizer.schedule_begin)
+            : "",
+        most)};
   }
   require_at_least<std::int64_t>("optimizer.decay-steps", optimizer.decay_steps, 0,
                                  "; 0 goes by optimizer.decay-fraction");

@@ -104,6 +104,7 @@ struct OptimizerConfig {
   double weight_decay{};
   double clip{};  ///< global norm limit; 0: none
   Schedule schedule{};
+  std::int64_t schedule_begin{};  ///< step from which the schedule is counted
   std::int64_t warmup_steps{};
   double min_lr{};
   double decay_fraction{};     ///< wsd, cooldown: part of the steps in which the rate falls

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What a run says and writes: metrics, header, log lines, end table; and the limits of its data."""
+import json
 import math
 import os
 import re
+import shutil
 import signal
 import struct
 from unittest import mock
@@ -202,6 +204,27 @@ class Records(OffstageTest):
         result = self.train("short", *keys, "train.steps=9", f"checkpoint.resume={before_the_fall}")
         self.assertEqual([], [w for w in result.warnings if "jumps" in w])
         self.assert_same_state("long", "short")
+
+    def test_a_stage_begins_its_schedule_anew(self):
+        keys = ["optimizer.schedule=cosine", "optimizer.min-lr=0.001", "optimizer.lr=0.03"]
+        self.train("run", *keys)
+        late = self.train("late", *keys, "optimizer.schedule-begin=3", expect=64)
+        self.assertIn("optimizer.schedule-begin=3 is behind step 0, from which this start goes on; use 0 or less", late.errors[0])
+        stage = ["train.steps=12", "optimizer.warmup-steps=3"]
+        shutil.copytree(self.folder / "run", self.folder / "idle")
+        warned = self.train("idle", *keys, *stage, "train.sequence=12")
+        self.assertIn("optimizer.warmup-steps=3 warms up nothing: it counts from step 0, and step 6 is done; "
+                      "optimizer.schedule-begin=6 begins the schedule here", "".join(warned.warnings))
+        self.assertNotIn("model.max-sequence", warned.out)
+        begun = self.train("run", *keys, *stage, "optimizer.schedule-begin=6")
+        self.assertEqual([], [w for w in begun.warnings if "warms up" in w or "jumps" in w])
+        rates = [record["learning_rate"] for record in self.steps("run")]
+        self.assertEqual([0.01, 0.02, 0.03], [round(rate, 12) for rate in rates[6:9]])
+        self.assertEqual(0.001, rates[11])
+        # The model stays one for the longer sequences of the first stage.
+        result = self.call(OFFSTAGE, "export", "--from", self.folder / "idle", "--to", self.folder / "out")
+        self.assertEqual(0, result.code, result)
+        self.assertEqual(24, json.loads((self.folder / "out/config.json").read_text())["max_position_embeddings"])
 
     def test_a_fresh_start_sets_the_metrics_of_the_run_before_aside(self):
         self.train("run")

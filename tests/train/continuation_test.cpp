@@ -87,6 +87,16 @@ TEST(Continuation, ShowsThatOtherTokensAreInTheFiles) {
               IsEmpty());
 }
 
+TEST(Continuation, KeepsTheLongestSequenceUnlessOneIsGiven) {
+  auto const value = [](std::string const& then, std::string const& now, char const* origin) {
+    return with_longest_sequence(then, settings({{"model.max-sequence", now}}, origin))[0].value;
+  };
+  EXPECT_EQ(value("model.max-sequence=128\n", "32", "default"), "128");
+  EXPECT_EQ(value("model.max-sequence=128\n", "32", "a.cfg:1"), "32");
+  EXPECT_EQ(value("model.max-sequence=128\n", "256", "default"), "256");
+  EXPECT_EQ(value("", "32", "default"), "32");
+}
+
 TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
   EXPECT_THAT(describe_changes("", settings({{"optimizer.new", "1"}}, "default")), IsEmpty());
   EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);
@@ -236,6 +246,19 @@ TEST(Continuation, TuningAtTheDefaultRateIsSaid) {
   EXPECT_THAT(advice_on_tuning(settings({{"optimizer.lr", "3e-4"}}, "default")),
               AllOf(HasSubstr("optimizer.lr=3e-4 is the default"), HasSubstr("1e-5")));
   EXPECT_EQ(advice_on_tuning(settings({{"optimizer.lr", "3e-4"}}, "--optimizer.lr")), "");
+}
+
+TEST(Continuation, AWarmUpThatComesTooLateIsSaid) {
+  config::RunConfig config;
+  config.settings = settings({{"optimizer.warmup-steps", "20"}});
+  config.optimizer.warmup_steps = 20;
+  EXPECT_THAT(warning_of_warmup("optimizer.warmup-steps=5\n", config, 50),
+              AllOf(HasSubstr("counts from step 0, and step 50 is done"),
+                    HasSubstr("optimizer.schedule-begin=50")));
+  EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=5\n", config, 19), "");
+  EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=20\n", config, 50), "");
+  config.optimizer.schedule_begin = 50;
+  EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=5\n", config, 50), "");
 }
 
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {

@@ -104,6 +104,23 @@ TEST(Schedule, StaysAtTheLeastRatePastTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate(optimizer(config::Schedule::cosine), 20, 30), 0.2);
 }
 
+TEST(Schedule, CountsFromItsBegin) {
+  for (auto const schedule :
+       {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
+        config::Schedule::wsd, config::Schedule::cooldown}) {
+    config::OptimizerConfig const first{
+        .lr = 1.0, .schedule = schedule, .warmup_steps = 10, .min_lr = 0.1, .decay_fraction = 0.3};
+    auto second = first;
+    second.schedule_begin = 50;
+    for (std::int64_t step = 1; step <= 100; ++step) {
+      EXPECT_EQ(learning_rate(second, 150, 50 + step), learning_rate(first, 100, step)) << step;
+    }
+    EXPECT_THROW((void)learning_rate(second, 150, 50), PreconditionError);
+    require_begun(second, 50);
+    EXPECT_THROW(require_begun(second, 49), UsageError);
+  }
+}
+
 TEST(Schedule, AStartWhoseStepsAllHaveRateZeroIsWarnedOf) {
   auto cosine = optimizer(config::Schedule::cosine);
   cosine.warmup_steps = 0;

@@ -82,11 +82,13 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
   for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
     log::info("{}", line);
   }
-  for (std::string const& warning : {warning_of_start(checkpoint.configuration, settings),
-                                     warning_of_order(checkpoint.configuration, settings),
-                                     warning_of_other_run(checkpoint.configuration, settings),
-                                     advice_on_rate(config.optimizer, config.train.steps,
-                                                    checkpoint.step, checkpoint.learning_rate)}) {
+  for (std::string const& warning :
+       {warning_of_start(checkpoint.configuration, settings),
+        warning_of_order(checkpoint.configuration, settings),
+        warning_of_other_run(checkpoint.configuration, settings),
+        warning_of_warmup(checkpoint.configuration, config, checkpoint.step),
+        advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
+                       checkpoint.learning_rate)}) {
     if (!warning.empty()) {
       log::warning("{}", warning);
     }
@@ -210,7 +212,9 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_, parts_->settings(), program_text(parts_->libraries()));
+      say_what_changed(at_.meta(), config_,
+                       with_longest_sequence(at_.meta().configuration, parts_->settings()),
+                       program_text(parts_->libraries()));
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
@@ -221,6 +225,7 @@ void Training<T>::start_or_continue() {
   } else {
     start();
   }
+  mpi::agree(comm_, [&] { require_begun(config_.optimizer, at_.step()); });
   auto const warning = warning_of_rates(config_.optimizer, config_.train.steps, at_.step());
   if (leads() && !warning.empty()) {
     log::warning("{}", warning);

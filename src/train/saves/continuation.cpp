@@ -245,6 +245,17 @@ std::vector<std::string> describe_changes(std::string_view configuration,
   return lines;
 }
 
+std::vector<config::Setting> with_longest_sequence(std::string_view configuration,
+                                                   std::vector<config::Setting> settings) {
+  auto const now = std::ranges::find(settings, free_of_model, &config::Setting::key);
+  auto const then = count_in(table_of(configuration), free_of_model);
+  if (now != settings.end() && now->is_default() && then &&
+      static_cast<double>(*then) > number_of(now->value).value_or(0.0)) {
+    now->value = std::to_string(*then);
+  }
+  return settings;
+}
+
 std::vector<config::Setting> with_start_of(std::string_view configuration,
                                            std::vector<config::Setting> settings) {
   auto const setting = std::ranges::find(settings, start_key, &config::Setting::key);
@@ -326,6 +337,22 @@ std::string warning_of_order(std::string_view configuration,
                    key);
 }
 
+std::string warning_of_warmup(std::string_view configuration, config::RunConfig const& config,
+                              std::int64_t step) {
+  using namespace std::literals;
+  constexpr std::array keys{"optimizer.warmup-steps"sv};
+  auto const& [begin, warmup] =
+      std::pair{config.optimizer.schedule_begin, config.optimizer.warmup_steps};
+  auto const key = first_changed(keys, table_of(configuration), table_of(config.settings));
+  return key.empty() || step < begin + warmup
+             ? std::string{}
+             : fmt::format(
+                   "optimizer.warmup-steps={} warms up nothing: it counts from step {}, and step "
+                   "{} "
+                   "is done; optimizer.schedule-begin={} begins the schedule here",
+                   warmup, begin, step, step);
+}
+
 std::string advice_on_tuning(std::vector<config::Setting> const& settings) {
   auto const rate = std::ranges::find(settings, "optimizer.lr", &config::Setting::key);
   return rate == settings.end() || !rate->is_default()
@@ -340,7 +367,8 @@ std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_
                            std::int64_t step, double last_rate) {
   // No schedule rises after the warm-up, so a higher rate belongs to another schedule.
   constexpr double rounding = 1.001;
-  bool const over = step < 1 || step >= steps || step < optimizer.warmup_steps;
+  bool const over =
+      step < 1 || step >= steps || step < optimizer.schedule_begin + optimizer.warmup_steps;
   double const next = over ? 0.0 : learning_rate(optimizer, steps, step + 1);
   if (next <= rounding * last_rate) {
     return {};
@@ -355,8 +383,9 @@ std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_
       "the learning rate jumps: step {} was taken at {:.3g}, and step {} will be at {:.3g}{}, by "
       "optimizer.schedule={} over train.steps={}; {} (or wsd, constant) goes on from the rate "
       "that was reached; a run that may be made longer is best begun with one of these, and made "
-      "longer from a checkpoint before its rate falls",
-      step, last_rate, step + 1, next, times, name_of(optimizer.schedule), steps, same);
+      "longer from a checkpoint before its rate falls; optimizer.schedule-begin={} with "
+      "optimizer.warmup-steps begins the schedule anew by a warm-up",
+      step, last_rate, step + 1, next, times, name_of(optimizer.schedule), steps, same, step);
 }
 
 }  // namespace offstage::train

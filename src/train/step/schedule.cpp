@@ -32,6 +32,8 @@ std::int64_t decay_begins(config::OptimizerConfig const& optimizer, std::int64_t
 
 double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                      std::int64_t step) {
+  steps -= optimizer.schedule_begin;
+  step -= optimizer.schedule_begin;
   require(step >= 1, "learning_rate: steps count from 1");
   std::int64_t const warmup = optimizer.warmup_steps;
   if (step <= warmup) {
@@ -55,6 +57,15 @@ double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t step
              range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
   }
   return optimizer.lr;
+}
+
+void require_begun(config::OptimizerConfig const& optimizer, std::int64_t step) {
+  if (step < optimizer.schedule_begin) {
+    throw UsageError{
+        fmt::format("optimizer.schedule-begin={} is behind step {}, from which this start goes on; "
+                    "use {} or less",
+                    optimizer.schedule_begin, step, step)};
+  }
 }
 
 std::string warning_of_rates(config::OptimizerConfig const& optimizer, std::int64_t steps,

@@ -7,13 +7,18 @@
 
 namespace offstage::train {
 
-/// The learning rate of step `step`, counted from 1. It depends on these arguments alone. Warm-up
+/// The learning rate of step `step`, counted from 1. It depends on these arguments alone. With
+/// schedule_begin B it is that of step - B in a run of steps - B; B is below `step`. Warm-up
 /// rises linearly to `lr` over warmup_steps. Then constant: lr; linear, cosine: from lr to min_lr
 /// at step `steps`; wsd: lr, and over the last decay_steps, or decay_fraction of the steps,
 /// linearly to min_lr; cooldown: as wsd, but by 1 - sqrt of the part that is over (Source: Hägele
 /// et al., arXiv 2405.18392).
 [[nodiscard]] double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                                    std::int64_t step);
+
+/// Checks that the schedule has begun before the first step of a start that goes on from `step`.
+/// Errors: UsageError.
+void require_begun(config::OptimizerConfig const& optimizer, std::int64_t step);
 
 /// The warning of a start after step `done` whose steps all have rate 0, so that it learns nothing.
 /// Empty if a step has a higher rate, or there is no step. Pure.
