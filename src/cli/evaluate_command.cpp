@@ -37,7 +37,7 @@ their number.
   --sequence N          tokens of a window [1024, or model.max-sequence if that is less]
   --micro-batch N       windows that a rank takes at once [as many as make 4096 tokens]
   --held-out N%         the end of every file alone, as data.valid=N% holds it out
-  --windows N           number of windows, from the first one; 0: all [0]
+  --windows N           number of windows, the first ones of each FILE; 0: all [0]
   --format F            auto, text, megatron, llmc, nanogpt or u32 [auto]
   --cross-documents X   true, false or whole, as data.cross-documents [true]
   --attention X         window or document, as data.attention [document for whole, else window]

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstddef>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -105,6 +106,13 @@ bool holds_json_lines(std::string_view path) {
   return path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".parquet");
 }
 
+/// Bytes of a file; -1 where that cannot be found out.
+std::int64_t size_of_file(std::string const& path) {
+  std::error_code error;
+  auto const size = std::filesystem::file_size(path, error);
+  return error ? -1 : static_cast<std::int64_t>(size);
+}
+
 std::vector<pack::Text> texts_of(GivenOptions const& given) {
   using data::Documents;
   auto const kind = choice<std::optional<Documents>>(given, "documents",
@@ -114,11 +122,24 @@ std::vector<pack::Text> texts_of(GivenOptions const& given) {
                                                       {"blank", Documents::blank},
                                                       {"jsonl", Documents::json}});
   std::vector<pack::Text> texts;
+  std::vector<std::string> empty;
   for (std::string const& name : given["from"].as<std::vector<std::string>>()) {
     for (std::string& path : data::expand(name, "--from")) {
+      if (path != name && size_of_file(path) == 0) {
+        empty.push_back(std::move(path));
+        continue;
+      }
       auto const by_name = holds_json_lines(path) ? Documents::json : Documents::file;
       texts.push_back({std::move(path), kind.value_or(by_name)});
     }
+  }
+  if (texts.empty()) {
+    throw DataError{"--from: all files that its patterns match are empty"};
+  }
+  if (!empty.empty()) {
+    log::warning("{} of the files that patterns of --from match {} empty and left out: {}{}",
+                 empty.size(), empty.size() == 1 ? "is" : "are", printable_name(empty.front()),
+                 empty.size() == 1 ? "" : " is the first");
   }
   return texts;
 }

@@ -84,7 +84,8 @@ std::string words_of(Largest what, std::int64_t count, train::Forecast const& fo
       return fmt::format("model.layers={}: {} parameters", count,
                          in_short(static_cast<double>(forecast.parameters)));
     case Largest::batch:
-      return fmt::format("train.micro-batch={}", count);
+      return fmt::format("train.micro-batch={} with train.global-batch={}", count,
+                         sized(config, what, count).train.global_batch);
     case Largest::sequence:
     case Largest::none:
       break;
@@ -103,6 +104,24 @@ char const* key_of(Largest what) {
   return what == Largest::model   ? "model.layers"
          : what == Largest::batch ? "train.micro-batch"
                                   : "train.sequence";
+}
+
+/// Prints the length of the whole run, if train.steps is given, and the size of a checkpoint.
+void print_run(train::Forecast const& forecast, config::RunConfig const& config) {
+  auto const steps = std::ranges::find(config.settings, "train.steps", &config::Setting::key);
+  if (steps != config.settings.end() && !steps->is_default()) {
+    auto const count = static_cast<double>(config.train.steps);
+    print_line(
+        "the run takes",
+        fmt::format("{} and {} tokens for train.steps={}, without saves and validations",
+                    format_duration(forecast.step.step * count),
+                    in_short(static_cast<double>(forecast.tokens) * count), config.train.steps));
+  }
+  Bytes const whole = config.optimizer.checkpoint_layout().bytes(forecast.parameters);
+  print_line(
+      "a checkpoint has",
+      fmt::format("{}; checkpoint.keep={} needs room for {} on checkpoint.dir", format_bytes(whole),
+                  config.checkpoint.keep, format_bytes((config.checkpoint.keep + 1) * whole)));
 }
 
 }  // namespace
@@ -143,6 +162,7 @@ void print_answers(std::optional<train::Forecast> const& forecast, std::string c
       fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast->step.step.count(),
                   in_short(static_cast<double>(forecast->tokens) / forecast->step.step.count()),
                   fmt::join(uses, ", ")));
+  print_run(*forecast, options.config);
   print_remedies(forecast->step.step, options, scope);
 }
 

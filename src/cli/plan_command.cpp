@@ -64,6 +64,13 @@ void print_ranks(train::Forecast const& forecast, PlanOptions const& options) {
   if (!forecast.link.empty()) {
     print_line("layers between ranks", forecast.link);
   }
+  if (double const rate = options.config.platform_passes.rank_link;
+      forecast.nodes > 1 && rate > 0.0) {
+    print_line("  rate",
+               fmt::format("{} (platform.rank-link), between the {} nodes too; give what a "
+                           "rank reaches there, if that is less",
+                           format_rate(rate), forecast.nodes));
+  }
   if (!forecast.sums.empty()) {
     print_line("  summed", forecast.sums);
   }
@@ -203,8 +210,12 @@ ExitCode plan_command(Arguments const& arguments) {
   try {
     found = train::forecast(options.config, scope);
   } catch (UsageError const& error) {
-    print_answers(found, error.what(), options, scope);
-    throw;
+    std::string why = error.what();
+    if (options.config.host_memory == 0 && why.starts_with("tiers.host-memory=")) {
+      why += " (90 % of what this machine has free, as it is not given)";
+    }
+    print_answers(found, why, options, scope);
+    throw UsageError{why};
   }
   train::Forecast const& forecast = *found;
   Seconds const taken = watch.elapsed();

@@ -230,7 +230,7 @@ constexpr std::array keys{
     Key{"train.valid-every", "N", "0", "steps between validations; 0: at the end alone",
         [](RunConfig& c, Text t) { c.train.valid_every = whole<std::int64_t>(t); }},
     Key{"train.valid-batches", "N", "0",
-        "a validation takes N times train.micro-batch windows, from the first file on; 0: all",
+        "a validation takes N times train.micro-batch windows, the first ones of each path; 0: all",
         [](RunConfig& c, Text t) { c.train.valid_batches = whole<std::int64_t>(t); }},
     Key{"train.valid-first", "on|off", "off", "a validation before the first step, too",
         [](RunConfig& c, Text t) { c.train.valid_first = switched(t); }},

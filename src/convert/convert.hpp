@@ -27,8 +27,8 @@ namespace offstage::convert {
 [[nodiscard]] std::string resolve_parameters(std::string const& path, std::string const& key,
                                              mpi::Communicator const& comm);
 
-/// The checkpoint that checkpoint.resume means: of RUN/best, of a run or of a directory of checkpoints
-/// as above; any other path as it is, whatever lies there. Errors: DataError, as above.
+/// The checkpoint that checkpoint.resume means: of RUN/best, of a run or of a directory of
+/// checkpoints as above; any other path as it is, whatever lies there. Errors: DataError, as above.
 [[nodiscard]] std::string resolve_checkpoint(std::string const& path, checkpoint::Warn warn);
 
 /// Parameters to start a model from; `path` is resolved first. Errors: as resolve_parameters, and

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/error.hpp"
@@ -50,6 +51,30 @@ std::int64_t count_windows(std::int64_t tokens, std::int64_t sequence, bool padd
   return followed / sequence + (padded && followed % sequence != 0 ? 1 : 0);
 }
 
+std::vector<std::int64_t> spread_windows(std::int64_t windows,
+                                         std::span<std::int64_t const> sizes) {
+  auto const has_any = [](std::int64_t size) { return size > 0 ? std::int64_t{1} : 0; };
+  std::int64_t firsts = 0;
+  std::int64_t rest = 0;  // of all windows
+  for (std::int64_t const size : sizes) {
+    firsts += has_any(size);
+    rest += size - has_any(size);
+  }
+  auto const wanted = static_cast<double>(std::clamp<std::int64_t>(windows - firsts, 0, rest));
+  std::vector<std::int64_t> spread;
+  std::int64_t before = 0;  // of the rest, in the sources so far
+  std::int64_t taken = 0;   // of these
+  for (std::int64_t const size : sizes) {
+    before += size - has_any(size);
+    std::int64_t const all =
+        std::llround(wanted * (static_cast<double>(before) /
+                               static_cast<double>(std::max<std::int64_t>(rest, 1))));
+    spread.push_back(has_any(size) + all - taken);
+    taken = all;
+  }
+  return spread;
+}
+
 Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& options)
     : options_{options}, mixture_{weights_of(sources)} {
   require(options.sequence >= 1, "Dataset: sequence must be positive");
@@ -78,6 +103,7 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
 void Dataset::open(std::string const& path) {
   Part part;
   part.group = groups_.size() - 1;
+  part.source = sources_.size();
   part.first_window = windows();
   part.file = open_tokens(
       {.path = path, .key = options_.key, .format = options_.format, .vocab = options_.vocab});
@@ -203,6 +229,7 @@ void Dataset::deal_whole(Part& part) const {
   for (std::size_t i = 0; i < part.documents.size(); ++i) {
     std::int64_t length = length_of(part, i);
     bool const is_cut = length > most;
+    part.lost += std::max<std::int64_t>(0, length - most);
     length = std::min(length, most);
     // `data pack` left out what has no target; a cut may have taken it since.
     if (length < 2 || (is_cut && !has_target(part, {part.documents[i], length}))) {
@@ -281,6 +308,7 @@ std::vector<FileFacts> Dataset::files() const {
       documents = static_cast<std::int64_t>(part.documents.size());
     }
     facts.push_back({.path = part.file->path(),
+                     .source = part.source,
                      .part = options_.held_out.text(),
                      .format = part.file->format(),
                      .type = part.file->type(),
@@ -292,6 +320,7 @@ std::vector<FileFacts> Dataset::files() const {
                      .filled = part.filled,
                      .rule = options_.rule,
                      .cut = part.cut,
+                     .lost = part.lost,
                      .left_out = part.left_out,
                      .attended = part.attended,
                      .doubt = part.file->doubt(),

@@ -43,8 +43,9 @@ struct DatasetOptions {
 /// One file of a Dataset, for who wants to know on what a run trains.
 struct FileFacts {
   std::string path;
-  std::string part{};  ///< HeldOut::text
-  Format format{};     ///< never automatic
+  std::size_t source{};  ///< number of its source
+  std::string part{};    ///< HeldOut::text
+  Format format{};       ///< never automatic
   TokenType type{};
   std::int64_t tokens{};
   std::optional<std::int64_t> documents{};  ///< nullopt: nothing tells them apart
@@ -56,6 +57,7 @@ struct FileFacts {
   WindowRule rule{};
   /// Documents that are longer than a window: it ends them (whole), or they have several (apart).
   std::int64_t cut{};
+  std::int64_t lost{};      ///< tokens behind the places where documents end so (whole)
   std::int64_t left_out{};  ///< documents of which no window holds a target that counts
   /// Share of a window's pairs of a token and one that it sees that documents which are held apart
   /// leave; nullopt: they are not.
@@ -71,6 +73,12 @@ struct SourceWindows {
   /// End of its windows, counted over all files; they begin where the source before ends.
   std::int64_t end{};
 };
+
+/// The first windows of each source that make `windows` together: shares of them by the sources'
+/// sizes, and one at least of each that has any, even if these are more. `sizes` are the windows of
+/// all sources, and so much is the most of each.
+[[nodiscard]] std::vector<std::int64_t> spread_windows(std::int64_t windows,
+                                                       std::span<std::int64_t const> sizes);
 
 /// Deals windows of T tokens with the T that follow them as targets.
 ///
@@ -124,12 +132,13 @@ class Dataset {
     std::unique_ptr<TokenFile> file;
     std::unique_ptr<LossMask> mask;  ///< null: all tokens count
     std::size_t group{};
+    std::size_t source{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
     std::vector<std::int64_t> documents;        ///< begins; empty if nobody asks for them
     std::vector<std::int64_t> document_window;  ///< apart: of each document the first
     PackedWindows packed;                       ///< whole
-    std::int64_t cut{}, left_out{};             ///< FileFacts
+    std::int64_t cut{}, lost{}, left_out{};     ///< FileFacts
     std::optional<double> filled, attended;     ///< FileFacts
   };
   /// Files that are dealt like one: those of one weight, or all where there are no weights.

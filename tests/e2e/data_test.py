@@ -107,8 +107,10 @@ class Pack(DataTest):
         self.refuse(self.pack("--from", good, self.folder / "nowhere", expect=DATA), ["nowhere", "No such file"])
         self.refuse(self.pack("--from", good, tokenizer=good, expect=DATA),
                     [f"--tokenizer={good}", "no SentencePiece model"])
+        self.refuse(self.pack("--from", f"{self.folder}/emp*", expect=DATA), ["--from: all files that its patterns match are empty"])
         self.assertEqual(sorted([*before, "good.txt", "empty.txt"]), self.left())
-        self.pack("--from", good)
+        result = self.pack("--from", f"{self.folder}/*[dy].txt")
+        self.assertIn(f"1 of the files that patterns of --from match is empty and left out: {empty}", "".join(result.warnings))
         self.refuse(self.pack("--from", good, expect=USAGE), [f"{self.folder}/out.bin is there already"])
         self.assertEqual([list(b"good")], read_megatron(self.folder / "out"))
 

@@ -46,6 +46,23 @@ TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {
               ::testing::EndsWith("filled, 1 document cut, 2 left out without a target"));
 }
 
+TEST(DataLines, SayHowManyTokensAreLostWhereDocumentsAreCut) {
+  auto file = facts("a.bin", 200, 1.0);
+  file.rule = data::WindowRule::whole;
+  file.filled = 0.9;
+  file.documents = 7;
+  file.cut = 2;
+  file.lost = 100;
+  EXPECT_THAT(describe_validation_files({file}, 200)[0],
+              ::testing::EndsWith("filled, 2 documents cut (5.0 % of the tokens lost)"));
+  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  file.lost = 1000;
+  EXPECT_THAT(doubts_about({file}, "data.train"),
+              ElementsAre("data.train=a.bin: 2 of 7 documents are longer than a sequence and are "
+                          "cut, so that 50.0 % of the tokens are never used; take longer "
+                          "sequences, or data.cross-documents=false, which parts documents"));
+}
+
 TEST(DataLines, DoubtConversationsThatAreCut) {
   auto file = facts("a.bin", 200, 1.0);
   EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
@@ -81,6 +98,12 @@ TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
   EXPECT_THAT(lines[0], ::testing::EndsWith("; 5 of 5 windows"));
   EXPECT_THAT(lines[1], ::testing::EndsWith("; 3 of 5 windows"));
   EXPECT_THAT(lines[2], ::testing::EndsWith("; 0 of 5 windows"));
+  auto other = facts("d", 5, 0.5);
+  other.source = 1;
+  auto const of_two = describe_validation_files({facts("a", 5, 0.5), facts("b", 5, 0.5), other}, 8);
+  EXPECT_THAT(of_two[0], ::testing::EndsWith("; 5 of 5 windows"));
+  EXPECT_THAT(of_two[1], ::testing::EndsWith("; 0 of 5 windows"));
+  EXPECT_THAT(of_two[2], ::testing::EndsWith("; 3 of 5 windows"));
 }
 
 std::int64_t windows_of_11(std::int64_t micro_batch, std::int64_t valid_batches) {

@@ -77,9 +77,11 @@ TEST_F(MeanLossOfRanks, HasThatOfEachSourceBesides) {
   EXPECT_EQ(three.sources[2].mean.targets, 6);
   EXPECT_EQ(three.all.targets, 24);
   EXPECT_DOUBLE_EQ(three.all.loss, (14 * one.all.loss + 4 * 1.0 + 6 * 7.0) / 24);
-  auto const some = of(8);
-  ASSERT_EQ(some.sources.size(), 2U) << "the windows reach no further";
-  EXPECT_EQ(some.sources[1].mean.targets, 2);
+  auto const some = of(8);  // one of each, and 5 of the other 6, 1 and 2 by their sizes
+  ASSERT_EQ(some.sources.size(), 3U);
+  EXPECT_EQ(some.sources[0].mean.targets, 8);
+  EXPECT_EQ(some.sources[1].mean.targets, 4);
+  EXPECT_EQ(some.sources[2].mean.targets, 4);
 }
 
 TEST_F(MeanLossOfRanks, HasARankIdleThatIsLeftWithoutAMicroBatch) {

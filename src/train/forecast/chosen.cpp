@@ -10,6 +10,21 @@ namespace offstage::train {
 using parameters::Home;
 using parameters::Sharding;
 
+void leave_all(config::RunConfig& config) {
+  config.plan.choose = true;
+  config.parameter_home = Home::device;
+  config.home_is_open = true;
+  config.sharding = Sharding::zero3;
+  config.sharding_is_open = true;
+  config.train.schedule = config::LayerSchedule::automatic;
+  config.train.activations = {activations::Policy::Rule::automatic};
+  config.overlap = config::Overlap::automatic;
+  config.share.device_share.reset();
+  config.share.device_resident = 0.0;
+  config.share.resident_is_open = true;
+  config.storage.most_cache = -1;
+}
+
 bool leaves_home(config::RunConfig const& config) {
   return config.home_is_open;
 }

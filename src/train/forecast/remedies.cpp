@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "train/forecast/chosen.hpp"
 
 namespace offstage::train {
 namespace {
@@ -34,6 +35,10 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
     all.push_back({std::move(words), config, scope});
     change(all.back());
   };
+  if (!config.plan.choose) {
+    add("configs/policies/offstage.cfg, same bits",
+        [](Remedy& remedy) { leave_all(remedy.config); });
+  }
   auto const& paths = config.paths;
   bool const any_split = config.storage.split.rule != plan::SplitRule::fixed &&
                          config.storage.split.rule != plan::SplitRule::first;
@@ -182,6 +187,10 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
   for (Remedy& remedy : all) {
     auto forecast = attempt(remedy.config, remedy.scope);
     if (forecast && (!before || *before > (1.0 + worth_a_line) * forecast->step.step)) {
+      // The first line on the choice has its keys.
+      if (remedy.config.plan.choose && !config.plan.choose && !forecast->chosen.empty()) {
+        remedy.words += fmt::format(" ({})", forecast->chosen.front());
+      }
       found.push_back({std::move(remedy.words), *std::move(forecast)});
     }
   }

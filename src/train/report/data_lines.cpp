@@ -26,6 +26,11 @@ std::string describe(data::FileFacts const& file, char const* key) {
                      name_of(file.type), file.tokens, describe_mask(file), documents);
 }
 
+/// The part of a file's tokens that no window has, because documents are cut.
+double lost_part(data::FileFacts const& file) {
+  return static_cast<double>(file.lost) / static_cast<double>(file.tokens);
+}
+
 /// The packing in words: "; 97.1 % of positions filled, 3 documents cut"; empty if windows cross
 /// documents.
 std::string describe_packing(data::FileFacts const& file) {
@@ -36,6 +41,9 @@ std::string describe_packing(data::FileFacts const& file) {
   if (file.cut > 0) {
     text += fmt::format(", {} document{} {}", file.cut, file.cut == 1 ? "" : "s",
                         file.rule == data::WindowRule::apart ? "parted" : "cut");
+  }
+  if (file.lost > 0) {
+    text += fmt::format(" ({:.1f} % of the tokens lost)", 100.0 * lost_part(file));
   }
   if (file.left_out > 0) {
     text += fmt::format(", {} left out without a target", file.left_out);
@@ -72,10 +80,16 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
 
 std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> const& files,
                                                    std::int64_t windows) {
+  std::vector<std::int64_t> sizes;
+  for (data::FileFacts const& file : files) {
+    sizes.resize(std::max(sizes.size(), file.source + 1));
+    sizes[file.source] += file.windows;
+  }
+  auto left = data::spread_windows(windows, sizes);
   std::vector<std::string> lines;
   for (data::FileFacts const& file : files) {
-    auto const taken = std::clamp<std::int64_t>(windows, 0, file.windows);
-    windows -= taken;
+    auto const taken = std::min(left[file.source], file.windows);
+    left[file.source] -= taken;
     lines.push_back(fmt::format("{}; {} of {} windows{}", describe(file, "data.valid"), taken,
                                 file.windows, describe_packing(file) + describe_attention(file)));
   }
@@ -152,6 +166,14 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
             doubt_about_cuts(file, is_option ? "--cross-documents" : "data.cross-documents");
         file.counted && !doubt.empty()) {
       lines.push_back(fmt::format("{}={}: {}", key, file.path, doubt));
+    }
+    constexpr double much = 0.05;
+    if (!file.counted && lost_part(file) > much) {
+      lines.push_back(fmt::format(
+          "{}={}: {} of {} documents are longer than a sequence and are cut, so that {:.1f} % of "
+          "the tokens are never used; take longer sequences, or {}=false, which parts documents",
+          key, file.path, file.cut, file.documents.value_or(0), 100.0 * lost_part(file),
+          is_option ? "--cross-documents" : "data.cross-documents"));
     }
     if (any_mask && !file.counted) {
       lines.push_back(fmt::format(

@@ -20,8 +20,8 @@ struct MetricsPoint {
 /// torn last line. Starts up to that step stay, also if it is 0. Returns the running mean of the
 /// losses that stay.
 ///
-/// The old file stays beside it as passed-over-metrics.jsonl (.2, .3, ... if that is taken), which is
-/// logged,
+/// The old file stays beside it as passed-over-metrics.jsonl (.2, .3, ... if that is taken), which
+/// is logged,
 ///   - if steps are cut and the point is named;
 ///   - if a save of level 2 is cut, as this start then goes on from other checkpoints than that one
 ///     left;

@@ -113,8 +113,10 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
   });
   require_same_data(task.options.key, result.files, comm);
   result.sequence = data->sequence();
-  result.windows =
-      task.most_windows > 0 ? std::min(task.most_windows, data->windows()) : data->windows();
+  result.windows = task.most_windows > 0
+                       ? std::clamp<std::int64_t>(task.most_windows, std::ssize(data->sources()),
+                                                  data->windows())
+                       : data->windows();
   result.micro_batch = micro_batch_of(task, result);
   mpi::agree(comm, [&] {
     if (comm.rank() == 0) {

@@ -8,9 +8,9 @@
 namespace offstage::train {
 
 /// checkpoint.resume as "auto", "none" or the path of a checkpoint: a run or a directory of
-/// checkpoints means its newest one, RUN/best that of its best validation, and checkpoint.dir itself
-/// "auto", which knows of level 1 too. Rank 0 looks for all. Collective. Errors: mpi::AgreedError;
-/// those of convert::resolve_checkpoint.
+/// checkpoints means its newest one, RUN/best that of its best validation, and checkpoint.dir
+/// itself "auto", which knows of level 1 too. Rank 0 looks for all. Collective. Errors:
+/// mpi::AgreedError; those of convert::resolve_checkpoint.
 [[nodiscard]] std::string settle_resume(config::CheckpointConfig const& checkpoint,
                                         mpi::Communicator const& comm);
 

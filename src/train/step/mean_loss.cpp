@@ -22,14 +22,35 @@ struct MicroBatch {
   std::int64_t windows{};
 };
 
+/// The first windows of a source, from `begin` to `end`.
+struct FirstWindows {
+  std::size_t source{};
+  std::int64_t begin{}, end{};
+};
+
+/// The windows that make `windows` together (spread_windows).
+std::vector<FirstWindows> first_windows(data::Dataset const& data, std::int64_t windows) {
+  std::vector<std::int64_t> sizes;
+  std::vector<FirstWindows> first;
+  std::int64_t begin = 0;
+  for (data::SourceWindows const& source : data.sources()) {
+    first.push_back({first.size(), begin, begin});
+    sizes.push_back(source.end - begin);
+    begin = source.end;
+  }
+  auto const spread = data::spread_windows(windows, sizes);
+  for (FirstWindows& each : first) {
+    each.end += spread[each.source];
+  }
+  return first;
+}
+
 std::vector<MicroBatch> micro_batches_of(data::Dataset const& data, std::int64_t windows,
                                          std::int64_t batch) {
   require(windows >= 1, "mean_loss: some windows");
   std::vector<MicroBatch> dealt;
-  std::int64_t first = 0;
-  for (std::size_t source = 0; source < data.sources().size(); ++source) {
-    std::int64_t const end = std::min(windows, data.sources()[source].end);
-    for (; first < end; first += dealt.back().windows) {
+  for (auto const& [source, begin, end] : first_windows(data, windows)) {
+    for (std::int64_t first = begin; first < end; first += dealt.back().windows) {
       dealt.push_back({source, first, std::min(batch, end - first)});
     }
   }
@@ -39,9 +60,11 @@ std::vector<MicroBatch> micro_batches_of(data::Dataset const& data, std::int64_t
 }  // namespace
 
 void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name) {
-  for (std::int64_t window = 0; window < windows; ++window) {
-    if (data::counted_targets(data.batch({&window, 1})) > 0) {
-      return;
+  for (auto const& [source, begin, end] : first_windows(data, windows)) {
+    for (std::int64_t window = begin; window < end; ++window) {
+      if (data::counted_targets(data.batch({&window, 1})) > 0) {
+        return;
+      }
     }
   }
   throw DataError{fmt::format("{}: no target of the first {} windows counts", name, windows)};

@@ -23,14 +23,16 @@ struct LossCalls {
   std::function<bool()> goes_on{};
 };
 
-/// Looks for a target that counts in the first `windows` windows, and reads no further than to the
-/// first. `name` is the data in the error: "data.valid=m.bin". Errors: DataError if there is none.
+/// Looks for a target that counts in `windows` windows, those of mean_loss, and reads no further
+/// than to the first. `name` is the data in the error: "data.valid=m.bin". Errors: DataError if
+/// there is none.
 void require_target(data::Dataset const& data, std::int64_t windows, std::string const& name);
 
-/// The mean loss over the targets of the first `windows` windows, in order, in micro-batches of
-/// `batch`. The last one of each source may have rows that do not count. Micro-batch g is computed
-/// by rank g mod R, and sums are in order of g: no bit depends on the number of ranks. Collective.
-/// Returns nothing if it was ended by LossCalls::goes_on.
+/// The mean loss over the targets of `windows` windows, the first ones of each source (see
+/// data::spread_windows), in order, in micro-batches of `batch`. The last one of each source may
+/// have rows that do not count. Micro-batch g is computed by rank g mod R, and sums are in order of
+/// g: no bit depends on the number of ranks. Collective. Returns nothing if it was ended by
+/// LossCalls::goes_on.
 [[nodiscard]] std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm,
                                                   data::Dataset const& data, std::int64_t windows,
                                                   std::int64_t batch, LossCalls const& calls);
