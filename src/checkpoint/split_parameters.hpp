@@ -12,7 +12,7 @@
 namespace offstage::checkpoint {
 
 /// Split parameters: the tiers hold their lower halves, and the bf16 working copy the upper ones.
-///                   Checkpoints hold whole parameters.
+/// Checkpoints hold whole parameters.
 struct SplitParameters {
   StateLayout layout;  ///< layout of extents in the tiers; the parameter is low16
   /// Returns the subgroup's part of the working copy, in host memory.

@@ -154,8 +154,7 @@ void print(train::Evaluation const& done, Seconds elapsed) {
   }
   log::info(
       "loss {:.7f} nats per token, perplexity {:.7g}, over {} targets in {} windows of {}, {} at a "
-      "time, "
-      "{}",
+      "time, {}",
       done.mean.all.loss, std::exp(done.mean.all.loss), done.mean.all.targets, done.windows,
       done.sequence, done.micro_batch, format_duration(elapsed));
 }

@@ -127,8 +127,7 @@ void check(Options const& options, GivenOptions const& given) {
   if (given.contains("add-special-tokens") && (options.form || options.prompts.empty())) {
     throw UsageError{
         "--add-special-tokens has an effect on a prompt of text alone, without --template, which "
-        "says "
-        "where {bos} stands"};
+        "says where {bos} stands"};
   }
   for (auto const& [name, is_set] : {std::pair{"top-k", options.sampling.top_k > 0},
                                      std::pair{"top-p", options.sampling.top_p < 1.0},

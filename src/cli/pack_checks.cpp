@@ -272,8 +272,7 @@ void warn_of_conversations(pack::Conversations const& all, std::int64_t longest)
   if (all.straddling > 0) {
     log::warning(
         "{{learn}} or {{/learn}} lies inside of a token, which counts then, {} times; a prompt "
-        "that "
-        "ends there has other tokens: put a special token or a line's end there",
+        "that ends there has other tokens: put a special token or a line's end there",
         all.straddling);
   }
   if (!all.unused.empty()) {

@@ -21,7 +21,7 @@ constexpr std::int64_t most_blocks = 2048;
 constexpr std::int64_t most_of_others = std::int64_t{1} << 30U;
 
 /// Prints remedies: with `before` those that gain clearly, without it those with which the run
-///                  fits.
+/// fits.
 void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
                     train::ForecastScope const& scope) {
   bool first = true;

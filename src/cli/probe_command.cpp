@@ -45,7 +45,7 @@ constexpr char const* probe_usage =
 
 Measures what a plan needs to know of this machine: the link to the device, each direction alone
 and both at once; AdamW, products and a block's forward and backward on the device; AdamW,
-conversions, memory and sums of gradients on the cores; layers between ranks; storage paths.
+memory and sums of gradients on the cores; layers between ranks; storage paths.
 Under mpirun or srun each rank measures alone on its node, then all together: start as many as a
 run will have. What was moved is compared with what was sent. Ranks and nodes slower than 0.8 of
 the median are named.
@@ -244,9 +244,6 @@ void Probing::measure_step(int step, probe::Figures& figures) {
       at(Figure::device_update) = probe::measure_device_update(*device_, dtype, effort);
       return;
     case 3:
-      if (dtype != DType::fp32) {
-        at(Figure::conversion) = probe::measure_conversion(dtype, effort);
-      }
       at(Figure::host_memory) = probe::measure_host_memory(effort);
       return;
     case 4:

@@ -147,6 +147,8 @@ constexpr std::array keys{
         "loss of its own beside that of all; N%: the end of every file of data.train, which is "
         "not trained on; empty: no validation",
         set_validation_files},
+    Key{"data.skip", "STEP:N,...", "",
+        "leave out the next N sequences behind step STEP, which made a loss jump", set_skips},
     Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
         "auto: by name and first bytes, never u32",
@@ -515,10 +517,6 @@ constexpr std::array keys{
     Key{"platform.host-memory", "RATE", "0",
         "bytes per second that a rank's cores read and write together",
         [](RunConfig& c, Text t) { c.platform.host_memory = bytes_rate(t); }},
-    Key{"platform.conversion", "N", "0",
-        "parameters per second that a rank's cores convert from FP32 to 16 bit; no plan needs it, "
-        "platform.cpu-update includes it",
-        [](RunConfig& c, Text t) { c.platform.conversion = count_rate(t); }},
     Key{"platform.measured", "TEXT", "",
         "time and place of the measurement, as offstage probe writes it",
         [](RunConfig& c, Text t) { c.platform_measured = t; }},
@@ -567,8 +565,7 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.checkpoint.overlap = switched(t); }},
     Key{"checkpoint.files", "auto|rank|node", "auto",
         "a file for each rank, or one for each node, which its ranks write together; auto: node "
-        "from "
-        "256 ranks on",
+        "from 256 ranks on",
         [](RunConfig& c, Text t) {
           using enum CheckpointFiles;
           c.checkpoint.files =

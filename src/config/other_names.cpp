@@ -165,18 +165,18 @@ constexpr std::string_view two_betas =
     "each has a key of its own, optimizer.beta1 and optimizer.beta2";
 constexpr std::string_view always_shuffled =
     "the order of training data is always shuffled, and train.seed says how";
+constexpr std::string_view in_update =
+    "no plan needs it: platform.cpu-update includes the conversion to 16 bits";
 constexpr std::string_view nothing_frozen = "all parameters are trained; none is frozen";
 constexpr std::string_view epochs =
     "train.steps is the length of a run, and its header says how many epochs that is";
 constexpr std::string_view batches =
     "train.global-batch is the sequences of a step, of all ranks and all micro-batches "
-    "(accumulation "
-    "times ranks times train.micro-batch), and train.micro-batch those that a rank computes at a "
-    "time";
+    "(accumulation times ranks times train.micro-batch), and train.micro-batch those that a rank "
+    "computes at a time";
 constexpr std::string_view horizon =
     "the rate of optimizer.schedule=cosine and linear falls up to train.steps; "
-    "optimizer.decay-steps "
-    "is the length of the fall at the end of wsd and cooldown";
+    "optimizer.decay-steps is the length of the fall at the end of wsd and cooldown";
 constexpr std::string_view validations =
     "train.valid-batches counts micro-batches of windows in a validation, those of all ranks "
     "together";
@@ -264,6 +264,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"adam-betas", two_betas},
     {"betas", two_betas},
     {"data.shuffle", always_shuffled},
+    {"platform.conversion", in_update},
     {"freeze", nothing_frozen},
     {"lora", no_adapters},
     {"lora.alpha", no_adapters},

@@ -365,6 +365,14 @@ char const* name_of(Schedule schedule) {
   return names[static_cast<std::size_t>(schedule)];
 }
 
+std::int64_t DataConfig::skipped(std::int64_t step) const {
+  std::int64_t sequences = 0;
+  for (Skip const& skip : skips) {
+    sequences += skip.step <= step ? skip.sequences : 0;
+  }
+  return sequences;
+}
+
 std::vector<UnusedKey> unused_keys(RunConfig const& config) {
   std::vector<UnusedKey> unused;
   add_unused(config.optimizer, unused);

@@ -46,11 +46,18 @@ constexpr char const* as_default_mark = " (default)";
 /// Returns whether the value is the default, given or not.
 [[nodiscard]] bool is_usual(Setting const& setting);
 
+/// data.skip: sequences of the order of training data that are left out behind a step.
+struct Skip {
+  std::int64_t step{};
+  std::int64_t sequences{};
+};
+
 struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
   /// data.valid; empty: no validation. Those of `train` if `held_out` is not 0.
   std::vector<data::Source> valid;
-  double held_out = 0.0;  ///< data.valid=N%: part of every file of data.train, at its end
+  double held_out = 0.0;    ///< data.valid=N%: part of every file of data.train, at its end
+  std::vector<Skip> skips;  ///< data.skip, by ascending steps
   data::Format format{};
   data::WindowRule rule{};                ///< data.cross-documents
   std::optional<std::int32_t> separator;  ///< data.separator
@@ -60,6 +67,8 @@ struct DataConfig {
   /// key: a run settles it when it has opened the files.
   double attended = 1.0;
 
+  /// Sequences that are left out before the step behind `step`.
+  [[nodiscard]] std::int64_t skipped(std::int64_t step) const;
   /// Returns whether windows have several documents that do not see each other.
   [[nodiscard]] bool documents_apart() const {
     return attention_by_document && rule != data::WindowRule::apart;

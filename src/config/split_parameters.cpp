@@ -20,8 +20,7 @@ std::string obstacle(RunConfig const& config) {
   }
   if (config.parameter_home == parameters::Home::storage) {
     return "parameters.home=storage keeps the working copy, which each update would have to read, "
-           "on "
-           "storage; use parameters.home=host";
+           "on storage; use parameters.home=host";
   }
   device::Emulation const& link = config.device.emulation;
   bool const beyond_link = config.device.kind == DeviceKind::cuda || link.host_to_device > 0.0 ||

@@ -19,7 +19,7 @@ struct MemoryDemand {
   Bytes exchange_bytes{};   ///< per rank: buffers that gradients and gathered layers travel through
   Bytes activation_bytes{};  ///< per rank: activations that wait in host memory for backward
   /// Per rank: number of blocks whose activations may wait on storage instead. The next members are
-  ///           the size of each one's extent, and the wished number in flight. 0: none may.
+  /// the size of each one's extent, and the wished number in flight. 0: none may.
   std::int64_t activation_extents = 0;
   Bytes activation_extent{};
   int activation_buffers = 0;

@@ -19,8 +19,6 @@ struct UpdateRates {
   double host_to_device_both{};
   double device_to_host_both{};
   double host_memory{};  ///< bytes per second of cores and copies together; 0: no limit
-  /// Elements per second, FP32 to 16 bit on the cores; for paper_stride alone.
-  double conversion{};
   /// The storage paths that are written to, with each one's rates divided by the ranks that use it.
   /// Not needed if nothing is stored.
   std::vector<PathRate> paths{};

@@ -36,9 +36,7 @@ double parse_weight(std::string const& text, std::string_view part) {
 }
 
 void require_positive(std::span<PathRate const> rates) {
-  require(std::ranges::all_of(
-              rates, [](PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; }),
-          "the rates of storage paths are positive");
+  require(std::ranges::all_of(rates, &PathRate::known), "the rates of storage paths are positive");
 }
 
 /// Bytes per second of extents that the path reads and writes again.

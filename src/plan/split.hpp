@@ -15,6 +15,8 @@ struct PathRate {
   double read{};
   double write{};
   bool full_duplex = false;
+
+  [[nodiscard]] bool known() const noexcept { return read > 0.0 && write > 0.0; }
 };
 
 /// The key tiers.split.

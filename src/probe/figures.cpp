@@ -29,7 +29,6 @@ constexpr std::array<Kind, figure_count> kinds{{
     {"device to host, pageable", "", Unit::bytes},
     {"AdamW on the cores, parameters", "cpu-update", Unit::elements},
     {"AdamW on the device, parameters", "device-update", Unit::elements},
-    {"FP32 to 16 bit on the cores, numbers", "conversion", Unit::elements},
     {"host memory, read and written", "host-memory", Unit::bytes},
     {"matrix product on the device", "products", Unit::flops},
     {"forward of a block on the device", "block-forward", Unit::flops},

@@ -22,7 +22,6 @@ enum class Figure {
   to_host_pageable,
   cpu_update,
   device_update,
-  conversion,
   host_memory,
   product,
   block_forward,
@@ -30,7 +29,7 @@ enum class Figure {
   accumulation,
   rank_link,
 };
-constexpr std::size_t figure_count = 15;
+constexpr std::size_t figure_count = 14;
 
 /// Figures of one rank, indexed by Figure: bytes, elements or operations per second; 0: not
 /// measured.

@@ -212,19 +212,6 @@ double measure_accumulation(DType dtype, device::Emulation const& emulation, Eff
   });
 }
 
-double measure_conversion(DType dtype, Effort const& effort) {
-  require(dtype != DType::fp32, "measure_conversion: to a 16-bit type");
-  return with_type(dtype, [&]<class T>(T) {
-    auto const count = static_cast<std::size_t>(
-        std::max<Bytes>(chunk_elements, effort.bytes / static_cast<Bytes>(sizeof(float))));
-    memory::HugeBuffer const in{static_cast<Bytes>(count * sizeof(float))};
-    memory::HugeBuffer const out{static_cast<Bytes>(count * sizeof(T))};
-    std::ranges::fill(in.as<float>(), 0.7F);
-    return rate_of(effort, static_cast<double>(count),
-                   [&] { round_to(in.as<float>(), out.as<T>()); });
-  });
-}
-
 double measure_host_memory(Effort const& effort) {
   memory::HugeBuffer const memory{std::max<Bytes>(KiB, effort.bytes)};
   auto const all = memory.as<float>();

@@ -46,8 +46,6 @@ struct LinkRates {
 [[nodiscard]] double measure_accumulation(DType dtype, device::Emulation const& emulation,
                                           Effort const& effort);
 
-/// Elements per second, FP32 to 16 bit, on the cores.
-[[nodiscard]] double measure_conversion(DType dtype, Effort const& effort);
 /// Bytes per second, read and written, of a scaling in place by all threads.
 [[nodiscard]] double measure_host_memory(Effort const& effort);
 /// (rows, in) x (in, out)

@@ -181,8 +181,33 @@ std::string differences(std::vector<Run> const& runs) {
   return text + "</tbody></table></div>\n";
 }
 
+/// The keys that later starts of a run changed.
+std::string stages(Run const& run) {
+  std::string rows;
+  for (Start const& start : run.starts) {
+    if (!start.from.empty()) {
+      rows += fmt::format("<tr>{}{}{}{}</tr>\n", cell(std::to_string(start.step)),
+                          cell("begins at"), cell(""), cell(start.from));
+    }
+    for (Change const& change : start.changes) {
+      rows += fmt::format("<tr>{}{}{}{}</tr>\n", cell(std::to_string(start.step)), cell(change.key),
+                          cell(change.then), cell(change.now));
+    }
+  }
+  return rows.empty() ? rows
+                      : fmt::format(
+                            "<h3>What starts of {} changed</h3>\n<div "
+                            "class=\"wide\"><table><thead><tr><th>after step</th><th>key</th>"
+                            "<th>before</th><th>from then on</th></tr></thead><tbody>\n{}</tbody>"
+                            "</table></div>\n",
+                            escaped(run.name), rows);
+}
+
 std::string configuration(std::vector<Run> const& runs) {
   std::string text = differences(runs);
+  for (Run const& run : runs) {
+    text += stages(run);
+  }
   for (Run const& run : runs) {
     if (!run.header.empty()) {
       text += fmt::format(

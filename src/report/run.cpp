@@ -76,6 +76,21 @@ std::string losses_of_sources(Json const& record) {
   return sources.size() > most ? fmt::format("{}, and {} more", all, sources.size() - most) : all;
 }
 
+std::vector<Change> changes(Json const& record) {
+  std::vector<Change> all;
+  auto const found = record.find("changed");
+  if (found == record.end() || !found->is_object()) {
+    return all;
+  }
+  for (auto const& [key, values] : found->items()) {
+    auto const both = list(*found, key.c_str());
+    if (both.size() == 2) {
+      all.push_back({key, both[0], both[1]});
+    }
+  }
+  return all;
+}
+
 double known_or(double value, double other) {
   return std::isnan(value) ? other : value;
 }
@@ -144,6 +159,8 @@ class Reader {
                 .ranks = whole(record, "ranks"),
                 .nodes = list(record, "nodes"),
                 .job = words(record, "job"),
+                .from = words(record, "from"),
+                .changes = changes(record),
                 .end = {},
                 .steps = {},
                 .last_at = {}};

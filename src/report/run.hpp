@@ -60,6 +60,11 @@ struct Memory {
   double device_limit = unknown, device_planned = unknown, device_peak = unknown;
 };
 
+/// A key that a start changed, with its values before and from then on.
+struct Change {
+  std::string key, then, now;
+};
+
 /// A start and what followed until the next one.
 struct Start {
   std::int64_t step{};  ///< done before
@@ -68,6 +73,8 @@ struct Start {
   std::int64_t ranks{};
   std::vector<std::string> nodes;
   std::string job;
+  std::string from;  ///< the checkpoint that was named; empty: none
+  std::vector<Change> changes;
   std::string end;          ///< "done", why it stopped, or "failed: WHY"; empty: no end is recorded
   std::vector<Step> steps;  ///< in order
   double last_at{};         ///< latest time of all that is recorded

@@ -35,6 +35,9 @@ enum class Deal {
   spread,  ///< chunk c to the rank r with C r / R <= c < C (r + 1) / R: older checkpoints
 };
 
+/// With Deal::equal no rank has more of any layer, and none a larger shard.
+constexpr int fullest_rank = 0;
+
 /// Tells which chunk of which layer belongs to which rank, for any number of ranks. A rank may own
 /// no chunk of a layer. A rank's shard is its chunks of all layers, in layer order, without
 /// padding.

@@ -37,6 +37,8 @@ struct PathSettings {
   aio::EngineSettings engine;
   std::optional<Emulation> emulation;
 
+  [[nodiscard]] bool rates_known() const noexcept { return read_rate > 0.0 && write_rate > 0.0; }
+
   /// Transfers that one process has at a time, each way if duplex is full. The last requests of as
   /// many that came before may still be under way.
   [[nodiscard]] int transfers() const { return processes * threads; }

@@ -105,7 +105,6 @@ TEST(Configs, PlatformsHaveWhatThePapersGiveAndNameWhatTheyDoNot) {
     std::string const not_given = text.substr(text.find("# not published: "));
     for (auto const& [key, rate] : {std::pair{"cpu-update", config.platform.cpu_update},
                                     {"device-update", config.platform.device_update},
-                                    {"conversion", config.platform.conversion},
                                     {"host-memory", config.platform.host_memory},
                                     {"products", config.platform_products},
                                     {"host-sum", config.platform_passes.host_sum}}) {
@@ -118,7 +117,6 @@ TEST(Configs, PlatformsHaveWhatThePapersGiveAndNameWhatTheyDoNot) {
   EXPECT_EQ(v100.platform.cpu_update, 2e9);
   EXPECT_EQ(v100.platform.device_update, 35e9);
   EXPECT_EQ(v100.platform.host_to_device, 3e9 * sizeof(float));
-  EXPECT_EQ(v100.platform.conversion, 8.7e9);
   EXPECT_TRUE(v100.paths.empty());
   auto const fuyou = [](std::string const& gpu) {
     return parse_with(std::string{OFFSTAGE_CONFIGS} + "/platforms/fuyou-" + gpu + ".cfg")

@@ -47,8 +47,7 @@ TEST_F(DeviceKeys, APlatformIsReadAsProbeWritesIt) {
                          "device-to-host = 26GB\n"
                          "host-to-device-both = 20GB/s\n"
                          "device-to-host-both = 21GB/s\n"
-                         "host-memory = 60GB/s\n"
-                         "conversion = 8.7G\n");
+                         "host-memory = 60GB/s\n");
   auto const config = parse({"--config", name});
   EXPECT_EQ(config.platform_measured, "2026-11-21 on node7");
   EXPECT_EQ(config.platform.cpu_update, 1.93e9);
@@ -59,7 +58,6 @@ TEST_F(DeviceKeys, APlatformIsReadAsProbeWritesIt) {
   EXPECT_EQ(config.platform.host_to_device_both, 20e9);
   EXPECT_EQ(config.platform.device_to_host_both, 21e9);
   EXPECT_EQ(config.platform.host_memory, 60e9);
-  EXPECT_EQ(config.platform.conversion, 8.7e9);
 }
 
 TEST_F(DeviceKeys, MistakesNameTheKeyAndWhatIsRight) {

@@ -566,6 +566,24 @@ class Train(DataTest):
         self.assertEqual(0, both[0].code, both[0])
         self.assertEqual(*[re.search(r"loss \S+ .*", result.out)[0].split(" in ")[0] for result in both])
 
+    def test_sequences_are_left_out_behind_a_step(self):
+        # Updates too small for a float: a loss depends on its data alone.
+        keys = ["optimizer.kind=sgd", "optimizer.lr=1e-30", "optimizer.weight-decay=0", "optimizer.schedule=constant",
+                "optimizer.warmup-steps=0", "checkpoint.every=2", "checkpoint.keep=9"]
+        self.train("all", *keys, "train.steps=9")
+        losses = [record["loss"] for record in self.steps("all")]
+        self.assertEqual(9, len(set(losses)))
+        skip = ["data.skip=2:8,4:16", "train.steps=6"]
+        self.train("some", *keys, *skip, ranks=2)
+        expected = [*losses[:2], *losses[3:5], *losses[7:9]]
+        self.assertEqual(expected, [record["loss"] for record in self.steps("some")])
+        back = self.folder / "all/checkpoints/step-000000002"
+        self.train("all", *keys, *skip, f"checkpoint.resume={back}", "train.steps=4")
+        self.train("all", *keys, *skip)
+        self.assertEqual(expected, [record["loss"] for record in self.steps("all")])
+        for bad in "5", "5:0", "x:1", "7:1,7:1":
+            self.refuse(self.train("bad", f"data.skip={bad}", expect=USAGE), [f"data.skip={bad}"])
+
     def test_an_end_that_cannot_be_held_out_is_an_error(self):
         for part in "0%", "100%":
             self.refuse(self.train("run", f"data.valid={part}", expect=USAGE),

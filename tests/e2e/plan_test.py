@@ -71,7 +71,7 @@ class Probe(PlatformTest):
         platform = self.config("node.cfg")["platform"]
         self.assertRegex(platform["measured"], r"^\d{4}-\d\d-\d\d on \S+$")
         keys = {"cpu-update", "device-update", "host-to-device", "device-to-host", "host-to-device-both",
-                "device-to-host-both", "host-memory", "conversion", "products", "block-forward", "block-backward", "host-sum"}
+                "device-to-host-both", "host-memory", "products", "block-forward", "block-backward", "host-sum"}
         self.assertEqual(keys, set(platform) - {"measured"})
         for key in keys:
             self.assertRegex(platform[key], RATE)

@@ -216,7 +216,12 @@ class Records(OffstageTest):
         self.assertIn("optimizer.warmup-steps=3 warms up nothing: it counts from step 0, and step 6 is done; "
                       "optimizer.schedule-begin=6 begins the schedule here", "".join(warned.warnings))
         self.assertNotIn("model.max-sequence", warned.out)
-        begun = self.train("run", *keys, *stage, "optimizer.schedule-begin=6")
+        begun = self.train("run", *keys, *stage, "optimizer.schedule-begin=6", f"checkpoint.resume={self.checkpoints('run')[-1]}")
+        starts = self.starts("run")
+        self.assertEqual([False, True], ["from" in start or "changed" in start for start in starts])
+        self.assertEqual(str(self.checkpoints("run")[0]), starts[1]["from"])
+        self.assertEqual({"optimizer.schedule-begin": ["0", "6"], "optimizer.warmup-steps": ["0", "3"],
+                          "train.steps": ["6", "12"]}, starts[1]["changed"])
         self.assertEqual([], [w for w in begun.warnings if "warms up" in w or "jumps" in w])
         rates = [record["learning_rate"] for record in self.steps("run")]
         self.assertEqual([0.01, 0.02, 0.03], [round(rate, 12) for rate in rates[6:9]])

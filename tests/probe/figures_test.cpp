@@ -76,8 +76,9 @@ TEST(Table, OfOneRankHasOneColumn) {
 
 TEST(Table, LeavesOutWhatWasNotMeasured) {
   auto figures = all_of(2e9);
-  figures[static_cast<std::size_t>(Figure::conversion)] = 0.0;
-  EXPECT_THAT(joined(table(Measured{{figures}, {}, {"node0"}})), Not(HasSubstr("FP32 to 16 bit")));
+  figures[static_cast<std::size_t>(Figure::rank_link)] = 0.0;
+  EXPECT_THAT(joined(table(Measured{{figures}, {}, {"node0"}})),
+              Not(HasSubstr("from the other ranks")));
 }
 
 TEST(Table, ShowsTheSlowestRankWhereRanksDiffer) {

@@ -71,6 +71,20 @@ TEST(PageOf, RunsSayWhichKeysDiffer) {
   EXPECT_THAT(text, Not(HasSubstr(">run.dir<")));
 }
 
+TEST(PageOf, ARunSaysWhatItsStartsChanged) {
+  report::Run run;
+  run.name = "stages";
+  run.starts.resize(2);
+  EXPECT_THAT(page({run}), Not(HasSubstr("What starts of")));
+  run.starts[1].step = 20;
+  run.starts[1].from = "other/step-20";
+  run.starts[1].changes = {{"optimizer.lr", "1e-3", "1e-4"}};
+  auto const text = page({run});
+  EXPECT_THAT(text, HasSubstr("<h3>What starts of stages changed</h3>"));
+  EXPECT_THAT(text, HasSubstr("<tr><td>20</td><td>optimizer.lr</td><td>1e-3</td><td>1e-4</td>"));
+  EXPECT_THAT(text, HasSubstr("<td>begins at</td><td></td><td>other/step-20</td>"));
+}
+
 TEST(PageOf, MemoryThatADamagedRecordDoesNotSayIsLeftOut) {
   report::Run run;
   run.memory = {.host_limit = 4e9, .host_libraries = 1e8, .device_planned = 2e9};

@@ -36,7 +36,7 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
       read(R"({"start":0,"time":"2026-01-01T00:00:00Z","ranks":2,"nodes":["a","b"],"parameters":5}
 {"step":1,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":5.0}
 {"step":1,"saved":2,"seconds":1.0,"stood_still_seconds":0.5,"elapsed_seconds":6.5}
-{"start":1,"time":"2026-01-01T01:00:00Z","ranks":1,"nodes":["a"],"job":"7"}
+{"start":1,"time":"2026-01-01T01:00:00Z","ranks":1,"nodes":["a"],"job":"7","from":"b","changed":{"a.b":["1","2"],"a.c":"3"}}
 {"step":2,"loss":null,"step_seconds":4.0,"elapsed_seconds":4.5}
 {"step":2,"valid_loss":2.0,"elapsed_seconds":5.0,"valid_losses":[{"path":"x/a","loss":1.5,"targets":1},{"path":"b","loss":null,"targets":0}]}
 {"step":2,"end":"done","elapsed_seconds":6.0,"advice":["buy disks"]}
@@ -51,6 +51,10 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
   EXPECT_EQ(run.starts[1].steps.at(0).at, 3604.5);
   EXPECT_TRUE(std::isnan(run.starts[1].steps.at(0).loss));
   EXPECT_EQ(run.starts[1].end, "done");
+  EXPECT_EQ(run.starts[1].from, "b");
+  ASSERT_EQ(run.starts[1].changes.size(), 1U);
+  EXPECT_EQ(run.starts[1].changes[0].key, "a.b");
+  EXPECT_EQ(run.starts[1].changes[0].now, "2");
   EXPECT_EQ(run.validations.at(0).loss, 2.0);
   EXPECT_EQ(run.validations.at(0).sources, "a 1.5000, b no target counts");
   EXPECT_EQ(run.steps(), 2);

@@ -41,6 +41,19 @@ void expect_dealt_once_in_rank_order(ShardMap const& map) {
   }
 }
 
+TEST(ShardMap, NoRankHasMoreThanTheFullest) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    ShardMap const map{layers_with({{1 * 4096, 0}, {5 * 4096, 0}, {13 * 4096, 0}, {36 * 4096, 0}}),
+                       ranks};
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_LE(map.shard_elements(rank), map.shard_elements(fullest_rank));
+      for (int layer = 0; layer < 4; ++layer) {
+        EXPECT_LE(map.chunks(layer, rank).count, map.chunks(layer, fullest_rank).count);
+      }
+    }
+  }
+}
+
 TEST(ShardMap, DealsEveryChunkOnceAndInRankOrder) {
   for (Deal const deal : {Deal::equal, Deal::spread}) {
     for (int ranks : {1, 2, 3, 4, 7, 40}) {

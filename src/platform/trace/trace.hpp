@@ -30,8 +30,8 @@ struct Sample {
 ///          process was killed: it then lacks the last second or 64 KiB. It never exceeds
 ///          `most_bytes`: then no more is written, but for one event that says so.
 /// Threads: any, at any time. Cost: about a microsecond per span; one in some hundreds also writes
-///           64 KiB
-///          to the file, and others wait for it: no span inside a lock that other processes want.
+///          64 KiB to the file, and others wait for it: no span inside a lock that other processes
+///          want.
 /// Errors:  open(), which the constructor calls unless told, throws IoError naming run.trace and
 ///          the path; the constructor throws PreconditionError for less than 4 KiB; a later write
 ///          that fails ends the trace after its last whole event, with one warning, never the run.

@@ -74,9 +74,6 @@ class Search {
       : config_{config}, map_{map}, room_{room}, by_time_{by_time} {
     config_.settings.clear();
     config_.device.memory = room.memory;
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      rank_ = map.shard_elements(rank) > map.shard_elements(rank_) ? rank : rank_;
-    }
   }
 
   [[nodiscard]] Choice run();
@@ -96,7 +93,7 @@ class Search {
   [[nodiscard]] config::RunConfig with(Chosen const& chosen) const;
   [[nodiscard]] StepFacts facts(Trial const& trial) const {
     return {.map = map_,
-            .rank = rank_,
+            .rank = state::fullest_rank,
             .ranks_per_node = room_.ranks_per_node,
             .route = room_.route,
             .memory = trial.memory,
@@ -123,7 +120,6 @@ class Search {
   state::ShardMap const& map_;
   ActivationRoom const& room_;
   bool by_time_;  ///< rates are known; else the first trial that fits is chosen
-  int rank_ = 0;
   std::vector<Trial> trials_;
   int tried_ = 0, simulated_ = 0;
   std::optional<Bytes> least_device_;  ///< least need of the trials that did not fit
@@ -136,7 +132,7 @@ config::RunConfig Search<T>::with(Chosen const& chosen) const {
   take(config, chosen);
   config.train.together = 0;
   if (chosen.schedule == config::LayerSchedule::vertical) {
-    settle_schedule<T>(config, map_, rank_, room_);
+    settle_schedule<T>(config, map_, state::fullest_rank, room_);
   }
   config::settle_split_parameters(config);
   return config;
@@ -156,7 +152,7 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
                                                       {.ranks_per_node = room_.ranks_per_node,
                                                        .route = room_.route,
                                                        .host_memory = room_.host_memory}));
-    trial.device = device_demand<T>(config, map_, rank_, room_.route,
+    trial.device = device_demand<T>(config, map_, state::fullest_rank, room_.route,
                                     trial.memory.subgroup_elements, room_.rank_link);
     Bytes const total = trial.device.total();
     if (room_.memory > 0 && total > room_.memory) {
@@ -172,7 +168,8 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
 
 template <class T>
 double Search<T>::share_for(config::RunConfig const& config, Trial const& trial) const {
-  auto shape = update_shape<T>(config, map_.shard_elements(rank_), trial.memory.subgroup_elements);
+  auto shape = update_shape<T>(config, map_.shard_elements(state::fullest_rank),
+                               trial.memory.subgroup_elements);
   shape.storage = storage_traffic(config, shape, trial.memory);
   auto demand = update_demand(config, shape, false);
   demand.held = trial.device.held / shape.held_bytes();
@@ -188,7 +185,7 @@ double Search<T>::most_resident(Trial const& trial) const {
   }
   Bytes const left = room_.memory - (trial.device.total() - trial.device.held);
   double const state = with(trial.chosen).optimizer.layout().bytes_per_element() *
-                       static_cast<double>(map_.shard_elements(rank_));
+                       static_cast<double>(map_.shard_elements(state::fullest_rank));
   // Whole percents, so that a reader can repeat the plan.
   return std::clamp(std::floor(100.0 * static_cast<double>(left) / state) / 100.0, 0.0, 1.0);
 }
@@ -244,9 +241,7 @@ std::vector<Policy> Search<T>::policies(config::LayerSchedule schedule) const {
   Policy const& given = config_.train.activations;
   bool const vertical = schedule == config::LayerSchedule::vertical;
   if (!leaves_activations(config_)) {
-    bool const suits = given.rule == Rule::recompute ||
-                       (given.rule == Rule::swap && (given.share == 0.0 || given.share == 1.0));
-    return vertical && !suits ? std::vector<Policy>{} : std::vector{given};
+    return vertical && !suits_vertical(given) ? std::vector<Policy>{} : std::vector{given};
   }
   std::vector<Policy> all{{Rule::recompute}, inputs};
   if (!vertical) {
@@ -508,7 +503,7 @@ std::vector<std::string> rates_missing(config::RunConfig const& config, bool hos
     need("platform.device-to-host", rates.device_to_host);
   }
   for (tiers::PathSettings const& path : config.paths) {
-    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+    if (!path.rates_known()) {
       missing.push_back(fmt::format("read= and write= of tiers.path={}", path.directory));
     }
   }

@@ -73,9 +73,9 @@ template <class T>
 ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
                         state::ShardMap const& map) {
   auto const room = room_of(config, scope);
-  settle_schedule<T>(config, map, 0, room);
-  auto choice =
-      settle_activations<T>(config, map, 0, room, given_rates(config, scope.ranks_per_node));
+  settle_schedule<T>(config, map, state::fullest_rank, room);
+  auto choice = settle_activations<T>(config, map, state::fullest_rank, room,
+                                      given_rates(config, scope.ranks_per_node));
   config.train.activations = choice.policy;
   settle_sharding<T>(config, map, room);
   return choice;
@@ -89,26 +89,20 @@ class Foreseer {
       : config_{config},
         scope_{scope},
         map_{map},
-        link_{plan_rank_link(config, scope.ranks, scope.ranks_per_node)} {
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      if (map.shard_elements(rank) > shard_) {
-        fullest_ = rank;
-        shard_ = map.shard_elements(rank);
-      }
-    }
-  }
+        link_{plan_rank_link(config, scope.ranks, scope.ranks_per_node)},
+        shard_{map.shard_elements(state::fullest_rank)} {}
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
   [[nodiscard]] RankLinkChoice const& link() const { return link_; }
   [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
   [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
-    return device_demand<T>(config_, map_, fullest_, link_.route, memory.subgroup_elements,
-                            link_.device_bytes);
+    return device_demand<T>(config_, map_, state::fullest_rank, link_.route,
+                            memory.subgroup_elements, link_.device_bytes);
   }
   [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
   [[nodiscard]] plan::Prediction step(Forecast const& so_far) const {
     return foresee_step<T>(config_, {.map = map_,
-                                     .rank = fullest_,
+                                     .rank = state::fullest_rank,
                                      .ranks_per_node = scope_.ranks_per_node,
                                      .route = link_.route,
                                      .memory = so_far.memory,
@@ -146,8 +140,7 @@ class Foreseer {
   ForecastScope const& scope_;
   state::ShardMap const& map_;
   RankLinkChoice link_;
-  int fullest_{};         ///< the rank with the largest shard
-  std::int64_t shard_{};  ///< elements of that shard
+  std::int64_t shard_;  ///< elements of the fullest rank's shard
 };
 
 template <class T>
@@ -170,8 +163,7 @@ std::vector<plan::PathRate> Foreseer<T>::rates() const {
 template <class T>
 std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
   auto const all = rates();
-  bool const known = std::ranges::all_of(
-      all, [](plan::PathRate const& rate) { return rate.read > 0.0 && rate.write > 0.0; });
+  bool const known = std::ranges::all_of(all, &plan::PathRate::known);
   bool const weighed = known || !plan::needs_rates(config_.storage.split);
   auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
                                : std::vector<double>(all.size(), 0.0);
@@ -241,8 +233,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
   }
   for (std::size_t i = 0; i < config_.paths.size(); ++i) {
     tiers::PathSettings const& path = config_.paths[i];
-    bool const known = path.read_rate > 0.0 && path.write_rate > 0.0;
-    if (!known && plan::takes_extents(config_.storage.split, i)) {
+    if (!path.rates_known() && plan::takes_extents(config_.storage.split, i)) {
       unknown.insert(fmt::format("read= and write= of tiers.path={}", path.directory));
     }
   }

@@ -68,9 +68,7 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
     rates.host_to_device_both = comm.minimum(link.to_device_both);
     rates.device_to_host_both = comm.minimum(link.to_host_both);
   }
-  bool const stored = std::ranges::any_of(config.paths, [](tiers::PathSettings const& path) {
-    return path.read_rate <= 0.0 || path.write_rate <= 0.0;
-  });
+  bool const stored = !std::ranges::all_of(config.paths, &tiers::PathSettings::rates_known);
   if (stored) {
     mpi::agree(comm, [&] { require_storage(config); });
     measure_paths(config, comm);

@@ -22,8 +22,7 @@ bool uses_storage(plan::Workload const& work, plan::Schedule const& schedule) {
 
 bool is_known(config::RunConfig const& config, std::vector<plan::PathRate> const& paths) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    bool const known = paths[i].read > 0.0 && paths[i].write > 0.0;
-    if (!known && plan::takes_extents(config.storage.split, i)) {
+    if (!paths[i].known() && plan::takes_extents(config.storage.split, i)) {
       return false;
     }
   }

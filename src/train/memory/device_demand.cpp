@@ -104,27 +104,27 @@ template <class T>
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                           state::Route route, Bytes link) {
   using Copy = state::WorkingCopy<T>;
-  constexpr int rank = 0;
   if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
     return Copy::all_layers;
   }
   if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
     return Copy::least_slots;
   }
-  std::int64_t const shard = map.shard_elements(rank);
+  std::int64_t const shard = map.shard_elements(state::fullest_rank);
   bool const host_visible = route == state::Route::in_place;
   auto shape = update_shape<T>(config, shard, config.subgroup_size);
   shape.sums_on_device = sums_on_device(map.ranks(), route);
   Tally tally;
   (void)lay_out<T>(config, map, tally);
-  Bytes const all = tally.used() + link +
-                    Copy::device_bytes(map, rank, Copy::slots_for_held_blocks) +
-                    gradient_device_bytes<T>(config, map, rank, route) +
-                    config.optimizer.layout().bytes(resident_elements(config, map, rank)) +
-                    (needs_lane(config, host_visible)
-                         ? update::DeviceLane::device_bytes(lane_settings(config, shape))
-                         : 0) +
-                    given_gradients(config, shape, host_visible);
+  Bytes const all =
+      tally.used() + link +
+      Copy::device_bytes(map, state::fullest_rank, Copy::slots_for_held_blocks) +
+      gradient_device_bytes<T>(config, map, state::fullest_rank, route) +
+      config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
+      (needs_lane(config, host_visible)
+           ? update::DeviceLane::device_bytes(lane_settings(config, shape))
+           : 0) +
+      given_gradients(config, shape, host_visible);
   Bytes const limit = config.device.memory;
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }

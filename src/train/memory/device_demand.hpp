@@ -43,10 +43,10 @@ template <class T>
 
 /// The device memory of a rank, from the configuration alone. If device.memory is given and has no
 /// room for all chunk buffers of the update, some are in lent memory, but with update.overlap=on
-/// not all. Gradients take the memory
-/// that is left, or all that they can use if device.memory is not given. T is numerics.dtype.
-/// `route` is that of layers between ranks (in_place: the device is host_visible; with one rank it
-/// is never direct). `subgroup_elements` is as planned, and `link` is RankLink::device_bytes.
+/// not all. Gradients take the memory that is left, or all that they can use if device.memory is
+/// not given. T is numerics.dtype. `route` is that of layers between ranks (in_place: the device is
+/// host_visible; with one rank it is never direct). `subgroup_elements` is as planned, and `link`
+/// is RankLink::device_bytes.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, state::Route route,

@@ -45,7 +45,8 @@ Bytes RunMemory<T>::free_host_memory() const {
 
 template <class T>
 int RunMemory<T>::count_layer_slots() const {
-  auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  auto shape =
+      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
   shape.sums_on_device = sums_on_device(map_.ranks(), route_);
   Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
                      given_gradients(config_, shape, device_.host_visible());
@@ -80,7 +81,8 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
   if (device_.kind() != device::Kind::host) {
     return 0;
   }
-  auto shape = update_shape<T>(config_, map_.shard_elements(0), config_.subgroup_size);
+  auto shape =
+      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
   shape.sums_on_device = sums_on_device(map_.ranks(), route_);
   Bytes const bytes =
       device_bytes_beside() + parameters::StreamedParameters<T>::device_bytes(map_, layer_slots_);
@@ -89,10 +91,11 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
 
 template <class T>
 Bytes RunMemory<T>::device_bytes_beside() const {
-  Bytes bytes = config_.optimizer.layout().bytes(resident_elements(config_, map_, 0));
-  bytes += gradient_device_bytes<T>(config_, map_, 0, route_);
+  Bytes bytes =
+      config_.optimizer.layout().bytes(resident_elements(config_, map_, state::fullest_rank));
+  bytes += gradient_device_bytes<T>(config_, map_, state::fullest_rank, route_);
   if (needs_lane(config_, device_.host_visible())) {
-    std::int64_t const shard = map_.shard_elements(0);
+    std::int64_t const shard = map_.shard_elements(state::fullest_rank);
     auto const shape = update_shape<T>(config_, shard, config_.subgroup_size);
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
   }

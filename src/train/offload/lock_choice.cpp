@@ -178,7 +178,7 @@ Seconds PathTrial::write(Bytes piece) {
 /// Pieces below the least only tell whether usual ones would take too long.
 double PathTrial::first_rate(Bytes parts, Bytes most) {
   Bytes const least = std::min(least_piece, most);
-  if (settings_.read_rate > 0.0 && settings_.write_rate > 0.0) {
+  if (settings_.rates_known()) {
     double const given = 2.0 / (1.0 / settings_.read_rate + 1.0 / settings_.write_rate);
     look_at(Seconds{static_cast<double>(parts * least) / given});
     return given;

@@ -41,10 +41,6 @@ std::vector<Bytes> extents(std::span<state::Subgroup const> subgroups, StateLayo
   return sizes;
 }
 
-bool is_known(tiers::PathSettings const& path) {
-  return path.read_rate > 0.0 && path.write_rate > 0.0;
-}
-
 /// Measures the rates of paths that have none, on the first rank of a node. The node's other ranks
 /// get them from it. Collective over both.
 std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
@@ -54,7 +50,7 @@ std::vector<plan::PathRate> measure_unknown(config::RunConfig const& config,
   std::vector<plan::PathRate> measured(paths.size());
   mpi::agree(comm, [&] {
     for (std::size_t i = 0; node.rank() == 0 && i < paths.size(); ++i) {
-      if (!is_known(paths[i]->settings())) {
+      if (!paths[i]->settings().rates_known()) {
         measured[i] =
             tiers::measure_rates(*paths[i], spill_of(config, comm),
                                  {.time = measuring_time, .most = measured_most, .memory = memory});
@@ -103,7 +99,7 @@ void measure_paths(config::RunConfig& config, mpi::Communicator const& comm) {
   auto const measured = measure_unknown(config, comm, node, *paths, memory);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
-    if (!is_known(path)) {
+    if (!path.rates_known()) {
       path.read_rate = comm.minimum(measured[i].read);
       path.write_rate = comm.minimum(measured[i].write);
       path.measured = true;
@@ -143,7 +139,7 @@ void Offload::measure(mpi::Communicator const& node, Bytes memory) {
   }
   auto const measured = measure_unknown(config_, comm_, node, *paths_, memory);
   for (std::size_t i = 0; i < paths_->size(); ++i) {
-    if (!is_known((*paths_)[i]->settings())) {
+    if (!(*paths_)[i]->settings().rates_known()) {
       (*paths_)[i]->set_rates(measured[i].read, measured[i].write);
     }
   }

@@ -17,8 +17,8 @@ void require_storage(config::RunConfig const& config) {
     if (!config.allow_tmpfs && tiers::lies_in_memory(path->directory)) {
       throw UsageError{fmt::format(
           "tiers.path={} lies in host memory (tmpfs), which tiers.host-memory would not count; "
-          "name "
-          "a directory on a disk, leave tiers.path out to keep the state in host memory, or set "
+          "name a directory on a disk, leave tiers.path out to keep the state in host memory, or "
+          "set "
           "tiers.allow-tmpfs=true",
           path->directory)};
     }

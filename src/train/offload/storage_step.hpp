@@ -16,18 +16,18 @@ struct PathSettings;
 
 namespace offstage::train {
 
-/// Traffic of one step on one storage path, all ranks together.
+/// Traffic of one step on one storage path, of a rank or of all (sum_over_ranks).
 struct PathStep {
   std::string directory;
   bool emulated{};
   Bytes endurance{};          ///< as PathSettings'
   int transfers_at_once = 1;  ///< transfers that the path takes at a time, both directions
-  /// Sums over ranks; the longest wait and transfer are the longest of any rank since the start.
+  /// The longest wait and transfer are the longest of any rank since the start.
   tiers::PathTraffic traffic{};
   Bytes resident_bytes{};  ///< bytes of state on the path at the step's end
 };
 
-/// Traffic of one step with storage, all ranks together.
+/// Traffic of one step with storage, of a rank or of all.
 struct StorageStep {
   /// In the order of the configuration; empty: everything is in host memory.
   std::vector<PathStep> paths{};

@@ -35,8 +35,8 @@ PlaceLine place_line(launch::RankPlace const& place, std::string const& node) {
 
 /// A path's rates in words: "read 6.90 GB/s, write 5.30 GB/s (given, half duplex)".
 std::string describe_rates(tiers::PathSettings const& path, plan::PathRate const& rate) {
-  bool const given = path.read_rate > 0.0 && path.write_rate > 0.0 && !path.measured;
-  if (rate.read <= 0.0 || rate.write <= 0.0) {
+  bool const given = path.rates_known() && !path.measured;
+  if (!rate.known()) {
     return rate.full_duplex ? "full duplex" : "half duplex";  // no split depends on the rates
   }
   return fmt::format("read {}, write {} ({}, {} duplex)", format_rate(rate.read),
@@ -149,8 +149,7 @@ void add_activations(Lines& lines, config::RunConfig const& config, std::string 
   if (config.train.together > 0) {
     lines.add(
         "schedule: vertical, {} micro-batch{} of a rank pass{} a block together; blocks' inputs "
-        "wait "
-        "{}, the rest is computed again",
+        "wait {}, the rest is computed again",
         config.train.together, config.train.together == 1 ? "" : "es",
         config.train.together == 1 ? "es" : "",
         policy.rule == Rule::recompute ? "on the device"

@@ -179,6 +179,12 @@ void MetricsFile::write_start(StartRecord const& record) {
   if (record.validations_begin_anew) {
     line["validations_begin_anew"] = true;
   }
+  if (!record.from.empty()) {
+    line["from"] = record.from;
+  }
+  for (Change const& change : record.changes) {
+    line["changed"][change.key] = {change.then, change.now};
+  }
   append(line_of(line));
 }
 

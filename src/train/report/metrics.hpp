@@ -46,6 +46,8 @@ namespace offstage::train {
 ///              of objects with path and what a node can read and write there (can_read_gb_per_s,
 ///              can_write_gb_per_s; null: not known), and validations_begin_anew (true) only if
 ///              they are of other data than those before.
+///              Where a start goes on with other keys on which weights depend: changed, an object
+///              with the values before and now by key; from, the checkpoint that was named.
 /// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan),
 ///              device_memory_limit (null: none), device_memory_planned, host_memory_peak,
 ///              device_memory_peak: bytes; host memory of rank 0's node, device memory of the rank

@@ -9,6 +9,7 @@
 #include "platform/slurm/job.hpp"
 #include "state/exchange.hpp"
 #include "train/offload/storage_step.hpp"
+#include "train/saves/continuation.hpp"
 #include "train/step/share_step.hpp"
 
 namespace offstage::train {
@@ -60,6 +61,8 @@ struct StartRecord {
   MemoryRecord memory{};            ///< without peaks
   std::vector<PathRecord> paths{};  ///< in the order of the configuration
   bool validations_begin_anew{};    ///< they are of other data than those before
+  std::string from{};               ///< the checkpoint that the user named; empty: none
+  std::vector<Change> changes{};    ///< keys on which weights depend, since the checkpoint
 };
 
 /// A checkpoint that has become complete.

@@ -103,9 +103,8 @@ void require_memory(config::RunConfig const& settled, config::RunConfig const& g
                                                        {.ranks_per_node = room.ranks_per_node,
                                                         .route = room.route,
                                                         .host_memory = room.host_memory}));
-  constexpr int fullest_rank = 0;
-  require_room(device_demand<T>(limited, map, fullest_rank, room.route, plan.subgroup_elements,
-                                room.rank_link),
+  require_room(device_demand<T>(limited, map, state::fullest_rank, room.route,
+                                plan.subgroup_elements, room.rank_link),
                given, room.memory);
 }
 

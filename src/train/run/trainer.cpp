@@ -191,7 +191,6 @@ class Training {
   bool goes_on_from_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
   bool validations_begin_anew_ = false;
   std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
-  std::int64_t steps_done_{};  ///< steps of this start, up to those for which a forecast waits
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
   std::optional<RunParts<T>> parts_;  ///< from prepare() on
@@ -387,7 +386,9 @@ void Training<T>::begin_records() {
                           .parameters = state::count_parameters(runner().map().layers()),
                           .memory = memory_limits(),
                           .paths = path_records(config_, runner().path_facts()),
-                          .validations_begin_anew = validations_begin_anew_};
+                          .validations_begin_anew = validations_begin_anew_,
+                          .from = named_checkpoint(config_.checkpoint),
+                          .changes = learned_changes(at_.meta().configuration, parts_->settings())};
   if (has_work() && at_.step() < config_.train.steps) {
     mpi::agree(comm_, [&] {
       if (auto forecast = runner().open_trace()) {
@@ -487,8 +488,9 @@ void Training<T>::one_step() {
   Seconds const waited_before = waited_for_ranks();
   double const rate = learning_rate(config_.optimizer, config_.train.steps, at_.step() + 1);
   double const scale = at_.loss_scale();
-  StepResult const result = runner().step(parts_->train_data(), at_.meta().samples, rate,
-                                          at_.meta().optimizer_step + 1, scale);
+  std::int64_t const sample = at_.meta().samples + config_.data.skipped(at_.step());
+  StepResult const result =
+      runner().step(parts_->train_data(), sample, rate, at_.meta().optimizer_step + 1, scale);
   at_.advance(result, rate);
   Seconds const seconds = watch.elapsed() - result.stood_still;
   cadence_.step_took(seconds);
@@ -526,12 +528,12 @@ void Training<T>::one_step() {
 template <class T>
 void Training<T>::look_ahead() {
   constexpr std::int64_t measuring_steps = 2;
-  if (journal_.expects() || steps_done_ >= measuring_steps) {
+  std::int64_t const steps = at_.progress({}).steps;
+  if (journal_.expects() || steps > measuring_steps) {
     return;
   }
-  ++steps_done_;
   auto forecast = runner().foresee();
-  if (forecast && (forecast->unknown.empty() || steps_done_ == measuring_steps)) {
+  if (forecast && (forecast->unknown.empty() || steps == measuring_steps)) {
     journal_.expect(*std::move(forecast));
   }
 }

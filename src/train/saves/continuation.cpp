@@ -146,6 +146,41 @@ std::string_view first_changed(std::span<std::string_view const> keys, Table con
   return changed == keys.end() ? std::string_view{} : *changed;
 }
 
+struct Changes {
+  std::vector<Change> learned;
+  std::vector<std::string> others;  ///< keys on which no weight depends
+};
+
+Changes changes_since(std::string_view configuration,
+                      std::vector<config::Setting> const& settings) {
+  Table now;
+  std::set<std::string, std::less<>> given;
+  for (config::Setting const& setting : settings) {
+    add(now, setting.key, setting.value);
+    if (!is_usual(setting)) {
+      given.insert(setting.key);
+    }
+  }
+  Table const before = table_before(configuration, now);
+  Changes changes;
+  for (auto const& [key, value] : now) {
+    auto const found = before.find(key);
+    bool const same =
+        found == before.end() ? !given.contains(key) : same_value(found->second, value);
+    if (same || is_left_out(key)) {
+      continue;
+    }
+    if (is_learned(key)) {
+      changes.learned.push_back({key,
+                                 printable_name(shown(found == before.end() ? "" : found->second)),
+                                 printable_name(shown(value))});
+    } else {
+      changes.others.push_back(key);
+    }
+  }
+  return changes;
+}
+
 }  // namespace
 
 std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
@@ -201,42 +236,25 @@ std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
   return samples * count_in(table, "train.sequence").value_or(sequence);
 }
 
+std::vector<Change> learned_changes(std::string_view configuration,
+                                    std::vector<config::Setting> const& settings) {
+  return changes_since(configuration, settings).learned;
+}
+
 std::vector<std::string> describe_changes(std::string_view configuration,
                                           std::vector<config::Setting> const& settings) {
-  Table now;
-  std::set<std::string, std::less<>> given;
-  for (config::Setting const& setting : settings) {
-    add(now, setting.key, setting.value);
-    if (!is_usual(setting)) {
-      given.insert(setting.key);
-    }
-  }
-  Table const before = table_before(configuration, now);
-  std::vector<std::array<std::string, 3>> rows{{"changed", "in the checkpoint", "now"}};
-  std::vector<std::string> others;
-  for (auto const& [key, value] : now) {
-    auto const found = before.find(key);
-    bool const same =
-        found == before.end() ? !given.contains(key) : same_value(found->second, value);
-    if (same || is_left_out(key)) {
-      continue;
-    }
-    if (is_learned(key)) {
-      rows.push_back({key, printable_name(shown(found == before.end() ? "" : found->second)),
-                      printable_name(shown(value))});
-    } else {
-      others.push_back(key);
-    }
-  }
+  auto const [learned, others] = changes_since(configuration, settings);
   std::vector<std::string> lines;
-  if (rows.size() > 1) {
+  if (!learned.empty()) {
     std::size_t widest = 30;  // of the values in the checkpoint, which may be paths
-    for (auto const& row : rows) {
-      widest = std::max(widest, row[1].size());
+    for (Change const& change : learned) {
+      widest = std::max(widest, change.then.size());
     }
-    for (auto const& [key, then, value] : rows) {
-      lines.push_back(fmt::format("  {:<28} {:<{}}  {}", key, then, widest, value));
-    }
+    auto const add_row = [&](Change const& row) {
+      lines.push_back(fmt::format("  {:<28} {:<{}}  {}", row.key, row.then, widest, row.now));
+    };
+    add_row({"changed", "in the checkpoint", "now"});
+    std::ranges::for_each(learned, add_row);
   }
   if (!others.empty()) {
     lines.push_back(

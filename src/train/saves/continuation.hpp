@@ -30,9 +30,17 @@ namespace offstage::train {
 /// The validations of the run that wrote the checkpoint. None if it does not say.
 [[nodiscard]] BestLoss best_of(std::string_view configuration);
 
+/// A key on which weights depend, with its values in the checkpoint and now.
+struct Change {
+  std::string key, then, now;
+};
+/// The changed keys on which weights depend, by name. Keys that the checkpoint's program did not
+/// know are left out if they are at their defaults.
+[[nodiscard]] std::vector<Change> learned_changes(std::string_view configuration,
+                                                  std::vector<config::Setting> const& settings);
+
 /// A table with a row for each changed key on which weights depend, with its values then and now,
-/// and a line that names other changed keys. Empty if nothing has changed. Keys that the
-/// checkpoint's program did not know are left out if they are at their defaults.
+/// and a line that names other changed keys, by the same rules. Empty if nothing has changed.
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 

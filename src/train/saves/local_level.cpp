@@ -43,8 +43,7 @@ void require_node_storage(config::RunConfig const& config, std::string const& ke
   if (!fs::is_directory(directory, error)) {
     throw IoError{
         fmt::format("{}: there is no such directory on {}; each node needs one on its own storage: "
-                    "create it there "
-                    "or leave checkpoint.local out",
+                    "create it there or leave checkpoint.local out",
                     key, cpu::host_name())};
   }
   if (access(directory.c_str(), W_OK | X_OK) != 0) {

@@ -22,9 +22,9 @@ namespace offstage::train {
 ///
 /// Collective: construction. Threads: the main one.
 /// Errors:     UsageError, as mpi::AgreedError: checkpoint.local is in host memory (unless
-///          tiers.allow-tmpfs=true) or is one directory of several nodes; checkpoint.partner on one
-///          node. IoError: it does not exist, cannot be written, or has files of another user
-///          (unless run.allow-foreign=true). LockedError.
+///             tiers.allow-tmpfs=true) or is one directory of several nodes; checkpoint.partner on
+///             one node. IoError: it does not exist, cannot be written, or has files of another
+///             user (unless run.allow-foreign=true). LockedError.
 class LocalLevel {
  public:
   /// Sets checkpoint.level_1 and nodes, and tiers::PathSettings::nearby, in `config`.

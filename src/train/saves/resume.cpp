@@ -27,6 +27,11 @@ std::string settle_resume(config::CheckpointConfig const& checkpoint,
   return comm.broadcast(std::move(settled), 0);
 }
 
+std::string named_checkpoint(config::CheckpointConfig const& checkpoint) {
+  std::string const& resume = checkpoint.resume;
+  return resume == "auto" || resume == "none" ? std::string{} : resume;
+}
+
 bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
   if (checkpoint.resume == "auto") {
     return true;

@@ -14,6 +14,9 @@ namespace offstage::train {
 [[nodiscard]] std::string settle_resume(config::CheckpointConfig const& checkpoint,
                                         mpi::Communicator const& comm);
 
+/// The path that checkpoint.resume names; empty: it names none.
+[[nodiscard]] std::string named_checkpoint(config::CheckpointConfig const& checkpoint);
+
 /// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
 /// 1. Errors: IoError if that cannot be told.
 [[nodiscard]] bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint);

@@ -25,7 +25,7 @@ plan::PathRate storage_of(config::RunConfig const& config, int ranks_per_node) {
     if (!plan::takes_extents(config.storage.split, i)) {
       continue;
     }
-    if (path.read_rate <= 0.0 || path.write_rate <= 0.0) {
+    if (!path.rates_known()) {
       return {};
     }
     all.read += path.read_rate / ranks_per_node;

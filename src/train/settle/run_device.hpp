@@ -13,8 +13,7 @@ namespace offstage::train {
 /// each of them sees one and none is to be emulated. If only some see one, or if there is a driver
 /// that cannot be used, a rank warns. Collective.
 /// Errors: mpi::AgreedError: device.kind=cuda, but a rank can use no GPU, or Slurm gave the job
-/// GPUs that a rank has lost; it
-///         says why.
+///         GPUs that a rank has lost; it says why.
 [[nodiscard]] bool uses_gpus(config::DeviceConfig const& config, mpi::Communicator const& comm);
 
 /// Goes to this rank's place, which has a GPU if ranks compute on GPUs, and none otherwise. If with

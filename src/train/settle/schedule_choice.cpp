@@ -20,12 +20,6 @@ namespace {
 
 using Rule = activations::Policy::Rule;
 
-/// Returns whether no part stays that a vertical schedule computes again.
-bool suits(activations::Policy const& policy) {
-  return policy.rule != Rule::keep &&
-         (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
-}
-
 /// `config` with a vertical schedule.
 template <class T>
 config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, int rank,
@@ -39,6 +33,11 @@ config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map,
 }
 
 }  // namespace
+
+bool suits_vertical(activations::Policy const& policy) {
+  return policy.rule != Rule::keep &&
+         (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
+}
 
 template <class T>
 ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap const& map) {
@@ -69,7 +68,7 @@ std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
       return {together};
     case config::LayerSchedule::automatic:
       if (config.parameter_home != parameters::Home::device && all <= most_together &&
-          suits(config.train.activations)) {
+          suits_vertical(config.train.activations)) {
         return {0, together};
       }
       break;
@@ -110,8 +109,8 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
   auto rates = given_rates(config, room.ranks_per_node);
   WantedRates wanted;
   mpi::agree(comm, [&] {
-    settle_schedule<T>(config, map, 0, room);
-    wanted = wanted_rates<T>(config, map, 0, room, rates);
+    settle_schedule<T>(config, map, state::fullest_rank, room);
+    wanted = wanted_rates<T>(config, map, state::fullest_rank, room, rates);
   });
   config.train.together = comm.broadcast_value(config.train.together, 0);
   config.train.activations = comm.broadcast_value(config.train.activations, 0);
@@ -123,7 +122,8 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
     }
   }
   ActivationChoice choice;
-  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, 0, room, rates); });
+  mpi::agree(
+      comm, [&] { choice = settle_activations<T>(config, map, state::fullest_rank, room, rates); });
   config.train.activations = comm.broadcast_value(choice.policy, 0);
   mpi::agree(comm, [&] { settle_sharding<T>(config, map, room); });
   config.sharding = comm.broadcast_value(config.sharding, 0);

@@ -29,6 +29,9 @@ template <class T>
 [[nodiscard]] ScheduleBytes schedule_bytes(config::RunConfig const& config,
                                            state::ShardMap const& map);
 
+/// Returns whether no activation stays that a vertical schedule computes again.
+[[nodiscard]] bool suits_vertical(activations::Policy const& policy);
+
 /// Values of TrainConfig::together that train.schedule allows with these activations, on so many
 /// ranks.
 [[nodiscard]] std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks);

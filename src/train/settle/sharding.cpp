@@ -81,8 +81,7 @@ std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
   return fmt::format(
       "parameters.sharding=zero1: the {} micro-batches of a step are {} blocks of {} "
       "(numerics.sum-block), so {} of {} ranks stay idle; {}parameters.sharding=zero2 with the "
-      "same "
-      "block gives the same bits, and no rank is idle for want of a block",
+      "same block gives the same bits, and no rank is idle for want of a block",
       blocks.micro_batches, blocks.blocks(), blocks.block, ranks - blocks.blocks(), ranks,
       each > 1 ? fmt::format("numerics.sum-block={} has work for all, with other bits; ", each)
                : "");

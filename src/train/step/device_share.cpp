@@ -34,10 +34,7 @@ bool DeviceShare::knows_rates() const noexcept {
 
 bool DeviceShare::knows_paths() const noexcept {
   return demand_.storage.none() ||
-         (!rates_.paths.empty() &&
-          std::ranges::all_of(rates_.paths, [](plan::PathRate const& path) {
-            return path.read > 0.0 && path.write > 0.0;
-          }));
+         (!rates_.paths.empty() && std::ranges::all_of(rates_.paths, &plan::PathRate::known));
 }
 
 void DeviceShare::choose() {

@@ -4,7 +4,7 @@
 
 namespace offstage::train {
 
-/// The division of one step's update between cores and device, rank 0's.
+/// The division of one step's update of a rank between cores and device.
 struct ShareStep {
   bool used{};     ///< a device took part, or received the cores' parameters
   double share{};  ///< part of the elements that are not resident which the device updated
