@@ -547,8 +547,8 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
     return;
   }
   throw Refused{
-      fmt::format("checkpoint {} is of another model ({}); use its model.* keys or "
-                  "another run.dir",
+      fmt::format("checkpoint {} is of another model ({}); use its model.* keys, or another "
+                  "run.dir or checkpoint.resume",
                   step_directory, differences(stored, "checkpoint", run, "run"))};
 }
 

@@ -141,7 +141,7 @@ KeptBefore kept_before(std::string const& directory, Retention const& retention,
       }
       if (recorded(meta, "checkpoint.keep-best") == "on" &&
           recorded_number(meta, "best-validation.step") == found.step) {
-        kept.as_best.push_back(canonical(found.path));
+        kept.best = canonical(found.path);  // of the steps, which ascend, the last
       }
     } catch (DataError const&) {
       continue;

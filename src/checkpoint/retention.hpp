@@ -43,7 +43,7 @@ void remove_lists(std::string const& directory);
 /// configuration says.
 struct KeptBefore {
   std::vector<std::string> by_interval;  ///< at a step of their checkpoint.keep-every
-  std::vector<std::string> as_best;      ///< with checkpoint.keep-best, at the best validation
+  std::string best;                      ///< the newest one of a checkpoint.keep-best; empty: none
 };
 /// Reads the masters of checkpoints up to `step`, but for those that `retention` keeps for good. A
 /// damaged one is kept by nobody. Errors: IoError.

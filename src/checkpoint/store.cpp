@@ -353,12 +353,10 @@ std::vector<std::string> Store::spared() const {
   if (best_ && *best_ >= 0) {
     paths.push_back(canonical(directory_ + "/" + step_name(*best_)));
   }
-  auto const add = [&](std::vector<std::string> const& kept) {
-    paths.insert(paths.end(), kept.begin(), kept.end());
-  };
-  add(kept_before_.by_interval);
-  if (!best_) {
-    add(kept_before_.as_best);
+  auto const& kept = kept_before_.by_interval;
+  paths.insert(paths.end(), kept.begin(), kept.end());
+  if (!best_ && !kept_before_.best.empty()) {
+    paths.push_back(kept_before_.best);
   }
   return paths;
 }

@@ -200,7 +200,7 @@ class Store {
   /// Keeps the checkpoint of this step beyond Retention, in place of that of the call before. -1:
   /// there is none yet, but one will come. Call it on all ranks.
   void keep_best(std::int64_t step) noexcept { best_ = step; }
-  /// Keeps what earlier starts up to `step` keep for good (kept_before); the best of theirs until
+  /// Keeps what earlier starts up to `step` keep for good (kept_before); their best one until
   /// keep_best() is called. Collective. Errors: mpi::AgreedError.
   void keep_what_was_kept(std::int64_t step);
 

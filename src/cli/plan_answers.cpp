@@ -38,9 +38,11 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
   if (first) {
     print_line(
         "what would help",
-        before ? "nothing of twice the paths, memory, links, products or cores"
-               : "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
-                 "train.activations=auto, train.micro-batch=1, twice the paths or memory");
+        before
+            ? "nothing of configs/policies/offstage.cfg, twice the paths, memory, links, products "
+              "or cores"
+            : "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
+              "train.activations=auto, train.micro-batch=1, twice the paths or memory");
   }
 }
 

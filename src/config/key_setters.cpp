@@ -149,10 +149,21 @@ void set_validation_files(RunConfig& config, std::string const& text) {
   config.data.held_out = held_out.value_or(0.0);
   if (held_out) {
     for (data::Source const& source : config.data.train) {  // a key before this one
-      config.data.valid.push_back({source.path});
+      auto& valid = config.data.valid;
+      if (std::ranges::find(valid, source.path, &data::Source::path) == valid.end()) {
+        valid.push_back({source.path});
+      }
     }
   } else if (!text.empty()) {
     config.data.valid = data::parse_sources_in_turn(text);
+    for (data::Source const& source : config.data.valid) {
+      if (data::parse_held_out(source.path)) {
+        throw UsageError{
+            fmt::format("'{}' stands beside files; it is for itself alone, or leave it "
+                        "out",
+                        source.path)};
+      }
+    }
   }
 }
 

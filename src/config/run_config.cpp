@@ -180,21 +180,21 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
   }
   require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
   std::int64_t const most = steps - optimizer.schedule_begin - 1;
+  std::string const behind_begin =
+      optimizer.schedule_begin > 0
+          ? fmt::format(" behind optimizer.schedule-begin={}", optimizer.schedule_begin)
+          : "";
   if (optimizer.warmup_steps > most) {
-    throw UsageError{fmt::format(
-        "optimizer.warmup-steps={} leaves nothing of train.steps={}{}; use {} or less",
-        optimizer.warmup_steps, steps,
-        optimizer.schedule_begin > 0
-            ? fmt::format(" behind optimizer.schedule-begin={}", optimizer.schedule_begin)
-            : "",
-        most)};
+    throw UsageError{
+        fmt::format("optimizer.warmup-steps={} leaves nothing of train.steps={}{}; use {} or less",
+                    optimizer.warmup_steps, steps, behind_begin, most)};
   }
   require_at_least<std::int64_t>("optimizer.decay-steps", optimizer.decay_steps, 0,
                                  "; 0 goes by optimizer.decay-fraction");
-  if (optimizer.decay_steps > steps) {
+  if (optimizer.decay_steps > most + 1) {
     throw UsageError{
-        fmt::format("optimizer.decay-steps={} is more than train.steps={}; use {} or less",
-                    optimizer.decay_steps, steps, steps)};
+        fmt::format("optimizer.decay-steps={} is more than train.steps={}{}; use {} or less",
+                    optimizer.decay_steps, steps, behind_begin, most + 1)};
   }
   if (!(optimizer.decay_fraction > 0.0 && optimizer.decay_fraction <= 1.0)) {
     throw UsageError{fmt::format("optimizer.decay-fraction={} must be above 0 and at most 1",

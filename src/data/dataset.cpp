@@ -96,7 +96,8 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
                     options.rule == WindowRule::crossing
                         ? fmt::format("the {} tokens that train.sequence={} needs",
                                       options.sequence + 1, options.sequence)
-                        : std::string{"a document of 2 tokens or more"})};
+                        : std::string{"a document of 2 tokens or more"},
+                    options.key == "data.valid" ? ", or name files for validation" : "")};
   }
 }
 
@@ -132,15 +133,16 @@ void Dataset::open(std::string const& path) {
   }
   if (part.windows < 1 && crossing) {
     throw DataError{fmt::format(
-        "{}={}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
+        "{}={}{}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
         "shorter sequence",
-        options_.key, part.file->path(), tokens, options_.sequence, options_.sequence + 1)};
+        options_.key, part.file->path(), held_out_text(), tokens, options_.sequence,
+        options_.sequence + 1)};
   }
   if (part.windows < 1) {
     throw DataError{fmt::format(
-        "{}={}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
+        "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
         "data.cross-documents={} needs; give a longer text",
-        options_.key, part.file->path(), tokens, part.documents.size(),
+        options_.key, part.file->path(), held_out_text(), tokens, part.documents.size(),
         part.mask ? " with one that its mask counts" : "",
         options_.rule == WindowRule::apart ? "false" : "whole")};
   }
@@ -150,35 +152,45 @@ void Dataset::open(std::string const& path) {
   parts_.push_back(std::move(part));
 }
 
+std::string Dataset::held_out_text() const {
+  return options_.held_out.any() ? ", " + options_.held_out.text() : std::string{};
+}
+
 void Dataset::hold_out(Part& part) const {
   auto const tokens = part.file->tokens();
-  auto const documents = documents_in(*part.file);
-  auto const begin = begin_of_held_out(tokens, options_.held_out.part, documents);
+  auto const documents = part.file->documents();
+  bool const by_separator = !documents && options_.separator;
+  if (by_separator) {
+    require_separator();
+  }
+  double const held_out = options_.held_out.part;
+  auto const begin = by_separator ? begin_of_held_out(*part.file, held_out, *options_.separator)
+                                  : begin_of_held_out(tokens, held_out, documents);
   bool const takes_end = options_.held_out.takes_end();
   if (part.mask) {
     takes_end ? part.mask->keep_from(begin) : part.mask->keep_before(begin);
+    if (!takes_end && part.mask->counted() == 0) {
+      throw DataError{fmt::format("{}={}, {}: no token counts there, by {}; hold out less",
+                                  options_.key, part.file->path(), options_.held_out.text(),
+                                  part.mask->path())};
+    }
   }
   part.file = takes_end ? section_of(std::move(part.file), begin, tokens - begin, documents)
                         : section_of(std::move(part.file), 0, begin, documents);
 }
 
-std::optional<std::vector<std::int64_t>> Dataset::documents_in(TokenFile const& file) const {
-  auto stored = file.documents();
-  if (stored || !options_.separator) {
-    return stored;
-  }
+void Dataset::require_separator() const {
   if (*options_.separator < 0 || *options_.separator >= options_.vocab) {
     throw DataError{
         fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
                     "document",
                     *options_.separator, options_.vocab)};
   }
-  return documents_by_separator(file, *options_.separator);
 }
 
 void Dataset::find_documents(Part& part) const {
-  auto documents = documents_in(*part.file);
-  if (!documents) {
+  auto stored = part.file->documents();
+  if (!stored && !options_.separator) {
     auto const [asks, other] =
         options_.rule == WindowRule::crossing
             ? std::pair{"data.attention=document", "data.attention=window"}
@@ -190,7 +202,11 @@ void Dataset::find_documents(Part& part) const {
         "the token that ends one, or {}",
         options_.key, part.file->path(), name_of(part.file->format()), asks, other)};
   }
-  part.documents = *std::move(documents);
+  if (!stored) {
+    require_separator();
+  }
+  part.documents =
+      stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
 }
 
 std::int64_t Dataset::length_of(Part const& part, std::size_t document) const {

@@ -58,7 +58,10 @@ std::string HeldOut::text() const {
 std::optional<double> parse_held_out(std::string_view text) {
   double percent{};
   auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, percent);
+  auto [rest, code] = std::from_chars(text.data(), end, percent);
+  while (code == std::errc{} && rest != end && *rest == ' ') {
+    ++rest;
+  }
   if (code != std::errc{} || rest + 1 != end || *rest != '%') {
     return std::nullopt;
   }
@@ -71,10 +74,53 @@ std::optional<double> parse_held_out(std::string_view text) {
   return percent / 100.0;
 }
 
+namespace {
+
+std::int64_t wanted_begin(std::int64_t tokens, double part) {
+  return static_cast<std::int64_t>(std::llround((1.0 - part) * static_cast<double>(tokens)));
+}
+
+/// The place of a token `wanted` in [first, end): the first one, or the last one; -1: there is
+/// none.
+std::int64_t place_of(TokenFile const& file, std::int32_t wanted, std::int64_t first,
+                      std::int64_t end, bool is_last) {
+  constexpr std::int64_t step = 64 * 1024;
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t done = 0; done < end - first; done += step) {
+    auto const count = std::min(step, end - first - done);
+    auto const begin = is_last ? end - done - count : first + done;
+    tokens.resize(static_cast<std::size_t>(count));
+    file.read(begin, tokens);
+    if (is_last) {
+      if (auto const found = std::find(tokens.rbegin(), tokens.rend(), wanted);
+          found != tokens.rend()) {
+        return begin + count - 1 - (found - tokens.rbegin());
+      }
+    } else if (auto const found = std::ranges::find(tokens, wanted); found != tokens.end()) {
+      return begin + (found - tokens.begin());
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::int64_t begin_of_held_out(TokenFile const& file, double part, std::int32_t separator) {
+  std::int64_t const tokens = file.tokens();
+  std::int64_t const wanted = wanted_begin(tokens, part);
+  // A document begins behind a separator.
+  auto const behind =
+      place_of(file, separator, std::max<std::int64_t>(0, wanted - 1), tokens, false);
+  std::int64_t const next = behind < 0 ? tokens : behind + 1;
+  std::int64_t const least = std::max<std::int64_t>(0, 2 * wanted - next - 1);  // one as near
+  auto const before =
+      place_of(file, separator, least, std::max<std::int64_t>(least, wanted - 1), true);
+  return before < 0 ? next : before + 1;
+}
+
 std::int64_t begin_of_held_out(std::int64_t tokens, double part,
                                std::optional<std::vector<std::int64_t>> const& documents) {
-  auto const wanted =
-      static_cast<std::int64_t>(std::llround((1.0 - part) * static_cast<double>(tokens)));
+  std::int64_t const wanted = wanted_begin(tokens, part);
   if (!documents || documents->empty()) {
     return wanted;
   }

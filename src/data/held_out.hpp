@@ -23,8 +23,8 @@ struct HeldOut {
   [[nodiscard]] std::string text() const;
 };
 
-/// The part that "N%" says; nullopt: the text is no number with a %. Errors: UsageError without the
-/// key's name: a part that leaves nothing on one side.
+/// The part that "N%" says, or "N %"; nullopt: the text is no number with a %. Errors: UsageError
+/// without the key's name: a part that leaves nothing on one side.
 [[nodiscard]] std::optional<double> parse_held_out(std::string_view text);
 
 /// The token at which the held-out end of a file begins: the begin of a document, or the file's
@@ -32,6 +32,10 @@ struct HeldOut {
 /// stays in training. Without documents it is that token itself. It does not depend on windows.
 [[nodiscard]] std::int64_t begin_of_held_out(
     std::int64_t tokens, double part, std::optional<std::vector<std::int64_t>> const& documents);
+
+/// The same where `separator` ends documents. Reads no further than to the begin that it returns.
+[[nodiscard]] std::int64_t begin_of_held_out(TokenFile const& file, double part,
+                                             std::int32_t separator);
 
 /// The tokens of a file from `first` on, `count` of them, as a file of their own. `documents` are
 /// the begins in the whole file, nullopt if nothing tells them apart; they are not kept.

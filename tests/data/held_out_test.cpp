@@ -31,7 +31,8 @@ TEST(HeldOut, BeginsAtATokenOrAtTheNearestDocument) {
 
 TEST(HeldOut, IsANumberOfPercent) {
   EXPECT_THAT(parse_held_out("2.5%"), Optional(0.025));
-  for (auto const* text : {"", "%", "2", "a%", "2%,b", "2 %"}) {
+  EXPECT_THAT(parse_held_out("2.5 %"), Optional(0.025));
+  for (auto const* text : {"", "%", "2", "a%", "2%,b", "2 % b"}) {
     EXPECT_EQ(parse_held_out(text), std::nullopt) << text;
   }
   for (auto const* text : {"0%", "-1%", "100%", "inf%", "nan%"}) {
@@ -124,6 +125,36 @@ TEST_F(HeldOutEnds, EndWhereASeparatorEndsADocument) {
   of.separator = 300;
   EXPECT_THAT([&] { (void)sides(path, of); },
               testing::ThrowsMessage<DataError>(HasSubstr("data.separator=300 is no token")));
+}
+
+TEST_F(HeldOutEnds, BySeparatorsBeginAsByAListOfDocuments) {
+  std::string text;
+  std::uint64_t state = 7;
+  for (int i = 0; i < 400; ++i) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    text += state >> 60U == 0 ? 'z' : 'a';
+  }
+  for (std::string const& tokens : {text, std::string(50, 'a'), std::string(50, 'z'), text + "z"}) {
+    auto const path = folder_.write("s.txt", tokens);
+    auto const file = open_tokens({.path = path, .key = "data.train", .vocab = 256});
+    std::optional const documents{documents_by_separator(*file, 'z')};
+    for (int percent = 1; percent < 100; ++percent) {
+      double const part = percent / 100.0;
+      EXPECT_EQ(begin_of_held_out(*file, part, 'z'),
+                begin_of_held_out(file->tokens(), part, documents))
+          << percent << ' ' << tokens;
+    }
+  }
+}
+
+TEST_F(HeldOutEnds, LeaveATokenThatCountsInTraining) {
+  auto const path = documents("a", {"abcd", "xyz"});
+  folder_.write("a.mask", "OFFMASK1" + array_of<std::uint64_t>({7, 1, 0, 0}) +
+                              std::string{"\0\0\0\0\0\0\1", 7});
+  EXPECT_THAT([&] { (void)Dataset({{path}}, options(3, 0.4, false)).windows(); },
+              testing::ThrowsMessage<DataError>(
+                  HasSubstr("a.bin, all but the last 40 %: no token counts there")));
+  EXPECT_EQ((Dataset{{{path}}, options(2, 0.4, true)}.files()[0].counted), 1);
 }
 
 TEST_F(HeldOutEnds, HaveTheirPartOfTheMask) {

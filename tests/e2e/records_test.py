@@ -209,24 +209,28 @@ class Records(OffstageTest):
         keys = ["optimizer.schedule=cosine", "optimizer.min-lr=0.001", "optimizer.lr=0.03"]
         self.train("run", *keys)
         late = self.train("late", *keys, "optimizer.schedule-begin=3", expect=64)
-        self.assertIn("optimizer.schedule-begin=3 is behind step 0, from which this start goes on; use 0 or less", late.errors[0])
+        self.assertIn("optimizer.schedule-begin=3 is after step 0, from which this start goes on; use 0 or less", late.errors[0])
         stage = ["train.steps=12", "optimizer.warmup-steps=3"]
         shutil.copytree(self.folder / "run", self.folder / "idle")
         warned = self.train("idle", *keys, *stage, "train.sequence=12")
         self.assertIn("optimizer.warmup-steps=3 warms up nothing: it counts from step 0, and step 6 is done; "
                       "optimizer.schedule-begin=6 begins the schedule here", "".join(warned.warnings))
-        self.assertNotIn("model.max-sequence", warned.out)
+        self.assertIn("step-000000006: model.max-sequence=24\n", warned.out)
+        self.assertNotRegex(warned.out, r"model\.max-sequence +24")
         begun = self.train("run", *keys, *stage, "optimizer.schedule-begin=6", f"checkpoint.resume={self.checkpoints('run')[-1]}")
         starts = self.starts("run")
         self.assertEqual([False, True], ["from" in start or "changed" in start for start in starts])
         self.assertEqual(str(self.checkpoints("run")[0]), starts[1]["from"])
-        self.assertEqual({"optimizer.schedule-begin": ["0", "6"], "optimizer.warmup-steps": ["0", "3"],
+        self.assertEqual({"optimizer.schedule-begin": ["0", "6"], "optimizer.warmup-steps": ["1", "3"],
                           "train.steps": ["6", "12"]}, starts[1]["changed"])
         self.assertEqual([], [w for w in begun.warnings if "warms up" in w or "jumps" in w])
         rates = [record["learning_rate"] for record in self.steps("run")]
         self.assertEqual([0.01, 0.02, 0.03], [round(rate, 12) for rate in rates[6:9]])
         self.assertEqual(0.001, rates[11])
-        # The model stays one for the longer sequences of the first stage.
+        # The model stays one for the longer sequences of the first stage, of GPT-2 too.
+        positions = ["model.family=gpt2", "model.tied-head=true", "model.kv-heads=4"]
+        self.train("gpt2", *positions)
+        self.train("gpt2", *positions, "train.steps=7", "train.sequence=12", "optimizer.schedule=constant")
         result = self.call(OFFSTAGE, "export", "--from", self.folder / "idle", "--to", self.folder / "out")
         self.assertEqual(0, result.code, result)
         self.assertEqual(24, json.loads((self.folder / "out/config.json").read_text())["max_position_embeddings"])

@@ -87,16 +87,6 @@ TEST(Continuation, ShowsThatOtherTokensAreInTheFiles) {
               IsEmpty());
 }
 
-TEST(Continuation, KeepsTheLongestSequenceUnlessOneIsGiven) {
-  auto const value = [](std::string const& then, std::string const& now, char const* origin) {
-    return with_longest_sequence(then, settings({{"model.max-sequence", now}}, origin))[0].value;
-  };
-  EXPECT_EQ(value("model.max-sequence=128\n", "32", "default"), "128");
-  EXPECT_EQ(value("model.max-sequence=128\n", "32", "a.cfg:1"), "32");
-  EXPECT_EQ(value("model.max-sequence=128\n", "256", "default"), "256");
-  EXPECT_EQ(value("", "32", "default"), "32");
-}
-
 TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
   EXPECT_THAT(describe_changes("", settings({{"optimizer.new", "1"}}, "default")), IsEmpty());
   EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);
@@ -259,6 +249,21 @@ TEST(Continuation, AWarmUpThatComesTooLateIsSaid) {
   EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=20\n", config, 50), "");
   config.optimizer.schedule_begin = 50;
   EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=5\n", config, 50), "");
+  config.settings = settings({{"optimizer.warmup-steps", "0"}});
+  config.optimizer = {};
+  EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=5\n", config, 50), "") << "none is meant";
+}
+
+TEST(Continuation, AnotherPartThatIsHeldOutIsLearned) {
+  auto const of = [](std::string const& valid) { return settings({{"data.valid", valid}}); };
+  for (auto const& [then, now] :
+       {std::pair{"1%", "30%"}, {"30%", "1%"}, {"1%", "v.txt"}, {"v.txt", "1%"}}) {
+    EXPECT_EQ(learned_changes(text_of(of(then), 0), of(now)).size(), 1) << then << now;
+    EXPECT_THAT(warning_of_order(text_of(of(then), 0), of(now)),
+                HasSubstr("another part of the training data"));
+  }
+  EXPECT_THAT(learned_changes(text_of(of("v.txt"), 0), of("w.txt")), IsEmpty());
+  EXPECT_EQ(warning_of_order(text_of(of("1%"), 0), of("1%")), "");
 }
 
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {

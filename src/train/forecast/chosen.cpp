@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace offstage::train {
@@ -10,19 +12,39 @@ namespace offstage::train {
 using parameters::Home;
 using parameters::Sharding;
 
-void leave_all(config::RunConfig& config) {
+void leave_to_plan(config::RunConfig& config) {
+  auto const is_open = [&](std::string_view key) {
+    auto const found = std::ranges::find(config.settings, key, &config::Setting::key);
+    return found == config.settings.end() || found->is_default();
+  };
   config.plan.choose = true;
-  config.parameter_home = Home::device;
-  config.home_is_open = true;
-  config.sharding = Sharding::zero3;
-  config.sharding_is_open = true;
-  config.train.schedule = config::LayerSchedule::automatic;
-  config.train.activations = {activations::Policy::Rule::automatic};
-  config.overlap = config::Overlap::automatic;
-  config.share.device_share.reset();
-  config.share.device_resident = 0.0;
-  config.share.resident_is_open = true;
-  config.storage.most_cache = -1;
+  if (is_open("parameters.home")) {
+    config.parameter_home = Home::device;
+    config.home_is_open = true;
+  }
+  if (is_open("parameters.sharding")) {
+    config.sharding = Sharding::zero3;
+    config.sharding_is_open = true;
+  }
+  if (is_open("train.schedule")) {
+    config.train.schedule = config::LayerSchedule::automatic;
+  }
+  if (is_open("train.activations")) {
+    config.train.activations = {activations::Policy::Rule::automatic};
+  }
+  if (is_open("update.overlap")) {
+    config.overlap = config::Overlap::automatic;
+  }
+  if (is_open("update.device-share")) {
+    config.share.device_share.reset();
+  }
+  if (is_open("update.device-resident")) {
+    config.share.device_resident = 0.0;
+    config.share.resident_is_open = true;
+  }
+  if (is_open("tiers.cache")) {
+    config.storage.most_cache = -1;
+  }
 }
 
 bool leaves_home(config::RunConfig const& config) {

@@ -30,8 +30,9 @@ void take(config::RunConfig& config, Chosen const& chosen);
 /// `config` leaves to the plan, and parameters.sharding only if it is not zero3.
 [[nodiscard]] std::string describe(Chosen const& chosen, config::RunConfig const& config);
 
-/// Leaves all of these keys to the plan, as configs/policies/offstage.cfg does.
-void leave_all(config::RunConfig& config);
+/// Leaves these keys to the plan, as configs/policies/offstage.cfg does, but for those that were
+/// given (RunConfig::settings).
+void leave_to_plan(config::RunConfig& config);
 /// Returns whether this key is left to the plan.
 [[nodiscard]] bool leaves_home(config::RunConfig const& config);
 [[nodiscard]] bool leaves_sharding(config::RunConfig const& config);

@@ -37,7 +37,7 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
   };
   if (!config.plan.choose) {
     add("configs/policies/offstage.cfg, same bits",
-        [](Remedy& remedy) { leave_all(remedy.config); });
+        [](Remedy& remedy) { leave_to_plan(remedy.config); });
   }
   auto const& paths = config.paths;
   bool const any_split = config.storage.split.rule != plan::SplitRule::fixed &&
@@ -232,7 +232,9 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
   }
   if (sentences.size() == 1) {
     sentences.emplace_back(
-        "nothing of twice the paths, memory, links, products or cores would save much of it");
+        "nothing of configs/policies/offstage.cfg, twice the paths, memory, links, products or "
+        "cores "
+        "would save much of it");
   }
   return sentences;
 }

@@ -165,18 +165,18 @@ void finish_earlier_cut(std::string const& fresh, std::string const& path) {
 /// Logs that the file is `aside` now, and why.
 void say_aside(std::string const& path, std::string const& aside, std::string const& source,
                bool is_of_another_start, MetricsPoint const& point) {
-  if (is_of_another_start) {
+  if (point.is_named) {
+    log::info("{} holds later steps, or those of another run; it is {} now", path, aside);
+  } else if (is_of_another_start) {
     log::warning(
-        "{} tells of a start that left no checkpoint, and not of step {} from which this "
-        "one goes on; it is {} now{}",
+        "{} tells of a start that left no checkpoint, and not of step {} from which this one goes "
+        "on; it is {} now{}",
         path, point.step, aside,
         source.empty() ? "" : fmt::format(", and {} is in its place", source));
-  } else if (point.is_named) {
-    log::info("{} holds later steps of an earlier run; it is {} now", path, aside);
   } else {
     log::warning(
-        "{} tells of a checkpoint after step {}, from which this start does not go on (is "
-        "checkpoint.dir another one?); it is {} now",
+        "{} tells of a checkpoint after step {}, from which this start does not go on (was it "
+        "passed over or removed, or is checkpoint.dir another one?); it is {} now",
         path, point.step, aside);
   }
 }

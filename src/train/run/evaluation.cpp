@@ -113,9 +113,9 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
   });
   require_same_data(task.options.key, result.files, comm);
   result.sequence = data->sequence();
+  std::int64_t const sources = std::ssize(data->sources());
   result.windows = task.most_windows > 0
-                       ? std::clamp<std::int64_t>(task.most_windows, std::ssize(data->sources()),
-                                                  data->windows())
+                       ? std::min(std::max(task.most_windows, sources), data->windows())
                        : data->windows();
   result.micro_batch = micro_batch_of(task, result);
   mpi::agree(comm, [&] {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -20,11 +19,6 @@ config::LossScaleRules rules_of(config::RunConfig const& config) {
     return config.numerics.loss_scale;
   }
   return {.dynamic = false, .start = 1.0};
-}
-
-bool is_default(std::vector<config::Setting> const& settings, std::string_view key) {
-  auto const found = std::ranges::find(settings, key, &config::Setting::key);
-  return found != settings.end() && found->is_default();
 }
 
 }  // namespace
@@ -48,15 +42,9 @@ void Position::go_on_from(checkpoint::Meta found) {
 void Position::set_start(checkpoint::OptimizerState state, std::string program, int threads,
                          int ranks, std::vector<config::Setting> settings) {
   bool const goes_on = !meta_.configuration.empty();
-  settings_ = goes_on
-                  ? with_start_of(meta_.configuration,
-                                  with_longest_sequence(meta_.configuration, std::move(settings)))
-                  : std::move(settings);
-  auto const longest = meta_.model.max_sequence;
+  settings_ =
+      goes_on ? with_start_of(meta_.configuration, std::move(settings)) : std::move(settings);
   meta_.model = config_.model;
-  if (goes_on && is_default(settings_, "model.max-sequence")) {
-    meta_.model.max_sequence = std::max(meta_.model.max_sequence, longest);
-  }
   meta_.state = std::move(state);
   meta_.seed = config_.train.seed;
   meta_.program = std::move(program);

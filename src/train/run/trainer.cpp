@@ -211,9 +211,7 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_,
-                       with_longest_sequence(at_.meta().configuration, parts_->settings()),
-                       program_text(parts_->libraries()));
+      say_what_changed(at_.meta(), config_, parts_->settings(), program_text(parts_->libraries()));
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(

@@ -146,6 +146,23 @@ std::string_view first_changed(std::span<std::string_view const> keys, Table con
   return changed == keys.end() ? std::string_view{} : *changed;
 }
 
+std::optional<double> held_out_by(std::string const& text) {
+  try {
+    return data::parse_held_out(text);
+  } catch (UsageError const&) {
+    return std::nullopt;
+  }
+}
+
+/// Returns whether data.valid holds out another part of the training data.
+bool holds_out_otherwise(Table const& before, Table const& now) {
+  auto const part = [](Table const& table) {
+    auto const found = table.find("data.valid");
+    return found == table.end() ? std::nullopt : held_out_by(found->second);
+  };
+  return part(before) != part(now);
+}
+
 struct Changes {
   std::vector<Change> learned;
   std::vector<std::string> others;  ///< keys on which no weight depends
@@ -170,7 +187,7 @@ Changes changes_since(std::string_view configuration,
     if (same || is_left_out(key)) {
       continue;
     }
-    if (is_learned(key)) {
+    if (is_learned(key) || (key == "data.valid" && holds_out_otherwise(before, now))) {
       changes.learned.push_back({key,
                                  printable_name(shown(found == before.end() ? "" : found->second)),
                                  printable_name(shown(value))});
@@ -238,7 +255,8 @@ std::int64_t tokens_of(std::string_view configuration, std::int64_t samples,
 
 std::vector<Change> learned_changes(std::string_view configuration,
                                     std::vector<config::Setting> const& settings) {
-  return changes_since(configuration, settings).learned;
+  return configuration.empty() ? std::vector<Change>{}
+                               : changes_since(configuration, settings).learned;
 }
 
 std::vector<std::string> describe_changes(std::string_view configuration,
@@ -261,17 +279,6 @@ std::vector<std::string> describe_changes(std::string_view configuration,
         fmt::format("  changed, and no weight depends on it: {}", fmt::join(others, ", ")));
   }
   return lines;
-}
-
-std::vector<config::Setting> with_longest_sequence(std::string_view configuration,
-                                                   std::vector<config::Setting> settings) {
-  auto const now = std::ranges::find(settings, free_of_model, &config::Setting::key);
-  auto const then = count_in(table_of(configuration), free_of_model);
-  if (now != settings.end() && now->is_default() && then &&
-      static_cast<double>(*then) > number_of(now->value).value_or(0.0)) {
-    now->value = std::to_string(*then);
-  }
-  return settings;
 }
 
 std::vector<config::Setting> with_start_of(std::string_view configuration,
@@ -346,7 +353,14 @@ std::string warning_of_order(std::string_view configuration,
                              std::vector<config::Setting> const& settings) {
   using namespace std::literals;
   constexpr std::array keys{"train.sequence"sv, "data.cross-documents"sv, "data.separator"sv};
-  auto const key = first_changed(keys, table_of(configuration), table_of(settings));
+  Table const before = table_of(configuration);
+  Table const now = table_of(settings);
+  if (holds_out_otherwise(before, now)) {
+    return "data.valid holds out another part of the training data: what is validated on from here "
+           "on was trained on in part, or what was validated on is trained on; and the order of "
+           "the sequences is another one";
+  }
+  auto const key = first_changed(keys, before, now);
   return key.empty()
              ? std::string{}
              : fmt::format(
@@ -362,7 +376,7 @@ std::string warning_of_warmup(std::string_view configuration, config::RunConfig 
   auto const& [begin, warmup] =
       std::pair{config.optimizer.schedule_begin, config.optimizer.warmup_steps};
   auto const key = first_changed(keys, table_of(configuration), table_of(config.settings));
-  return key.empty() || step < begin + warmup
+  return key.empty() || warmup == 0 || step < begin + warmup
              ? std::string{}
              : fmt::format(
                    "optimizer.warmup-steps={} warms up nothing: it counts from step {}, and step "

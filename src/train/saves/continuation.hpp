@@ -35,7 +35,8 @@ struct Change {
   std::string key, then, now;
 };
 /// The changed keys on which weights depend, by name. Keys that the checkpoint's program did not
-/// know are left out if they are at their defaults.
+/// know are left out if they are at their defaults. None where `configuration` is empty, as a run
+/// begins.
 [[nodiscard]] std::vector<Change> learned_changes(std::string_view configuration,
                                                   std::vector<config::Setting> const& settings);
 
@@ -43,11 +44,6 @@ struct Change {
 /// and a line that names other changed keys, by the same rules. Empty if nothing has changed.
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
-
-/// The settings with a checkpoint's model.max-sequence, if that is longer and none is given. A
-/// stage with shorter sequences leaves the model made for longer ones.
-[[nodiscard]] std::vector<config::Setting> with_longest_sequence(
-    std::string_view configuration, std::vector<config::Setting> settings);
 
 /// The settings of a run that goes on: train.init-from is what the run that wrote the checkpoint
 /// began with, whatever it is now. It is left out if the checkpoint does not say.

@@ -6,6 +6,7 @@
 
 #include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/listing.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::train {
@@ -20,7 +21,8 @@ std::string settle_resume(config::CheckpointConfig const& checkpoint,
     bool const is_own = std::ranges::any_of(
         std::array{settled, settled + "/checkpoints"}, [&](std::string const& place) {
           return is_directory(place) && is_directory(checkpoint.dir) &&
-                 lead_to_one(place, checkpoint.dir);
+                 lead_to_one(place, checkpoint.dir) &&
+                 checkpoint::newest_complete(place, checkpoint::Warn::no).has_value();
         });
     settled = is_own ? "auto" : convert::resolve_checkpoint(settled, checkpoint::Warn::yes);
   });

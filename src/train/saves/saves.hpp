@@ -20,10 +20,10 @@ namespace offstage::train {
 /// The checkpoints that a run saves, between its steps or under the next one. It reports to cadence
 /// and listener.
 ///
-/// Levels: 2 is checkpoint.dir; 1, if there is one, node storage; 3, if there is one, copies of 1 on
-///         other nodes, made behind the run. Saves of 1 and 2 may go on at a time, one of 1 waits
-///         for the copies of the one before. An I/O error of level 1 or 3 does not end the run: it
-///         goes on without that level, and says so (log).
+/// Levels: 2 is checkpoint.dir; 1, if there is one, node storage; 3, if there is one, copies of 1
+///         on other nodes, made behind the run. Saves of 1 and 2 may go on at a time, one of 1
+///         waits for the copies of the one before. An I/O error of level 1 or 3 does not end the
+///         run: it goes on without that level, and says so (log).
 /// Collective: every member. Errors: mpi::AgreedError, those of checkpoint::Store.
 class Saves {
  public:

@@ -120,10 +120,11 @@ std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm, data::Dataset
                     static_cast<std::int64_t>(count)};
   };
   MeanLosses result{.all = mean_of([](MicroBatch const&) { return true; }), .sources = {}};
-  for (std::size_t i = 0; i < data.sources().size() && i <= dealt.back().source; ++i) {
-    result.sources.push_back({data.sources()[i].path, mean_of([&](MicroBatch const& micro_batch) {
-                                return micro_batch.source == i;
-                              })});
+  for (std::size_t i = 0; i < data.sources().size(); ++i) {
+    auto const belongs = [&](MicroBatch const& micro_batch) { return micro_batch.source == i; };
+    if (std::ranges::any_of(dealt, belongs)) {
+      result.sources.push_back({data.sources()[i].path, mean_of(belongs)});
+    }
   }
   return result;
 }

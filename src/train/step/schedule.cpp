@@ -61,10 +61,11 @@ double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t step
 
 void require_begun(config::OptimizerConfig const& optimizer, std::int64_t step) {
   if (step < optimizer.schedule_begin) {
-    throw UsageError{
-        fmt::format("optimizer.schedule-begin={} is behind step {}, from which this start goes on; "
-                    "use {} or less",
-                    optimizer.schedule_begin, step, step)};
+    throw UsageError{fmt::format(
+        "optimizer.schedule-begin={} is after step {}, from which this start goes on; use "
+        "{} or less, or train without it to step {} first, if a later checkpoint was "
+        "passed over",
+        optimizer.schedule_begin, step, step, optimizer.schedule_begin)};
   }
 }
 
