@@ -52,10 +52,10 @@ double number_of(PlaneType type, std::byte const* value) {
 
 Reader reader_of(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
-  if (found.state == Inspection::State::refused) {
+  if (found.state == Completeness::refused) {
     throw IoError{found.problem};
   }
-  if (found.state != Inspection::State::complete) {
+  if (found.state != Completeness::complete) {
     throw DataError{found.problem};
   }
   return {checkpoint.path, std::move(found.master)};

@@ -49,21 +49,20 @@ std::vector<bool> ranks_here(std::string const& directory, Master const& master)
 }
 
 Inspection look_at(std::string const& directory) {
-  using State = Inspection::State;
   auto const master_bytes = size_of(directory + "/" + master_name);
   if (!master_bytes) {
-    return {State::unfinished,
+    return {Completeness::unfinished,
             fmt::format("{} has no {}: its save did not finish", directory, master_name),
             {},
             0,
             {}};
   }
   require_within(*master_bytes, 0, most_master_bytes, "its size", directory + "/" + master_name);
-  Inspection result{State::complete, "", read_master(directory), *master_bytes, {}};
+  Inspection result{Completeness::complete, "", read_master(directory), *master_bytes, {}};
   result.here = ranks_here(directory, result.master);
   auto const elsewhere = std::ranges::count(result.here, false);
   if (elsewhere > 0) {
-    result.state = State::partial;
+    result.state = Completeness::partial;
     result.problem =
         fmt::format("{} has the files of {} of {} ranks; the others' are on other nodes", directory,
                     std::ssize(result.here) - elsewhere, result.here.size());
@@ -84,7 +83,7 @@ Inspection look_at(std::string const& directory) {
       }
     }
   } catch (DataError const& error) {
-    result.state = State::incomplete;
+    result.state = Completeness::incomplete;
     result.problem = error.what();
   }
   return result;
@@ -92,17 +91,13 @@ Inspection look_at(std::string const& directory) {
 
 Listed listed(std::string const& path) {
   Inspection found = inspect(path);
-  bool const complete = found.state == Inspection::State::complete;
-  bool const unfinished = found.state == Inspection::State::unfinished;
-  bool const partial = found.state == Inspection::State::partial;
+  bool const has_meta =
+      found.state == Completeness::complete || found.state == Completeness::partial;
   return {.path = path,
           .level = level_of(path),
-          .complete = complete,
-          .partial = partial,
-          .unfinished = unfinished,
-          .refused = found.state == Inspection::State::refused,
+          .state = found.state,
           .problem = found.problem,
-          .meta = complete || partial ? found.master.meta : Meta{},
+          .meta = has_meta ? found.master.meta : Meta{},
           .bytes = found.bytes};
 }
 
@@ -224,9 +219,9 @@ Inspection inspect(std::string const& step_directory) {
   try {
     return look_at(step_directory);
   } catch (IoError const& error) {
-    return {Inspection::State::refused, error.what(), {}, 0, {}};
+    return {Completeness::refused, error.what(), {}, 0, {}};
   } catch (Error const& error) {
-    return {Inspection::State::unreadable, error.what(), {}, 0, {}};
+    return {Completeness::unreadable, error.what(), {}, 0, {}};
   }
 }
 
@@ -273,14 +268,24 @@ std::vector<Listed> list(std::string const& path, Warn warn) {
 std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
   auto entries = list(path, warn);
   for (Listed& entry : entries | std::views::reverse) {
-    if (entry.complete) {
-      return std::move(entry);
-    }
-    if (entry.refused && !was_removed(entry)) {
-      throw IoError{entry.problem};
-    }
-    if (warn == Warn::yes && !entry.unfinished && !entry.partial && !was_removed(entry)) {
-      log::warning("{}; an older checkpoint is looked for", entry.problem);
+    switch (entry.state) {
+      case Completeness::complete:
+        return std::move(entry);
+      case Completeness::partial:
+      case Completeness::unfinished:
+        break;
+      case Completeness::refused:
+      case Completeness::incomplete:
+      case Completeness::unreadable:
+        if (was_removed(entry)) {
+          break;
+        }
+        if (entry.state == Completeness::refused) {
+          throw IoError{entry.problem};
+        }
+        if (warn == Warn::yes) {
+          log::warning("{}; an older checkpoint is looked for", entry.problem);
+        }
     }
   }
   return std::nullopt;
@@ -288,7 +293,7 @@ std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
 
 bool was_removed(Listed const& checkpoint) {
   try {
-    return !checkpoint.unfinished && !has_master(checkpoint.path);
+    return checkpoint.state != Completeness::unfinished && !has_master(checkpoint.path);
   } catch (IoError const&) {
     return false;  // it cannot be looked at
   }
@@ -296,11 +301,11 @@ bool was_removed(Listed const& checkpoint) {
 
 std::vector<std::string> verify(Listed const& checkpoint) {
   Inspection found = inspect(checkpoint.path);
-  if (found.state == Inspection::State::refused) {
+  if (found.state == Completeness::refused) {
     throw IoError{found.problem};
   }
   if (found.here.empty() ||
-      (found.state != Inspection::State::complete && found.state != Inspection::State::partial)) {
+      (found.state != Completeness::complete && found.state != Completeness::partial)) {
     return {found.problem};
   }
   try {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "checkpoint/listing.hpp"
 #include "checkpoint/master.hpp"
 
 namespace offstage::checkpoint {
@@ -14,15 +15,7 @@ constexpr std::int64_t batch_chunks = 1024;
 
 /// The state of a step directory, as far as names and sizes tell.
 struct Inspection {
-  enum class State {
-    complete,    ///< the master is sound, and every file that it names is there in the right size
-    partial,     ///< the same at level 1 or 3, but files of some ranks are on other nodes
-    unfinished,  ///< there is no master: the save did not come to its end
-    incomplete,  ///< a file that the master names is missing or has another size
-    unreadable,  ///< the master is damaged or of a newer format
-    refused,     ///< a file cannot be read at present, or not by this user
-  };
-  State state{};
+  Completeness state{};
   std::string problem;       ///< names the file; empty if complete
   Master master;             ///< if complete, partial or incomplete
   Bytes bytes{};             ///< bytes of all its files; if complete or partial

@@ -9,14 +9,21 @@
 
 namespace offstage::checkpoint {
 
+/// State of a checkpoint's files, as far as names and sizes tell.
+enum class Completeness {
+  complete,    ///< the master is sound, and every file that it names is there in the right size
+  partial,     ///< the same at level 1 or 3, but files of some ranks are on other nodes
+  unfinished,  ///< there is no master: the save did not come to its end, and nothing is lost
+  incomplete,  ///< a file that the master names is missing or has another size
+  unreadable,  ///< the master is damaged or of a newer format
+  refused,     ///< a file cannot be read at present, or not by this user
+};
+
 /// One entry of a listing.
 struct Listed {
   std::string path;
   int level = 2;  ///< 1: node storage; 3: copies of another node's checkpoint there
-  bool complete{};
-  bool partial{};       ///< level 1: complete but for the files of ranks on other nodes
-  bool unfinished{};    ///< its save did not come to its end; nothing is lost or damaged
-  bool refused{};       ///< a file cannot be read at present, or not by this user
+  Completeness state{};
   std::string problem;  ///< reason why it is not complete or not readable; empty if it is both
   Meta meta;            ///< filled if complete or partial
   Bytes bytes{};

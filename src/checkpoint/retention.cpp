@@ -177,7 +177,6 @@ void remove_unfinished(std::string const& directory, std::int64_t end) {
 std::vector<std::string> superfluous(std::string const& directory, Retention const& retention,
                                      std::int64_t saved, std::vector<std::string> const& spared,
                                      std::set<std::string>& sound) {
-  using State = Inspection::State;
   std::string const newest = canonical(directory + "/" + step_name(saved));
   // The checkpoint just saved counts as the first, even if another run left newer ones; but not if
   // it stays beyond those that are counted.
@@ -194,9 +193,9 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
       continue;  // there may be hundreds, and to inspect one looks at the files of every rank
     }
     Inspection const inspection = inspect(found.path);
-    State const state = inspection.state;
-    bool const broken = state == State::unfinished || state == State::incomplete;
-    bool const may_go = state == State::complete && !for_good;
+    Completeness const state = inspection.state;
+    bool const broken = state == Completeness::unfinished || state == Completeness::incomplete;
+    bool const may_go = state == Completeness::complete && !for_good;
     if ((may_go && kept >= retention.keep) || (broken && found.step < saved)) {
       paths.push_back(found.path);
       sound.erase(path);

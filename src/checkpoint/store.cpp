@@ -74,7 +74,7 @@ bool prepare(std::string const& directory, std::int64_t step, Bytes space, bool 
   std::string const path = directory + "/" + step_name(step);
   aio::make_directory(directory);
   if (size_of(path)) {
-    if (is_current && inspect(path).state == Inspection::State::complete) {
+    if (is_current && inspect(path).state == Completeness::complete) {
       return false;
     }
     if (has_master(path)) {

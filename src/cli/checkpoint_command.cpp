@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <ranges>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,12 +20,15 @@
 #include "cli/run_directory.hpp"
 #include "convert/convert.hpp"
 #include "state/model_shape.hpp"
+#include "train/report/json_line.hpp"
 
 namespace offstage::cli {
 namespace {
 
+using checkpoint::Completeness;
+
 constexpr char const* checkpoint_usage =
-    R"(Usage: offstage checkpoint ls PATH
+    R"(Usage: offstage checkpoint ls [--json] PATH
        offstage checkpoint verify PATH
        offstage checkpoint diff A B
 
@@ -31,7 +36,7 @@ PATH, A and B are a run's directory, a directory of checkpoints, or one checkpoi
 RUN/best, that of the run's best validation).
 A run's directory includes levels 1 and 3 (checkpoint.local, checkpoint.partner) as far as they
 are on this node.
-ls lists checkpoints. verify reads them whole and compares all checksums. diff compares the
+ls lists checkpoints; with --json each is a line of JSON. verify reads them whole and compares all checksums. diff compares the
 states of two checkpoints; of a directory it takes the newest complete one.
 verify ends with 65 if a checkpoint is damaged or none is complete, and with 74 if one cannot be
 read. A save that did not finish is no damage, and neither is a checkpoint that a run removes
@@ -62,53 +67,110 @@ std::string aligned(std::vector<ListRow> const& rows) {
 /// The step with the best validation, as the newest complete checkpoint knows it; empty: none does.
 std::string best_step(std::vector<checkpoint::Listed> const& entries) {
   for (checkpoint::Listed const& entry : entries | std::views::reverse) {
-    if (entry.complete) {
+    if (entry.state == Completeness::complete) {
       return checkpoint::recorded(entry.meta, "best-validation.step");
     }
   }
   return {};
 }
 
-ExitCode ls(std::string const& path) {
-  auto const entries = checkpoint::list(path);
+bool has_meta(checkpoint::Listed const& entry) {
+  return entry.state == Completeness::complete || entry.state == Completeness::partial;
+}
+
+std::optional<std::int64_t> step_of(checkpoint::Listed const& entry) {
+  return has_meta(entry) ? std::optional{entry.meta.step}
+                         : checkpoint::step_of(without_slash(entry.path).filename().string());
+}
+
+std::string state_of(checkpoint::Listed const& entry) {
+  switch (entry.state) {
+    case Completeness::complete:
+      return "complete";
+    case Completeness::partial:
+      return entry.level == 3 ? "another node's part" : "this node's part";
+    case Completeness::unfinished:
+      return "unfinished";
+    case Completeness::refused:
+      return "cannot be read";
+    case Completeness::incomplete:
+    case Completeness::unreadable:
+      break;
+  }
+  return "damaged";
+}
+
+/// The problem, with the checkpoint's path; empty: there is none, but perhaps an unfinished save.
+std::string problem_of(checkpoint::Listed const& entry) {
+  if (has_meta(entry) || entry.state == Completeness::unfinished) {
+    return {};
+  }
+  return entry.problem.starts_with(entry.path) ? entry.problem
+                                               : fmt::format("{}: {}", entry.path, entry.problem);
+}
+
+ListRow row_of(checkpoint::Listed const& entry, bool is_best) {
+  auto const step = step_of(entry);
+  ListRow row{step ? std::to_string(*step) : "-",
+              state_of(entry) + (is_best ? ", best" : ""),
+              std::to_string(entry.level),
+              format_bytes(entry.bytes),
+              "-",
+              "-",
+              "-",
+              printable(entry.path)};
+  if (has_meta(entry)) {
+    row[4] = std::to_string(entry.meta.ranks);
+    row[5] = std::to_string(state::count_parameters(state::layers_of(entry.meta.model)));
+    row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
+                         printable_name(entry.meta.state.moments));
+  }
+  return row;
+}
+
+nlohmann::ordered_json record_of(checkpoint::Listed const& entry, bool is_best) {
+  auto const step = step_of(entry);
+  nlohmann::ordered_json record{
+      {"step", step ? nlohmann::ordered_json(*step) : nlohmann::ordered_json(nullptr)},
+      {"state", state_of(entry)},
+      {"best", is_best},
+      {"level", entry.level},
+      {"bytes", entry.bytes},
+      {"path", entry.path}};
+  if (has_meta(entry)) {
+    record["ranks"] = entry.meta.ranks;
+    record["parameters"] = state::count_parameters(state::layers_of(entry.meta.model));
+    record["optimizer"] = entry.meta.state.optimizer;
+    record["moments"] = entry.meta.state.moments;
+  } else {
+    record["problem"] = entry.problem;
+  }
+  return record;
+}
+
+ExitCode ls(std::string const& path, bool as_json) {
+  auto entries = checkpoint::list(path);
+  // A run removes old ones meanwhile.
+  std::erase_if(entries, [](auto const& each) { return !has_meta(each) && was_removed(each); });
   auto const best = best_step(entries);
   std::vector<ListRow> rows{
       {"STEP", "STATE", "LEVEL", "SIZE", "RANKS", "PARAMETERS", "OPTIMIZER", "PATH"}};
-  std::vector<std::string> problems;
+  std::string lines;
   for (checkpoint::Listed const& entry : entries) {
-    auto const step = checkpoint::step_of(without_slash(entry.path).filename().string());
-    ListRow row{step ? std::to_string(*step) : "-",
-                entry.unfinished ? "unfinished"
-                : entry.refused  ? "cannot be read"
-                                 : "damaged",
-                std::to_string(entry.level),
-                format_bytes(entry.bytes),
-                "-",
-                "-",
-                "-",
-                printable(entry.path)};
-    if (entry.complete || entry.partial) {
-      auto const parameters = state::count_parameters(state::layers_of(entry.meta.model));
-      row[0] = std::to_string(entry.meta.step);
-      row[1] = entry.complete     ? (row[0] == best ? "complete, best" : "complete")
-               : entry.level == 3 ? "another node's part"
-                                  : "this node's part";
-      row[4] = std::to_string(entry.meta.ranks);
-      row[5] = std::to_string(parameters);
-      row[6] = fmt::format("{} {}", printable_name(entry.meta.state.optimizer),
-                           printable_name(entry.meta.state.moments));
-    } else if (checkpoint::was_removed(entry)) {
-      continue;  // by a run, meanwhile
-    } else if (!entry.unfinished) {
-      bool const names_it = entry.problem.starts_with(entry.path);
-      problems.push_back(
-          printable(names_it ? entry.problem : fmt::format("{}: {}", entry.path, entry.problem)));
-    }
-    rows.push_back(std::move(row));
+    bool const is_best =
+        entry.state == Completeness::complete && std::to_string(entry.meta.step) == best;
+    rows.push_back(row_of(entry, is_best));
+    lines += (lines.empty() ? "" : "\n") + train::json_line(record_of(entry, is_best));
+  }
+  if (as_json) {
+    log::write_lines(lines);
+    return ExitCode::done;
   }
   log::write_lines(aligned(rows));
-  for (std::string const& problem : problems) {
-    log::write_info(problem);
+  for (checkpoint::Listed const& entry : entries) {
+    if (auto const problem = problem_of(entry); !problem.empty()) {
+      log::write_info(printable(problem));
+    }
   }
   return ExitCode::done;
 }
@@ -120,8 +182,8 @@ struct Problems {
 
 /// All problems of one checkpoint.
 Problems problems_of(checkpoint::Listed const& entry) {
-  if (!entry.complete && !entry.partial) {
-    return {{entry.problem}, entry.refused};
+  if (!has_meta(entry)) {
+    return {{entry.problem}, entry.state == Completeness::refused};
   }
   try {
     return {checkpoint::verify(entry)};
@@ -138,13 +200,14 @@ ExitCode verify(std::string const& path) {
   auto code = ExitCode::done;
   auto const entries = checkpoint::list(path);
   for (checkpoint::Listed const& entry : entries) {
-    if (entry.unfinished) {
+    if (entry.state == Completeness::unfinished) {
       log::info("{}: unfinished save", entry.path);
       continue;
     }
     auto const found = problems_of(entry);
     if (found.problems.empty()) {
-      log::info("{}: good{}", entry.path, entry.partial ? ", as far as it is on this node" : "");
+      log::info("{}: good{}", entry.path,
+                entry.state == Completeness::partial ? ", as far as it is on this node" : "");
       continue;
     }
     if (checkpoint::was_removed(entry)) {
@@ -156,7 +219,9 @@ ExitCode verify(std::string const& path) {
       log::info("{}: {}: {}", entry.path, found.refused ? "cannot be read" : "damaged", problem);
     }
   }
-  if (std::ranges::all_of(entries, &checkpoint::Listed::unfinished)) {
+  if (std::ranges::all_of(
+          entries, [](Completeness state) { return state == Completeness::unfinished; },
+          &checkpoint::Listed::state)) {
     throw none_complete(path);
   }
   return code;
@@ -214,8 +279,10 @@ ExitCode checkpoint_command(Arguments const& arguments) {
   }
   std::string const& command = arguments.front();
   if (command == "ls") {
-    require_count(arguments, 1, "ls PATH");
-    return ls(checkpoints_of(arguments[1]));
+    auto given = arguments;
+    bool const as_json = std::erase(given, "--json") > 0;
+    require_count(given, 1, "ls [--json] PATH");
+    return ls(checkpoints_of(given[1]), as_json);
   }
   if (command == "verify") {
     require_count(arguments, 1, "verify PATH");

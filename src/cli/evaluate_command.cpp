@@ -16,6 +16,7 @@
 #include "cli/run_directory.hpp"
 #include "cli/tokenizer_check.hpp"
 #include "train/report/data_lines.hpp"
+#include "train/report/json_line.hpp"
 #include "train/run/evaluation.hpp"
 
 namespace offstage::cli {
@@ -46,6 +47,7 @@ their number.
   --dtype fp32|bf16|fp16  type of the model's computation [fp32]
   --device auto|host|cuda  device, as device.kind [auto]
   --threads N           threads of each rank [its share of the cores]
+  --json                the result as a line of JSON
 
   offstage evaluate --from tuned --data chats --cross-documents=whole --sequence=2048)";
 
@@ -67,6 +69,7 @@ GivenOptions parse_evaluate(Arguments const& arguments) {
     add(name, text()->default_value(value));
   }
   add("separator", text());
+  add("json", po::bool_switch());
   add("held-out", text());
   add("attention", text());
   return parse_command_options(arguments, options, "evaluate");
@@ -140,9 +143,6 @@ train::EvaluationTask task_of(GivenOptions const& given) {
 }
 
 void print(train::Evaluation const& done, Seconds elapsed) {
-  for (std::string const& doubt : train::doubts_about(done.files, "--data")) {
-    log::warning("{}", doubt);
-  }
   for (std::string const& line : train::describe_validation_files(done.files, done.windows)) {
     log::info("{}", line.substr(line.find(' ') + 1));  // without the name of a key
   }
@@ -159,6 +159,24 @@ void print(train::Evaluation const& done, Seconds elapsed) {
       done.sequence, done.micro_batch, format_duration(elapsed));
 }
 
+nlohmann::ordered_json record_of(train::Evaluation const& done, Seconds elapsed) {
+  auto const loss_of = [](train::MeanLoss const& mean) {
+    return nlohmann::ordered_json{
+        {"loss", mean.loss}, {"perplexity", std::exp(mean.loss)}, {"targets", mean.targets}};
+  };
+  auto record = loss_of(done.mean.all);
+  record["windows"] = done.windows;
+  record["sequence"] = done.sequence;
+  record["seconds"] = elapsed.count();
+  record["sources"] = nlohmann::ordered_json::array();
+  for (train::SourceLoss const& source : done.mean.sources) {
+    nlohmann::ordered_json each{{"path", source.path}};
+    each.update(loss_of(source.mean));
+    record["sources"].push_back(std::move(each));
+  }
+  return record;
+}
+
 }  // namespace
 
 ExitCode evaluate_command(Arguments const& arguments) {
@@ -169,15 +187,25 @@ ExitCode evaluate_command(Arguments const& arguments) {
   return on_all_ranks([&](mpi::Communicator const& comm) {
     Stopwatch const watch;
     train::EvaluationTask task;
+    bool as_json = false;
     mpi::agree(comm, [&] {
-      task = task_of(parse_evaluate(arguments));
+      auto const given = parse_evaluate(arguments);
+      task = task_of(given);
+      as_json = given["json"].as<bool>();
       if (comm.rank() == 0) {
         warn_of_other_tokenizers({{"--data", task.data}}, "--from", task.from);
       }
     });
     auto const done = train::evaluate(task, comm);
     if (comm.rank() == 0) {
-      print(done, watch.elapsed());
+      for (std::string const& doubt : train::doubts_about(done.files, "--data")) {
+        log::warning("{}", doubt);
+      }
+      if (as_json) {
+        log::write_lines(train::json_line(record_of(done, watch.elapsed())));
+      } else {
+        print(done, watch.elapsed());
+      }
     }
   });
 }

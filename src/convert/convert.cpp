@@ -28,6 +28,8 @@
 namespace offstage::convert {
 namespace {
 
+using checkpoint::Completeness;
+
 // 48 MiB of state.
 constexpr std::int64_t subgroup_elements = 4 * MiB;
 
@@ -153,10 +155,10 @@ std::optional<checkpoint::Listed> best_in(std::string const& directory,
     if (std::to_string(step_of(entry)) != step) {
       continue;
     }
-    if (entry.complete) {
+    if (entry.state == Completeness::complete) {
       return std::move(entry);
     }
-    (entry.refused ? refused : damaged) = entry.problem;
+    (entry.state == Completeness::refused ? refused : damaged) = entry.problem;
   }
   if (!refused.empty()) {
     throw IoError{refused};
@@ -239,7 +241,7 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   auto const all = checkpoint::list(directory);
   std::map<std::int64_t, std::string> by_step;
   for (checkpoint::Listed const& entry : all) {
-    if (entry.complete) {
+    if (entry.state == Completeness::complete) {
       by_step.emplace(entry.meta.step, entry.path);
     }
   }
@@ -249,11 +251,11 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   bool const suffice = std::ssize(by_step) == count;
   for (checkpoint::Listed const& entry : all) {
     bool const matters = !suffice || step_of(entry) > by_step.begin()->first;
-    if (!matters || by_step.contains(step_of(entry)) || entry.unfinished || entry.partial ||
-        was_removed(entry)) {
+    if (!matters || by_step.contains(step_of(entry)) || entry.state == Completeness::unfinished ||
+        entry.state == Completeness::partial || was_removed(entry)) {
       continue;
     }
-    if (entry.refused) {
+    if (entry.state == Completeness::refused) {
       throw IoError{entry.problem};
     }
     if (suffice && entry.level == 2) {

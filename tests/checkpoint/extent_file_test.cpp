@@ -309,7 +309,7 @@ TEST_F(ByReference, ARunThatWasKilledLeavesWhatTheNextStartRemoves) {
   remove_old_slots(checkpoints);
   EXPECT_EQ(names_of(checkpoints + "/slots"), std::vector<std::string>{"notes"});
   EXPECT_TRUE(holds(path(1), 3));
-  EXPECT_TRUE(list(path(2)).at(0).unfinished);
+  EXPECT_EQ(list(path(2)).at(0).state, Completeness::unfinished);
   remove_checkpoint(path(2));
   EXPECT_FALSE(fs::exists(path(2)));
   EXPECT_TRUE(holds(path(1), 3));
@@ -356,11 +356,11 @@ TEST_F(ByReference, ListsItAsIncompleteIfAnExtentIsMissing) {
   fill(shards, 3);
   save(1, shards);
   Listed const whole = list(path(1)).at(0);
-  EXPECT_TRUE(whole.complete);
+  EXPECT_EQ(whole.state, Completeness::complete);
   EXPECT_GT(whole.bytes, 12 * state::count_parameters(state::layers_of(small_model())));
   fs::remove(extents(1).front());
   Listed const listed = list(path(1)).at(0);
-  EXPECT_FALSE(listed.complete);
+  EXPECT_NE(listed.state, Completeness::complete);
   EXPECT_THAT(listed.problem, HasSubstr("extent-0000-000000.h5 is missing"));
 }
 

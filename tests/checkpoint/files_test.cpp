@@ -319,10 +319,10 @@ TEST_F(DamagedCheckpoint, FindsAFileThatIsShortOrMissing) {
   shorten(step + "/rank-0001.h5", 1);
   EXPECT_THAT(problem(), AllOf(HasSubstr("rank-0001.h5 has"), HasSubstr("expected")));
   Listed const listed = list(scratch.path()).at(0);
-  EXPECT_FALSE(listed.complete);
-  EXPECT_FALSE(listed.unfinished);
+  EXPECT_NE(listed.state, Completeness::complete);
+  EXPECT_NE(listed.state, Completeness::unfinished);
   EXPECT_THAT(listed.problem, HasSubstr("rank-0001.h5"));
-  EXPECT_EQ(inspect(step).state, Inspection::State::incomplete);
+  EXPECT_EQ(inspect(step).state, Completeness::incomplete);
 
   fs::remove(step + "/rank-0001.h5");
   EXPECT_THAT(problem(), HasSubstr("rank-0001.h5 is missing"));
@@ -346,16 +346,16 @@ TEST_F(DamagedCheckpoint, FindsAManifestThatIsMissingOrChanged) {
   EXPECT_THAT(verify(list(scratch.path()).at(0)), Contains(HasSubstr("rank-0000.json")));
   fs::remove(path);
   EXPECT_THAT(problem(), HasSubstr("rank-0000.json"));
-  EXPECT_EQ(inspect(step).state, Inspection::State::incomplete);
+  EXPECT_EQ(inspect(step).state, Completeness::incomplete);
 }
 
 TEST_F(DamagedCheckpoint, IsNoneWithoutAMaster) {
   fs::rename(step + "/master.h5", step + "/master.h5.tmp");
   Listed const listed = list(scratch.path()).at(0);
-  EXPECT_FALSE(listed.complete);
-  EXPECT_TRUE(listed.unfinished);
+  EXPECT_NE(listed.state, Completeness::complete);
+  EXPECT_EQ(listed.state, Completeness::unfinished);
   EXPECT_THAT(listed.problem, HasSubstr("has no master.h5"));
-  EXPECT_EQ(inspect(step).state, Inspection::State::unfinished);
+  EXPECT_EQ(inspect(step).state, Completeness::unfinished);
 }
 
 TEST_F(DamagedCheckpoint, RefusesAMasterThatIsGarbageEmptyOrShort) {
@@ -366,7 +366,7 @@ TEST_F(DamagedCheckpoint, RefusesAMasterThatIsGarbageEmptyOrShort) {
   EXPECT_THAT(problem(), HasSubstr("master.h5"));
   overwrite(path, "");
   EXPECT_THAT(problem(), HasSubstr("master.h5"));
-  EXPECT_EQ(inspect(step).state, Inspection::State::unreadable);
+  EXPECT_EQ(inspect(step).state, Completeness::unreadable);
 }
 
 // Any bit may flip: the master then is refused, or says exactly what was written.
@@ -414,7 +414,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, OlderFormat,
 TEST_P(OlderFormat, IsReadWithDefaultsForWhatItDidNotKnow) {
   auto const all = list(GetParam());
   ASSERT_THAT(all, SizeIs(1));
-  EXPECT_TRUE(all[0].complete) << all[0].problem;
+  EXPECT_EQ(all[0].state, Completeness::complete) << all[0].problem;
   EXPECT_THAT(verify(all[0]), IsEmpty());
 
   Meta const& meta = all[0].meta;
@@ -470,12 +470,12 @@ TEST(CheckpointList, GivesAllOfADirectoryOrOneOfThem) {
   auto const all = list(scratch.path());
   ASSERT_THAT(all, SizeIs(3));
   EXPECT_EQ(all[0].path, first);
-  EXPECT_TRUE(all[0].complete);
+  EXPECT_EQ(all[0].state, Completeness::complete);
   EXPECT_EQ(all[0].problem, "");
   EXPECT_EQ(all[1].meta.step, 20);
   EXPECT_GT(all[1].bytes, 12 * state::count_parameters(state::layers_of(small_model())));
-  EXPECT_FALSE(all[2].complete);
-  EXPECT_TRUE(all[2].unfinished);
+  EXPECT_NE(all[2].state, Completeness::complete);
+  EXPECT_EQ(all[2].state, Completeness::unfinished);
   ASSERT_THAT(list(second), SizeIs(1));
   EXPECT_EQ(list(second + "/")[0].meta.step, 20);
 }

@@ -99,7 +99,7 @@ std::vector<std::vector<float>> stored_plane(std::string const& path, Reader con
 TEST(OlderLayout, IsReadTensorByTensorAsItsFilesShowIt) {
   auto const all = list(format_4);
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_TRUE(all[0].complete) << all[0].problem;
+  EXPECT_EQ(all[0].state, Completeness::complete) << all[0].problem;
   EXPECT_THAT(verify(all[0]), IsEmpty());
   Reader reader{all[0].path, read_master(all[0].path)};
   ASSERT_EQ(reader.layout().size(), 2U);
@@ -165,7 +165,7 @@ std::map<std::string, std::vector<float>> shown_parameters(
 TEST_P(OlderDeal, IsReadAsItsMasterShowsIt) {
   auto const all = list(GetParam());
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_TRUE(all[0].complete) << all[0].problem;
+  EXPECT_EQ(all[0].state, Completeness::complete) << all[0].problem;
   EXPECT_THAT(verify(all[0]), IsEmpty());
   auto const layers = state::layers_of(all[0].meta.model);
   int const mlp = state::mlp_layer(0);

@@ -51,7 +51,7 @@ TEST_F(FilesElsewhere, MayComeIntoSightLater) {
     come();
   }};
   commit(Seconds{60});
-  EXPECT_EQ(inspect(step_).state, Inspection::State::complete);
+  EXPECT_EQ(inspect(step_).state, Completeness::complete);
 }
 
 // Another rank has read the master: here the file system is not mounted, and nothing is damaged.

@@ -65,7 +65,7 @@ TEST_F(StoreCopies, ANodeHasThoseOfTheOneBefore) {
   auto const listed = list(my_copies());
   ASSERT_EQ(listed.size(), 1U);
   EXPECT_EQ(listed[0].level, 3);
-  EXPECT_TRUE(listed[0].partial);
+  EXPECT_EQ(listed[0].state, Completeness::partial);
   EXPECT_THAT(verify(listed[0]), IsEmpty());
 }
 

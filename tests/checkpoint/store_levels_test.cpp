@@ -28,8 +28,7 @@ TEST_F(StoreLevels, ANodeHasItsOwnRanksFilesAndAMasterOfAll) {
                                               manifest_name(world.rank())));
   Inspection const found = inspect(mine() + "/" + step_name(1));
   EXPECT_EQ(std::ssize(found.master.ranks), world.size());
-  EXPECT_EQ(found.state,
-            world.size() == 1 ? Inspection::State::complete : Inspection::State::partial);
+  EXPECT_EQ(found.state, world.size() == 1 ? Completeness::complete : Completeness::partial);
   auto const listed = list(mine());
   ASSERT_EQ(listed.size(), 1U);
   EXPECT_EQ(listed[0].level, 1);

@@ -135,7 +135,7 @@ TEST_F(Convert, AnImportIsACheckpointOfStepZero) {
   Converted const done = import_model(path("model"), path("c"), self);
   auto const listed = checkpoint::list(path("c"));
   ASSERT_EQ(listed.size(), 1U);
-  EXPECT_TRUE(listed[0].complete);
+  EXPECT_EQ(listed[0].state, checkpoint::Completeness::complete);
   EXPECT_EQ(listed[0].meta.step, 0);
   EXPECT_EQ(listed[0].meta.samples, 0);
   EXPECT_EQ(listed[0].meta.model, small());

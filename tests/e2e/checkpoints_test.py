@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints that are damaged, unfinished or left behind by a killed run; and what looks at them."""
+import json
 import os
 import re
 import shutil
@@ -148,6 +149,29 @@ class Checkpoints(OffstageTest):
         empty.mkdir()
         result = self.train("other", *COMMON, f"checkpoint.resume={empty}", expect=65)
         self.assertIn(f"checkpoint.resume={empty}: no complete checkpoint", result.errors[0])
+
+    def test_a_listing_is_json_for_programs(self):
+        self.train("run", *COMMON, f"data.valid={self.valid}", "train.valid-every=2", "checkpoint.keep-best=on")
+        (self.folder / "run/checkpoints/step-000000009").mkdir()
+        damaged = self.checkpoints("run")[0] / "rank-0000.h5"
+        size = damaged.stat().st_size
+        damaged.unlink()
+        listed = [json.loads(line) for line in self.offstage("checkpoint", "ls", "--json", self.folder / "run").out.splitlines()]
+        self.assertEqual([(2, "damaged", False), (4, "complete", False), (6, "complete", True), (9, "unfinished", False)],
+                         [(each["step"], each["state"], each["best"]) for each in listed])
+        self.assertIn(str(damaged), listed[0]["problem"])
+        self.assertEqual({"ranks": 1, "parameters": 34976, "optimizer": "adamw", "moments": "fp32", "level": 2},
+                         {key: listed[1][key] for key in ("ranks", "parameters", "optimizer", "moments", "level")})
+        self.assertGreater(listed[1]["bytes"], size)
+        table = self.offstage("checkpoint", "ls", self.folder / "run").out
+        self.assertEqual([str(each["step"]) for each in listed], [line.split()[0] for line in table.splitlines()[1:5]])
+        evaluate = ["evaluate", "--from", self.folder / "run", "--data", f"{self.valid},{self.text}", "--sequence=24"]
+        found = json.loads(self.offstage(*evaluate, "--json").out)
+        said = self.offstage(*evaluate).out
+        self.assertRegex(said, rf"loss {found['loss']:.7f} nats per token, .* over {found['targets']} targets in {found['windows']} windows")
+        self.assertEqual([str(self.valid), str(self.text)], [each["path"] for each in found["sources"]])
+        self.assertAlmostEqual(found["loss"] * found["targets"],
+                               sum(each["loss"] * each["targets"] for each in found["sources"]), 4)
 
     def test_resume_none_starts_afresh(self):
         self.train("run", *COMMON)

@@ -129,7 +129,7 @@ class SampleCheckpoint {
   /// Errors: DataError.
   bool read_all(bool strict) {
     Inspection found = inspect(directory());
-    if (found.state != Inspection::State::complete) {
+    if (found.state != Completeness::complete) {
       return false;
     }
     Reader reader{directory(), std::move(found.master), kernel_};

@@ -18,6 +18,7 @@
 #include "base/pauses.hpp"
 #include "base/regular_file.hpp"
 #include "platform/aio/file.hpp"
+#include "train/report/json_line.hpp"
 #include "train/report/storage_totals.hpp"
 
 namespace offstage::train {
@@ -85,11 +86,8 @@ void add_memory(nlohmann::ordered_json& line, MemoryRecord const& memory) {
   }
 }
 
-/// Names of directories and jobs are their users': bytes that are no UTF-8 must not end the run,
-/// and none beyond ASCII shall reach the terminal of who looks at the file.
-std::string line_of(nlohmann::ordered_json const& line) {
-  constexpr bool in_ascii = true;
-  return line.dump(-1, ' ', in_ascii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+std::string line_of(nlohmann::ordered_json const& record) {
+  return json_line(record) + '\n';
 }
 
 /// The file, opened to add to it. A file system that fails over for a moment ends no run.
