@@ -97,6 +97,10 @@ def draw_numbers(numbers):
         del keys["data.attention"]
     if keys["data.cross-documents"] != "true" or keys["data.attention"] == "document":
         keys["data.separator"] = 32
+    if numbers.random() < 0.3:
+        keys["data.valid"] = "10%"
+    if numbers.random() < 0.3:
+        keys["data.skip"] = "1:3,3:8"
     return keys
 
 
@@ -137,7 +141,7 @@ class Placements(OnNodes):
             (self.nodes / host).mkdir(parents=True, exist_ok=True)  # a fault is not for what starts the ranks
         return hosts
 
-    def draw_placement(self, numbers, dtype, hosts):
+    def draw_placement(self, numbers, dtype, hosts, holds_out):
         """Options that mostly go together."""
         keys = drawn(numbers, PLACEMENT)
         paths = numbers.choice([0, 1, 1, 2, 3])
@@ -152,7 +156,7 @@ class Placements(OnNodes):
             keys["plan.choose"] = "on"
         if dtype != "bf16" or keys["parameters.home"] not in ("host", "node"):
             keys["tiers.split-parameters"] = numbers.choice(["auto", "off"])
-        if keys["train.valid-every"] or keys["checkpoint.keep-best"] == "on":
+        if not holds_out and (keys["train.valid-every"] or keys["checkpoint.keep-best"] == "on"):
             keys["data.valid"] = self.valid
         if numbers.random() < 0.3:
             keys |= {"checkpoint.local": self.local, "checkpoint.local-every": numbers.choice([1, 2])}
@@ -188,7 +192,7 @@ class Placements(OnNodes):
         """Returns what was done to it, the codes with which it may end, its result, and what `offstage plan` says of it."""
         hosts = self.draw_hosts(numbers)
         ranks = sum(hosts.values()) or numbers.choice([1, 1, 2, 3, 4])
-        options = self.draw_placement(numbers, dtype, hosts)
+        options = self.draw_placement(numbers, dtype, hosts, "data.valid=10%" in same)
         each = max(hosts.values(), default=ranks)
         plan = self.call(OFFSTAGE, "plan", "--ranks", ranks, "--ranks-per-node", each, *self.command("work/run", *same, *options)[2:])
         # SIGPIPE: mpirun's own, where a rank is killed while it gets its input.
