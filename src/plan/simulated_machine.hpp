@@ -114,13 +114,14 @@ class SimulatedMachine {
 class SimulatedExtents {
  public:
   struct Settings {
-    std::string name{};         ///< name in the events: "state"
-    bool made = false;          ///< all extents have a first version, made in ascending order
-    std::vector<double> bytes;  ///< bytes of each extent
-    std::int64_t buffers{};     ///< extents in flight; 0: all extents are always in memory
-    std::int64_t cached{};      ///< extents that stay in memory beside
-    std::int64_t spares{};      ///< versions on trial in memory, beside those that they replace
-    bool spare_slots = false;   ///< storage has room for them, too
+    std::string name{};  ///< name in the events: "state"
+    /// All extents have a first version, made in ascending order. Gradients have none.
+    bool made = false;
+    std::vector<double> bytes{};  ///< bytes of each extent
+    std::int64_t buffers{};       ///< extents in flight; 0: all extents are always in memory
+    std::int64_t cached{};        ///< extents that stay in memory beside
+    std::int64_t spares{};        ///< versions on trial in memory, beside those that they replace
+    bool spare_slots = false;     ///< storage has room for them, too
     Evict evict = Evict::farthest;
     std::vector<double> weights{};  ///< weights of the paths
     PathSharer sharer{};

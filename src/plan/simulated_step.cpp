@@ -32,14 +32,23 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
       waiting_{std::ranges::find(work.subgroups, true, &SubgroupWork::resident) -
                work.subgroups.begin()},
       slots_{schedule.layer_slots > 0 ? schedule.layer_slots : (work.ranks > 1 ? 2 : 0)},
-      state_{extents("state", work.state_bytes, false, schedule.buffers, schedule.cached)},
-      gradients_{extents("gradient", static_cast<double>(work.bytes_of_extents()), true,
-                         schedule.gradient_buffers, schedule.gradients_cached)},
-      flushed_{extents("flushed gradient", sizeof(float), true,
-                       schedule.flush_fp32 ? flushed_buffers : 0, 0)},
-      parameters_{extents("parameter", static_cast<double>(work.working_bytes), true,
-                          schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0,
-                          0)},
+      state_{time_, machine_, state()},
+      gradients_{time_, machine_,
+                 extents({.name = "gradient",
+                          .buffers = schedule.gradient_buffers,
+                          .cached = schedule.gradients_cached},
+                         static_cast<double>(work.bytes_of_extents()), Which::all)},
+      flushed_{time_, machine_,
+               extents({.name = "flushed gradient",
+                        .buffers = schedule.flush_fp32 ? flushed_buffers : 0},
+                       sizeof(float), Which::all)},
+      parameters_{
+          time_, machine_,
+          extents(
+              {.name = "parameter",
+               .made = true,
+               .buffers = schedule.home == ParameterHome::storage ? schedule.parameter_buffers : 0},
+              static_cast<double>(work.working_bytes), Which::all)},
       lane_{time_, 1},
       feed_{time_, 1},
       chunk_buffers_{time_, std::max(1, schedule.chunk_buffers)},
@@ -95,31 +104,32 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
   return settings;
 }
 
-SimulatedExtents SimulatedSteps::extents(char const* name, double element_bytes, bool resident,
-                                         int buffers, std::int64_t cached) {
-  SimulatedExtents::Settings settings;
-  settings.name = name;
-  // Gradients have no first versions.
-  settings.made = settings.name == "state" || settings.name == "parameter";
-  settings.buffers = buffers;
-  settings.cached = cached;
-  settings.weights = weights_;
+SimulatedExtents::Settings SimulatedSteps::extents(SimulatedExtents::Settings begun,
+                                                   double element_bytes, Which which) const {
+  begun.weights = weights_;
+  begun.sharer = schedule_.sharer;
   for (SubgroupWork const& each : work_.subgroups) {
-    if (resident || !each.resident) {
-      settings.bytes.push_back(element_bytes * static_cast<double>(each.elements));
+    if (which == Which::all || !each.resident) {
+      begun.bytes.push_back(element_bytes * static_cast<double>(each.elements));
     }
   }
-  settings.sharer = schedule_.sharer;
-  if (!resident) {
-    settings.spares = schedule_.spares;
-    settings.spare_slots = schedule_.spare_slots;
-    settings.evict = schedule_.evict;
-    // If all extents have a place, the table has one for each.
-    if (cached >= std::ssize(settings.bytes)) {
-      settings.buffers = 0;
-    }
+  return begun;
+}
+
+SimulatedExtents::Settings SimulatedSteps::state() const {
+  auto settings = extents({.name = "state",
+                           .made = true,
+                           .buffers = schedule_.buffers,
+                           .cached = schedule_.cached,
+                           .spares = schedule_.spares,
+                           .spare_slots = schedule_.spare_slots,
+                           .evict = schedule_.evict},
+                          work_.state_bytes, Which::not_resident);
+  // If all extents have a place, the table has one for each.
+  if (settings.cached >= std::ssize(settings.bytes)) {
+    settings.buffers = 0;
   }
-  return {time_, machine_, std::move(settings)};
+  return settings;
 }
 
 void SimulatedSteps::run_until(std::size_t events) {

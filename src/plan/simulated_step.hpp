@@ -163,8 +163,11 @@ class SimulatedSteps {
   /// The subgroups that have elements of the layer's part: [first, second).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> keys(LayerWork const& layer) const;
   [[nodiscard]] std::int64_t common(LayerWork const& layer, std::int64_t key) const;
-  [[nodiscard]] SimulatedExtents extents(char const* name, double element_bytes, bool resident,
-                                         int buffers, std::int64_t cached);
+  enum class Which { all, not_resident };
+  /// `begun` with the extents of these subgroups, and where they lie.
+  [[nodiscard]] SimulatedExtents::Settings extents(SimulatedExtents::Settings begun,
+                                                   double element_bytes, Which which) const;
+  [[nodiscard]] SimulatedExtents::Settings state() const;
   [[nodiscard]] bool gathers() const { return work_.ranks > 1; }
 
   Workload const& work_;

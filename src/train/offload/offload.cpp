@@ -156,12 +156,10 @@ std::shared_ptr<tiers::KeptFileShape> Offload::shape_of_slots(
       directory, comm_.rank(), config_.optimizer.layout(), largest.size));
 }
 
-/// Demands of the state that is not resident, of the accumulated gradients, of gradients that are
-/// flushed in FP32, if any are, and of the working copy if it lives on storage.
-std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const& subgroups,
-                                              plan::MemoryPlan const& plan,
-                                              Bytes gradient_element_bytes,
-                                              Bytes parameter_element_bytes) const {
+Offload::Demands Offload::demands(std::vector<state::Subgroup> const& subgroups,
+                                  plan::MemoryPlan const& plan, Bytes gradient_element_bytes,
+                                  Bytes parameter_element_bytes,
+                                  std::vector<Bytes> const& activations) const {
   std::span const waiting = std::span{subgroups}.first(static_cast<std::size_t>(subgroups_));
   tiers::VirtualSettings const shared{.paths = paths_,
                                       .spill = spill_of(config_, comm_),
@@ -197,30 +195,36 @@ std::vector<Offload::Demand> Offload::demands(std::vector<state::Subgroup> const
   accumulated.settings.buffers = std::max(1, plan.gradient_buffers);
   accumulated.settings.cached =
       plan.gradient_buffers > 0 ? plan.gradients_cached : std::ssize(subgroups);
-  std::vector<Demand> demands{std::move(state), std::move(accumulated)};
+  Demands demands{.state = std::move(state), .gradients = std::move(accumulated)};
   if (config_.flushes_fp32()) {
-    auto& flushed =
-        demands.emplace_back(Demand{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared});
+    auto& flushed = demands.flushed.emplace(
+        Demand{extents(subgroups, static_cast<Bytes>(sizeof(float))), shared});
     flushed.settings.name = "flushed gradient";
     flushed.settings.buffers = flushed_buffers;
   }
   if (parameter_element_bytes > 0) {
     auto& parameters =
-        demands.emplace_back(Demand{extents(subgroups, parameter_element_bytes), shared});
+        demands.parameters.emplace(Demand{extents(subgroups, parameter_element_bytes), shared});
     parameters.settings.name = "parameter";
     parameters.settings.buffers = std::max(1, plan.parameter_buffers);
+  }
+  if (!activations.empty()) {
+    auto& swapped = demands.activations.emplace(Demand{activations, shared});
+    swapped.settings.name = "activation";  // farthest extents are evicted; the last come back first
+    swapped.settings.buffers = plan.activation_buffers;
+    swapped.settings.cached = plan.activations_cached;
   }
   return demands;
 }
 
 /// Checks the room for all files of all ranks together. If each were checked by itself, space could
 /// run out in the middle, or seem to suffice.
-void Offload::find_room(std::vector<Demand> const& demands) {
+void Offload::find_room(Demands const& demands) {
   find_descriptors(demands);
   auto const node = comm_.split_by_node();
   facts_.assign(config_.paths.size(), {});
   mpi::agree(comm_, [&] {
-    for (Demand const& demand : demands) {
+    demands.each([&](Demand const& demand) {
       auto const space = tiers::planned_space(demand.extents, demand.settings);
       for (std::size_t i = 0; i < space.size(); ++i) {
         facts_[i].needed += space[i].bytes;
@@ -228,7 +232,7 @@ void Offload::find_room(std::vector<Demand> const& demands) {
           facts_[i].slots.push_back({demand.settings.name, space[i].slots, space[i].slot_bytes});
         }
       }
-    }
+    });
   });
   std::vector<Bytes> needed;
   needed.reserve(facts_.size());
@@ -251,8 +255,9 @@ void Offload::find_room(std::vector<Demand> const& demands) {
   }
   // agree() waits for all ranks before the first one allocates.
   mpi::agree(comm_, [&] {
-    bool const with_spares = std::ranges::any_of(demands, [](Demand const& demand) {
-      return demand.settings.spare_slots > 0 || demand.settings.holds;
+    bool with_spares = false;
+    demands.each([&](Demand const& demand) {
+      with_spares = with_spares || demand.settings.spare_slots > 0 || demand.settings.holds;
     });
     auto const free = tiers::require_room(config_.paths, needed, with_spares, nodes);
     for (std::size_t i = 0; i < free.size(); ++i) {
@@ -262,19 +267,19 @@ void Offload::find_room(std::vector<Demand> const& demands) {
 }
 
 /// Raises the limit of open files for slots that are files of their own.
-void Offload::find_descriptors(std::vector<Demand> const& demands) const {
+void Offload::find_descriptors(Demands const& demands) const {
   // Descriptors of libraries, of a checkpoint that is read, and of everything else.
   constexpr std::int64_t others = 512;
   mpi::agree(comm_, [&] {
     std::int64_t files = others;
     std::int64_t kept = 0;
-    for (Demand const& demand : demands) {
+    demands.each([&](Demand const& demand) {
       for (tiers::PlannedSpace const& path :
            tiers::planned_space(demand.extents, demand.settings)) {
         files += path.files;
         kept += path.files > 1 ? path.files : 0;
       }
-    }
+    });
     std::int64_t const may = kept > 0 ? aio::allow_open_files(files) : files;
     if (may < files) {
       throw IoError{fmt::format(
@@ -291,35 +296,29 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
                        Bytes parameter_element_bytes, std::vector<Bytes> const& activations) {
   auto const first_resident = std::ranges::find(subgroups, true, &state::Subgroup::resident);
   subgroups_ = first_resident - subgroups.begin();
-  std::vector<Demand> wanted;
+  std::optional<Demands> wanted;
   mpi::agree(comm_, [&] {
-    wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes);
-    if (!activations.empty()) {
-      tiers::VirtualSettings settings = wanted[1].settings;
-      settings.name = "activation";  // the farthest extents are evicted; the last come back first
-      settings.buffers = plan.activation_buffers;
-      settings.cached = plan.activations_cached;
-      wanted.push_back({activations, std::move(settings)});
-    }
+    wanted = demands(subgroups, plan, gradient_element_bytes, parameter_element_bytes, activations);
   });
+  auto& of_state = wanted->state.settings;
   try {
-    find_room(wanted);
+    find_room(*wanted);
   } catch (mpi::AgreedError const&) {
     // Wished for by any rank.
-    bool const wished = comm_.maximum(wanted[0].settings.spare_slots) > 0;
+    bool const wished = comm_.maximum(of_state.spare_slots) > 0;
     if (config_.overlap != config::Overlap::automatic || !wished) {
       throw;
     }
-    wanted[0].settings.spare_slots = 0;  // second versions are a wish
-    find_room(wanted);
+    of_state.spare_slots = 0;  // second versions are a wish
+    find_room(*wanted);
   }
-  spares_ = wanted[0].settings.spare_slots + wanted[0].settings.spare_buffers;
+  spares_ = of_state.spare_slots + of_state.spare_buffers;
   mpi::agree(comm_, [&] {
-    auto const make = [&](std::size_t i) {
-      wanted[i].settings.device = &device;
-      return tiers::make_virtual_tiers(wanted[i].extents, wanted[i].settings);
+    auto const make = [&](Demand& demand) {
+      demand.settings.device = &device;
+      return tiers::make_virtual_tiers(demand.extents, demand.settings);
     };
-    state_ = make(0);
+    state_ = make(wanted->state);
     if (first_resident != subgroups.end()) {
       auto both = std::make_unique<tiers::DeviceTiers>(
           device, subgroups_,
@@ -328,16 +327,15 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
       residents_ = both.get();
       state_ = std::move(both);
     }
-    gradients_.accumulated = make(1);
-    if (config_.flushes_fp32()) {
-      gradients_.flushed = make(2);
+    gradients_.accumulated = make(wanted->gradients);
+    if (wanted->flushed) {
+      gradients_.flushed = make(*wanted->flushed);
     }
-    std::size_t next = config_.flushes_fp32() ? 3 : 2;
-    if (parameter_element_bytes > 0) {
-      parameters_ = make(next++);
+    if (wanted->parameters) {
+      parameters_ = make(*wanted->parameters);
     }
-    if (!activations.empty()) {
-      activations_ = make(next);
+    if (wanted->activations) {
+      activations_ = make(*wanted->activations);
     }
   });
 }

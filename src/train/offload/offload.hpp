@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -86,12 +87,32 @@ class Offload {
     std::vector<Bytes> extents;
     tiers::VirtualSettings settings;
   };
-  [[nodiscard]] std::vector<Demand> demands(std::vector<state::Subgroup> const& subgroups,
-                                            plan::MemoryPlan const& plan,
-                                            Bytes gradient_element_bytes,
-                                            Bytes parameter_element_bytes) const;
-  void find_room(std::vector<Demand> const& demands);
-  void find_descriptors(std::vector<Demand> const& demands) const;
+  /// The demands on all tiers of a rank.
+  struct Demands {
+    Demand state;                        ///< state that is not resident
+    Demand gradients;                    ///< accumulated gradients
+    std::optional<Demand> flushed{};     ///< gradients that are flushed in FP32
+    std::optional<Demand> parameters{};  ///< the working copy, if it lives on storage
+    std::optional<Demand> activations{};
+
+    /// Calls work(demand) for each, in this order.
+    template <class Work>
+    void each(Work const& work) const {
+      work(state);
+      work(gradients);
+      for (auto const* const demand : {&flushed, &parameters, &activations}) {
+        if (*demand) {
+          work(**demand);
+        }
+      }
+    }
+  };
+  [[nodiscard]] Demands demands(std::vector<state::Subgroup> const& subgroups,
+                                plan::MemoryPlan const& plan, Bytes gradient_element_bytes,
+                                Bytes parameter_element_bytes,
+                                std::vector<Bytes> const& activations) const;
+  void find_room(Demands const& demands);
+  void find_descriptors(Demands const& demands) const;
   /// The shape of slots that have their names in `directory`; null without subgroups.
   [[nodiscard]] std::shared_ptr<tiers::KeptFileShape> shape_of_slots(
       std::span<state::Subgroup const> subgroups, std::string const& directory) const;
