@@ -205,6 +205,7 @@ void Dataset::find_documents(Part& part) const {
   if (!stored) {
     require_separator();
   }
+  part.ignores_separator = stored && options_.separator;
   part.documents =
       stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
 }
@@ -339,6 +340,7 @@ std::vector<FileFacts> Dataset::files() const {
                      .lost = part.lost,
                      .left_out = part.left_out,
                      .attended = part.attended,
+                     .ignores_separator = part.ignores_separator,
                      .doubt = part.file->doubt(),
                      .checksum = sampled_checksum(part)});
   }

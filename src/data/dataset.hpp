@@ -62,7 +62,8 @@ struct FileFacts {
   /// Share of a window's pairs of a token and one that it sees that documents which are held apart
   /// leave; nullopt: they are not.
   std::optional<double> attended{};
-  std::string doubt;  ///< TokenFile::doubt
+  bool ignores_separator{};  ///< the format stores where documents end, though one is given
+  std::string doubt;         ///< TokenFile::doubt
   /// XXH3 of tokens from all over the file, and of what its mask says of them.
   std::uint64_t checksum{};
 };
@@ -140,6 +141,7 @@ class Dataset {
     PackedWindows packed;                       ///< whole
     std::int64_t cut{}, lost{}, left_out{};     ///< FileFacts
     std::optional<double> filled, attended;     ///< FileFacts
+    bool ignores_separator{};                   ///< FileFacts
   };
   /// Files that are dealt like one: those of one weight, or all where there are no weights.
   struct Group {

@@ -210,6 +210,15 @@ TEST(Dataset, ASeparatorTellsDocumentsApartWhereTheFormatDoesNot) {
   EXPECT_EQ((Dataset{{{stored}}, within_documents(4, '|')}.windows()), 1);
 }
 
+TEST(Dataset, ASeparatorIsIgnoredWhereTheFormatStoresDocuments) {
+  TemporaryDirectory const folder;
+  auto const path = write_documents(folder, "a", {"abc", "defg"});
+  EXPECT_FALSE((Dataset{{{path}}, within_documents(3)}.files()[0].ignores_separator));
+  auto const facts = Dataset{{{path}}, within_documents(3, 'b')}.files()[0];
+  EXPECT_TRUE(facts.ignores_separator);
+  EXPECT_EQ(facts.windows, 2);
+}
+
 TEST(Dataset, RefusesDocumentsThatNothingTellsApart) {
   TemporaryDirectory const folder;
   auto const path = folder.write("a.txt", "abc|d|");

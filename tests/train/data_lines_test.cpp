@@ -46,6 +46,14 @@ TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {
               ::testing::EndsWith("filled, 1 document cut, 2 left out without a target"));
 }
 
+TEST(DataLines, SayThatASeparatorDoesNothing) {
+  auto file = facts("a.bin", 200, 1.0);
+  file.ignores_separator = true;
+  EXPECT_THAT(doubts_about({file}, "data.train"),
+              ElementsAre("data.train=a.bin: nanogpt data stores where documents end, so that "
+                          "data.separator does nothing there"));
+}
+
 TEST(DataLines, SayHowManyTokensAreLostWhereDocumentsAreCut) {
   auto file = facts("a.bin", 200, 1.0);
   file.rule = data::WindowRule::whole;

@@ -175,6 +175,11 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
           key, file.path, file.cut, file.documents.value_or(0), 100.0 * lost_part(file),
           is_option ? "--cross-documents" : "data.cross-documents"));
     }
+    if (file.ignores_separator) {
+      lines.push_back(fmt::format(
+          "{}={}: {} data stores where documents end, so that {} does nothing there", key,
+          file.path, name_of(file.format), is_option ? "--separator" : "data.separator"));
+    }
     if (any_mask && !file.counted) {
       lines.push_back(fmt::format(
           "{}={}: has no mask beside it, so that all its tokens count; other files have one", key,
