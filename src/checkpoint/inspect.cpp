@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <ranges>
@@ -263,6 +264,12 @@ std::vector<Listed> list(std::string const& path, Warn warn) {
     throw DataError{path + " holds no checkpoint; they are directories like step-000000100"};
   }
   return all;
+}
+
+char const* name_of(Completeness state) {
+  constexpr std::array names{"complete",   "partial",    "unfinished",
+                             "incomplete", "unreadable", "refused"};
+  return names[static_cast<std::size_t>(state)];
 }
 
 std::optional<Listed> newest_complete(std::string const& path, Warn warn) {

@@ -19,6 +19,9 @@ enum class Completeness {
   refused,     ///< a file cannot be read at present, or not by this user
 };
 
+/// "complete", "partial", ...
+[[nodiscard]] char const* name_of(Completeness state);
+
 /// One entry of a listing.
 struct Listed {
   std::string path;

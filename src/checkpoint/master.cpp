@@ -546,6 +546,15 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
   if (same_parameters(stored, run)) {
     return;
   }
+  auto with_its_sequence = run;
+  with_its_sequence.max_sequence = stored.max_sequence;
+  if (same_parameters(stored, with_its_sequence)) {
+    throw Refused{fmt::format(
+        "checkpoint {} is of a model for sequences of {} tokens, with as many learned positions, "
+        "and "
+        "model.max-sequence={} (train.sequence unless it is given); give model.max-sequence={}",
+        step_directory, stored.max_sequence, run.max_sequence, stored.max_sequence)};
+  }
   throw Refused{
       fmt::format("checkpoint {} is of another model ({}); use its model.* keys, or another "
                   "run.dir or checkpoint.resume",

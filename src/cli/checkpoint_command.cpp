@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -36,8 +38,9 @@ PATH, A and B are a run's directory, a directory of checkpoints, or one checkpoi
 RUN/best, that of the run's best validation).
 A run's directory includes levels 1 and 3 (checkpoint.local, checkpoint.partner) as far as they
 are on this node.
-ls lists checkpoints; with --json each is a line of JSON. verify reads them whole and compares all checksums. diff compares the
-states of two checkpoints; of a directory it takes the newest complete one.
+ls lists checkpoints; with --json each is a line of JSON. verify reads them whole and compares
+all checksums. diff compares the states of two checkpoints; of a directory it takes the newest
+complete one.
 verify ends with 65 if a checkpoint is damaged or none is complete, and with 74 if one cannot be
 read. A save that did not finish is no damage, and neither is a checkpoint that a run removes
 meanwhile.
@@ -132,7 +135,7 @@ nlohmann::ordered_json record_of(checkpoint::Listed const& entry, bool is_best) 
   auto const step = step_of(entry);
   nlohmann::ordered_json record{
       {"step", step ? nlohmann::ordered_json(*step) : nlohmann::ordered_json(nullptr)},
-      {"state", state_of(entry)},
+      {"state", name_of(entry.state)},
       {"best", is_best},
       {"level", entry.level},
       {"bytes", entry.bytes},

@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <ranges>
-
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
-#include "checkpoint/directory.hpp"
 #include "checkpoint/listing.hpp"
-#include "checkpoint/master.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::cli {
@@ -42,35 +38,7 @@ std::optional<KnownModel> checkpointed(config::CheckpointConfig const& checkpoin
   }
 }
 
-/// The step directory that checkpoint.resume will take, if all is well; empty: there is none.
-std::string step_of(config::CheckpointConfig const& checkpoint) {
-  if (checkpoint.resume != "auto") {
-    return checkpoint.resume == "none" ? std::string{}
-                                       : convert::resolve_checkpoint(checkpoint.resume, unsaid);
-  }
-  if (!is_directory(checkpoint.dir)) {
-    return {};
-  }
-  for (auto const& found : checkpoint::step_directories(checkpoint.dir) | std::views::reverse) {
-    if (checkpoint::has_master(found.path)) {
-      return found.path;
-    }
-  }
-  return {};
-}
-
 }  // namespace
-
-std::optional<KnownModel> peek_at_checkpoint(config::CheckpointConfig const& checkpoint) noexcept {
-  try {
-    auto const step = step_of(checkpoint);
-    return step.empty() ? std::nullopt
-                        : std::optional{KnownModel{checkpoint::read_master(step).meta.model,
-                                                   fmt::format("checkpoint {}", step)}};
-  } catch (std::exception const&) {
-    return std::nullopt;
-  }
-}
 
 std::optional<KnownModel> find_known_model(config::RunConfig const& config) {
   if (auto found = checkpointed(config.checkpoint)) {

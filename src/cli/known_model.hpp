@@ -23,10 +23,4 @@ struct KnownModel {
 ///         complete checkpoint counts as nothing; the run itself reports the problem.
 [[nodiscard]] std::optional<KnownModel> find_known_model(config::RunConfig const& config);
 
-/// The same of the newest master alone, which tells less surely but soon, however many ranks look:
-/// an older checkpoint may be taken in the end. Never fails; nullopt: there is none that can be
-/// read.
-[[nodiscard]] std::optional<KnownModel> peek_at_checkpoint(
-    config::CheckpointConfig const& checkpoint) noexcept;
-
 }  // namespace offstage::cli

@@ -69,25 +69,6 @@ void set(config::Key const& key, std::vector<Given> const& all, config::RunConfi
   }
 }
 
-/// Adds a checkpoint's model.max-sequence, if it is more than train.sequence, its default: a stage
-/// with shorter sequences leaves the model made for longer ones.
-void keep_longest_sequence(config::CheckpointConfig const& checkpoint, Values& values) {
-  auto const sequence = values.find("train.sequence");
-  auto const known = peek_at_checkpoint(checkpoint);
-  if (sequence == values.end() || !known) {
-    return;
-  }
-  try {
-    if (known->shape.max_sequence > config::whole<std::int64_t>(sequence->second.front().value)) {
-      values.try_emplace(
-          "model.max-sequence",
-          std::vector<Given>{{std::to_string(known->shape.max_sequence), known->origin, false}});
-    }
-  } catch (UsageError const&) {
-    return;  // of train.sequence, and said where that key is read
-  }
-}
-
 /// Adds the model.* keys that a checkpoint or train.init-from knows. Keys that were given must
 /// agree, unless no parameter depends on them; a vocabulary may grow when a run begins.
 void add_known_model(config::RunConfig const& config, Values& values) {
@@ -95,9 +76,6 @@ void add_known_model(config::RunConfig const& config, Values& values) {
   bool const incomplete = std::ranges::any_of(
       missing, [](std::string_view name) { return name.starts_with("model."); });
   if (config.train.init_from.empty() && !incomplete) {
-    if (!values.contains("model.max-sequence")) {
-      keep_longest_sequence(config.checkpoint, values);
-    }
     return;
   }
   auto const known = find_known_model(config);

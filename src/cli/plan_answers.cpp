@@ -41,8 +41,9 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
         before
             ? "nothing of configs/policies/offstage.cfg, twice the paths, memory, links, products "
               "or cores"
-            : "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
-              "train.activations=auto, train.micro-batch=1, twice the paths or memory");
+            : std::string{
+                  "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
+                  "train.activations=auto, train.micro-batch=1, twice the paths or memory"});
   }
 }
 

@@ -121,8 +121,8 @@ std::string default_attention_factor(RunConfig const& config) {
   return fmt::format("{}", yarn ? state::yarn_attention_factor(config.model.rope_factor) : 1.0);
 }
 
-void set_skips(RunConfig& config, std::string const& text) {
-  config.data.skips.clear();
+std::vector<Skip> parse_skips(std::string const& text) {
+  std::vector<Skip> skips;
   for (std::string_view rest = text; !rest.empty();) {
     auto const part = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(part.size() + 1, rest.size()));
@@ -134,13 +134,14 @@ void set_skips(RunConfig& config, std::string const& text) {
     }
     Skip const skip{whole<std::int64_t>(std::string{part.substr(0, colon)}),
                     whole<std::int64_t>(std::string{part.substr(colon + 1)})};
-    auto const before = config.data.skips.empty() ? -1 : config.data.skips.back().step;
+    auto const before = skips.empty() ? -1 : skips.back().step;
     if (skip.step <= before || skip.sequences < 1) {
       throw UsageError{fmt::format(
           "'{}': steps are 0 or more and ascend, and 1 sequence at least is left out", part)};
     }
-    config.data.skips.push_back(skip);
+    skips.push_back(skip);
   }
+  return skips;
 }
 
 void set_validation_files(RunConfig& config, std::string const& text) {

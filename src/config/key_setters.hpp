@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/run_config.hpp"
 
@@ -21,8 +22,8 @@ void set_checkpoint_rate(RunConfig& config, std::string const& text);
 void set_host_memory(RunConfig& config, std::string const& text);
 /// Adds a path. An empty text clears all paths.
 void add_path(RunConfig& config, std::string const& text);
-/// Sets data.skip: `4000:51200,9000:25600` leaves so many sequences out behind these steps.
-void set_skips(RunConfig& config, std::string const& text);
+/// Reads data.skip: `4000:51200,9000:25600` leaves so many sequences out behind these steps.
+[[nodiscard]] std::vector<Skip> parse_skips(std::string const& text);
 /// Sets files without weights, because validation reads every file from begin to end; or N%, that
 /// part of the files of data.train, which stands before this key in the table.
 void set_validation_files(RunConfig& config, std::string const& text);

@@ -148,7 +148,8 @@ constexpr std::array keys{
         "not trained on; empty: no validation",
         set_validation_files},
     Key{"data.skip", "STEP:N,...", "",
-        "leave out the next N sequences behind step STEP, which made a loss jump", set_skips},
+        "leave out the next N sequences behind step STEP, which made a loss jump",
+        [](RunConfig& c, Text t) { c.data.skips = parse_skips(t); }},
     Key{"data.format", "auto|text|megatron|llmc|nanogpt|u32", "auto",
         "text: every byte is a token; nanogpt, u32: tokens of 2 and of 4 bytes without a header; "
         "auto: by name and first bytes, never u32",

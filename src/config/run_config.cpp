@@ -365,7 +365,7 @@ char const* name_of(Schedule schedule) {
   return names[static_cast<std::size_t>(schedule)];
 }
 
-std::int64_t DataConfig::skipped(std::int64_t step) const {
+std::int64_t skipped(std::vector<Skip> const& skips, std::int64_t step) {
   std::int64_t sequences = 0;
   for (Skip const& skip : skips) {
     sequences += skip.step <= step ? skip.sequences : 0;

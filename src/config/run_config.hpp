@@ -52,6 +52,9 @@ struct Skip {
   std::int64_t sequences{};
 };
 
+/// Sequences that are left out before the step behind `step`.
+[[nodiscard]] std::int64_t skipped(std::vector<Skip> const& skips, std::int64_t step);
+
 struct DataConfig {
   std::vector<data::Source> train;  ///< data.train
   /// data.valid; empty: no validation. Those of `train` if `held_out` is not 0.
@@ -67,8 +70,6 @@ struct DataConfig {
   /// key: a run settles it when it has opened the files.
   double attended = 1.0;
 
-  /// Sequences that are left out before the step behind `step`.
-  [[nodiscard]] std::int64_t skipped(std::int64_t step) const;
   /// Returns whether windows have several documents that do not see each other.
   [[nodiscard]] bool documents_apart() const {
     return attention_by_document && rule != data::WindowRule::apart;

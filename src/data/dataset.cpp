@@ -90,8 +90,7 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
   }
   if (parts_.empty()) {
     throw DataError{
-        fmt::format("{}: {} of no file has {}; hold out more (a document stays whole), or name "
-                    "files for validation",
+        fmt::format("{}: {} of no file has {}; hold out more (a document stays whole){}",
                     options.key, options.held_out.text(),
                     options.rule == WindowRule::crossing
                         ? fmt::format("the {} tokens that train.sequence={} needs",
@@ -131,20 +130,21 @@ void Dataset::open(std::string const& path) {
   if (part.windows < 1 && options_.held_out.takes_end()) {
     return;
   }
+  auto const or_less = [&] { return options_.held_out.any() ? ", or hold out less" : ""; };
   if (part.windows < 1 && crossing) {
     throw DataError{fmt::format(
         "{}={}{}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
-        "shorter sequence",
+        "shorter sequence{}",
         options_.key, part.file->path(), held_out_text(), tokens, options_.sequence,
-        options_.sequence + 1)};
+        options_.sequence + 1, or_less())};
   }
   if (part.windows < 1) {
     throw DataError{fmt::format(
         "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
-        "data.cross-documents={} needs; give a longer text",
+        "data.cross-documents={} needs; give a longer text{}",
         options_.key, part.file->path(), held_out_text(), tokens, part.documents.size(),
         part.mask ? " with one that its mask counts" : "",
-        options_.rule == WindowRule::apart ? "false" : "whole")};
+        options_.rule == WindowRule::apart ? "false" : "whole", or_less())};
   }
   if (marks_documents()) {
     part.attended = attended_by(part);

@@ -187,7 +187,7 @@ std::string stages(Run const& run) {
   for (Start const& start : run.starts) {
     if (!start.from.empty()) {
       rows += fmt::format("<tr>{}{}{}{}</tr>\n", cell(std::to_string(start.step)),
-                          cell("begins at"), cell(""), cell(start.from));
+                          cell("checkpoint.resume"), cell(""), cell(start.from));
     }
     for (Change const& change : start.changes) {
       rows += fmt::format("<tr>{}{}{}{}</tr>\n", cell(std::to_string(start.step)), cell(change.key),

@@ -182,10 +182,15 @@ TEST_F(HeldOutEnds, AreLeftOutWhereTheyHaveNoWindow) {
   EXPECT_EQ(valid.sources()[1].end, 1);
   EXPECT_EQ((Dataset{sources, options(8, 0.1, false)}.windows()), 2 + 11);
   auto const without_window = [&] { Dataset const none{sources, options(10, 0.1, true)}; };
-  EXPECT_THAT(
-      without_window,
-      testing::ThrowsMessage<DataError>(HasSubstr(
-          "data.valid: the last 10 % of no file has the 11 tokens that train.sequence=10 needs")));
+  EXPECT_THAT(without_window,
+              testing::ThrowsMessage<DataError>(
+                  HasSubstr("data.valid: the last 10 % of no file has the 11 tokens that "
+                            "train.sequence=10 needs; hold "
+                            "out more (a document stays whole), or name files for validation")));
+  EXPECT_THAT([&] { (void)Dataset(sources, options(50, 0.9, false)).windows(); },
+              testing::ThrowsMessage<DataError>(testing::AllOf(
+                  HasSubstr("short.txt, all but the last 90 %: has 2 tokens"),
+                  HasSubstr("give a longer text or a shorter sequence, or hold out less"))));
 }
 
 }  // namespace

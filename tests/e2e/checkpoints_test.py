@@ -157,7 +157,7 @@ class Checkpoints(OffstageTest):
         size = damaged.stat().st_size
         damaged.unlink()
         listed = [json.loads(line) for line in self.offstage("checkpoint", "ls", "--json", self.folder / "run").out.splitlines()]
-        self.assertEqual([(2, "damaged", False), (4, "complete", False), (6, "complete", True), (9, "unfinished", False)],
+        self.assertEqual([(2, "incomplete", False), (4, "complete", False), (6, "complete", True), (9, "unfinished", False)],
                          [(each["step"], each["state"], each["best"]) for each in listed])
         self.assertIn(str(damaged), listed[0]["problem"])
         self.assertEqual({"ranks": 1, "parameters": 34976, "optimizer": "adamw", "moments": "fp32", "level": 2},

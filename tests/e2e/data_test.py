@@ -574,13 +574,16 @@ class Train(DataTest):
         losses = [record["loss"] for record in self.steps("all")]
         self.assertEqual(9, len(set(losses)))
         skip = ["data.skip=2:8,4:16", "train.steps=6"]
-        self.train("some", *keys, *skip, ranks=2)
+        some = self.train("some", *keys, *skip, ranks=2)
+        self.assertIn("data.skip: 8 sequences left out behind step 2\ndata.skip: 16 sequences left out behind step 4\n", some.out)
         expected = [*losses[:2], *losses[3:5], *losses[7:9]]
         self.assertEqual(expected, [record["loss"] for record in self.steps("some")])
         back = self.folder / "all/checkpoints/step-000000002"
         self.train("all", *keys, *skip, f"checkpoint.resume={back}", "train.steps=4")
         self.train("all", *keys, *skip)
         self.assertEqual(expected, [record["loss"] for record in self.steps("all")])
+        without = self.train("all", *keys, "train.steps=7")
+        self.assertIn("data.skip leaves out 0 sequences before step 6, and the checkpoint's run left out 24", "".join(without.warnings))
         for bad in "5", "5:0", "x:1", "7:1,7:1":
             self.refuse(self.train("bad", f"data.skip={bad}", expect=USAGE), [f"data.skip={bad}"])
 

@@ -48,7 +48,7 @@ OWNERS = {
     "oneapi/": {"kernels"},
     "boost/": {"cli"},
     "xxhash.h": {"data", "tiers", "checkpoint"},
-    "nlohmann/": {"platform/trace", "train", "checkpoint", "huggingface", "tokens", "pack", "report"},
+    "nlohmann/": {"platform/trace", "train", "checkpoint", "huggingface", "tokens", "pack", "report", "cli"},
     "unicode/": {"tokens"},
     "pcre2.h": {"tokens"},
     "zlib.h": {"data", "parquet"},

@@ -82,7 +82,7 @@ TEST(PageOf, ARunSaysWhatItsStartsChanged) {
   auto const text = page({run});
   EXPECT_THAT(text, HasSubstr("<h3>What starts of stages changed</h3>"));
   EXPECT_THAT(text, HasSubstr("<tr><td>20</td><td>optimizer.lr</td><td>1e-3</td><td>1e-4</td>"));
-  EXPECT_THAT(text, HasSubstr("<td>begins at</td><td></td><td>other/step-20</td>"));
+  EXPECT_THAT(text, HasSubstr("<td>checkpoint.resume</td><td></td><td>other/step-20</td>"));
 }
 
 TEST(PageOf, MemoryThatADamagedRecordDoesNotSayIsLeftOut) {

@@ -87,6 +87,16 @@ TEST(Continuation, ShowsThatOtherTokensAreInTheFiles) {
               IsEmpty());
 }
 
+TEST(Continuation, KeepsTheLongestSequenceUnlessOneIsGiven) {
+  auto const value = [](std::string const& then, std::string const& now, char const* origin) {
+    return with_longest_sequence(then, settings({{"model.max-sequence", now}}, origin))[0].value;
+  };
+  EXPECT_EQ(value("model.max-sequence=128\n", "32", "default"), "128");
+  EXPECT_EQ(value("model.max-sequence=128\n", "32", "a.cfg:1"), "32");
+  EXPECT_EQ(value("model.max-sequence=128\n", "256", "default"), "256");
+  EXPECT_EQ(value("", "32", "default"), "32");
+}
+
 TEST(Continuation, AKeyThatTheCheckpointDoesNotKnowCountsWhereItIsGiven) {
   EXPECT_THAT(describe_changes("", settings({{"optimizer.new", "1"}}, "default")), IsEmpty());
   EXPECT_EQ(describe_changes("", settings({{"optimizer.new", "1"}})).size(), 2);
@@ -254,6 +264,19 @@ TEST(Continuation, AWarmUpThatComesTooLateIsSaid) {
   EXPECT_EQ(warning_of_warmup("optimizer.warmup-steps=5\n", config, 50), "") << "none is meant";
 }
 
+TEST(Continuation, AnotherOrderBySkipsIsSaid) {
+  config::RunConfig config;
+  EXPECT_EQ(warning_of_skips("", config, 20), "");
+  EXPECT_THAT(warning_of_skips("data.skip=5:16\n", config, 20), HasSubstr("come again"));
+  EXPECT_EQ(warning_of_skips("data.skip=20:16\n", config, 20), "") << "it never began";
+  config.data.skips = {{5, 16}};
+  EXPECT_EQ(warning_of_skips("data.skip=5:16\n", config, 20), "");
+  EXPECT_EQ(warning_of_skips("", config, 5), "") << "it begins here";
+  EXPECT_THAT(warning_of_skips("", config, 20), HasSubstr("nobody named"));
+  config.data.skips = {{5, 16}, {20, 4}};
+  EXPECT_EQ(warning_of_skips("data.skip=5:16\n", config, 20), "");
+}
+
 TEST(Continuation, AnotherPartThatIsHeldOutIsLearned) {
   auto const of = [](std::string const& valid) { return settings({{"data.valid", valid}}); };
   for (auto const& [then, now] :
@@ -264,6 +287,8 @@ TEST(Continuation, AnotherPartThatIsHeldOutIsLearned) {
   }
   EXPECT_THAT(learned_changes(text_of(of("v.txt"), 0), of("w.txt")), IsEmpty());
   EXPECT_EQ(warning_of_order(text_of(of("1%"), 0), of("1%")), "");
+  EXPECT_THAT(describe_changes(text_of(of("5%"), 0), of("5.0 %")), IsEmpty());
+  EXPECT_FALSE(validates_otherwise(text_of(of("5%"), 0), of("5.0 %")));
 }
 
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {

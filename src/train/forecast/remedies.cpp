@@ -36,7 +36,7 @@ std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope cons
     change(all.back());
   };
   if (!config.plan.choose) {
-    add("configs/policies/offstage.cfg, same bits",
+    add("configs/policies/offstage.cfg before all other keys, same bits",
         [](Remedy& remedy) { leave_to_plan(remedy.config); });
   }
   auto const& paths = config.paths;
@@ -200,6 +200,11 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
   return found;
 }
 
+std::string nothing_of_these(config::RunConfig const& config) {
+  return fmt::format("nothing of {}twice the paths, memory, links, products or cores",
+                     config.plan.choose ? "" : "configs/policies/offstage.cfg, ");
+}
+
 std::vector<std::string> advise(config::RunConfig const& config, ForecastScope const& scope,
                                 Seconds reached) {
   auto const now = reached > Seconds{} ? attempt(config, scope) : std::nullopt;
@@ -231,10 +236,7 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
     }
   }
   if (sentences.size() == 1) {
-    sentences.emplace_back(
-        "nothing of configs/policies/offstage.cfg, twice the paths, memory, links, products or "
-        "cores "
-        "would save much of it");
+    sentences.push_back(nothing_of_these(config) + " would save much of it");
   }
   return sentences;
 }

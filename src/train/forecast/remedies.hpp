@@ -34,6 +34,9 @@ struct Help {
                                            ForecastScope const& scope,
                                            std::optional<Seconds> before);
 
+/// The sentence that none of these changes helps much: "nothing of twice the paths, ...".
+[[nodiscard]] std::string nothing_of_these(config::RunConfig const& config);
+
 /// Sentences, at most four, that name the bound of a run's steps and the changes that would save
 /// time, with how much. None if rates are missing. `config` has the rates at the run's end, which
 /// the sentences name so: ForecastReport's prediction may be by those of the first steps.

@@ -18,8 +18,7 @@ void require_storage(config::RunConfig const& config) {
       throw UsageError{fmt::format(
           "tiers.path={} lies in host memory (tmpfs), which tiers.host-memory would not count; "
           "name a directory on a disk, leave tiers.path out to keep the state in host memory, or "
-          "set "
-          "tiers.allow-tmpfs=true",
+          "set tiers.allow-tmpfs=true",
           path->directory)};
     }
     for (auto other = config.paths.begin(); other != path; ++other) {

@@ -97,19 +97,24 @@ std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> 
 }
 
 std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset const* valid,
-                                       config::TrainConfig const& config) {
+                                       config::RunConfig const& config) {
   auto const warn = [](std::vector<data::FileFacts> const& files, char const* key) {
     for (std::string const& doubt : doubts_about(files, key)) {
       log::warning("{}", doubt);
     }
   };
   auto const files = train.files();
-  auto lines = describe_training_files(files, config);
+  auto lines = describe_training_files(files, config.train);
+  for (config::Skip const& skip : config.data.skips) {
+    lines.push_back(
+        fmt::format("data.skip: {} sequences left out behind step {}{}", skip.sequences, skip.step,
+                    skip.step >= config.train.steps ? ", which is none of this run" : ""));
+  }
   warn(files, "data.train");
   if (valid != nullptr) {
     auto const others = valid->files();
     auto const more =
-        describe_validation_files(others, windows_per_validation(config, valid->windows()));
+        describe_validation_files(others, windows_per_validation(config.train, valid->windows()));
     lines.insert(lines.end(), more.begin(), more.end());
     warn(others, "data.valid");
   }

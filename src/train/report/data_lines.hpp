@@ -18,11 +18,11 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_validation_files(
     std::vector<data::FileFacts> const& files, std::int64_t windows);
 
-/// All these lines, for the header. Logs a warning for doubtful files. `valid` is null if there is
-/// no validation data.
+/// All these lines, for the header, and one for each data.skip. Logs a warning for doubtful files.
+/// `valid` is null if there is no validation data.
 [[nodiscard]] std::vector<std::string> describe_data(data::Dataset const& train,
                                                      data::Dataset const* valid,
-                                                     config::TrainConfig const& config);
+                                                     config::RunConfig const& config);
 
 /// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". `key`
 /// may be an option, "--data".

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -19,6 +21,11 @@ config::LossScaleRules rules_of(config::RunConfig const& config) {
     return config.numerics.loss_scale;
   }
   return {.dynamic = false, .start = 1.0};
+}
+
+bool is_default(std::vector<config::Setting> const& settings, std::string_view key) {
+  auto const found = std::ranges::find(settings, key, &config::Setting::key);
+  return found != settings.end() && found->is_default();
 }
 
 }  // namespace
@@ -42,9 +49,14 @@ void Position::go_on_from(checkpoint::Meta found) {
 void Position::set_start(checkpoint::OptimizerState state, std::string program, int threads,
                          int ranks, std::vector<config::Setting> settings) {
   bool const goes_on = !meta_.configuration.empty();
-  settings_ =
-      goes_on ? with_start_of(meta_.configuration, std::move(settings)) : std::move(settings);
+  settings_ = goes_on ? with_start_of(meta_.configuration,
+                                      with_longest_sequence(meta_.configuration, settings))
+                      : std::move(settings);
+  auto const longest = meta_.model.max_sequence;
   meta_.model = config_.model;
+  if (goes_on && is_default(settings_, "model.max-sequence")) {
+    meta_.model.max_sequence = std::max(meta_.model.max_sequence, longest);
+  }
   meta_.state = std::move(state);
   meta_.seed = config_.train.seed;
   meta_.program = std::move(program);

@@ -224,7 +224,7 @@ void RunParts<T>::print_header(std::string const& link) {
   std::vector<std::string> data;
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      data = describe_data(*train_data_, valid_data_.get(), config_.train);
+      data = describe_data(*train_data_, valid_data_.get(), config_);
     }
   });
   if (auto const idle = warning_of_idle_ranks(config_, comm_.size());

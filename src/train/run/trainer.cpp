@@ -86,6 +86,7 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
        {warning_of_start(checkpoint.configuration, settings),
         warning_of_order(checkpoint.configuration, settings),
         warning_of_other_run(checkpoint.configuration, settings),
+        warning_of_skips(checkpoint.configuration, config, checkpoint.step),
         warning_of_warmup(checkpoint.configuration, config, checkpoint.step),
         advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
                        checkpoint.learning_rate)}) {
@@ -211,7 +212,9 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_, parts_->settings(), program_text(parts_->libraries()));
+      say_what_changed(at_.meta(), config_,
+                       with_longest_sequence(at_.meta().configuration, parts_->settings()),
+                       program_text(parts_->libraries()));
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
@@ -486,7 +489,7 @@ void Training<T>::one_step() {
   Seconds const waited_before = waited_for_ranks();
   double const rate = learning_rate(config_.optimizer, config_.train.steps, at_.step() + 1);
   double const scale = at_.loss_scale();
-  std::int64_t const sample = at_.meta().samples + config_.data.skipped(at_.step());
+  std::int64_t const sample = at_.meta().samples + skipped(config_.data.skips, at_.step());
   StepResult const result =
       runner().step(parts_->train_data(), sample, rate, at_.meta().optimizer_step + 1, scale);
   at_.advance(result, rate);

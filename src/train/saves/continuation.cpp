@@ -15,7 +15,10 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/error.hpp"
 #include "base/printable.hpp"
+#include "config/key_setters.hpp"
+#include "data/held_out.hpp"
 #include "train/step/schedule.hpp"
 
 namespace offstage::train {
@@ -87,8 +90,12 @@ bool is_left_out(std::string_view key) {
          std::ranges::find(places, key) != places.end();
 }
 
-/// The number of "0.1", "1e-1" and "20k"; nullopt if the text is none.
+/// The number of "0.1", "1e-1", "10%" and "20k"; nullopt if the text is none.
 std::optional<double> number_of(std::string_view text) {
+  if (text.ends_with('%')) {
+    auto const percent = number_of(text.substr(0, text.find_last_not_of(" %") + 1));
+    return percent ? std::optional{*percent / 100.0} : std::nullopt;
+  }
   constexpr std::string_view units = "kMGT";
   double factor = 1.0;
   if (!text.empty() && units.find(text.back()) != std::string_view::npos) {
@@ -188,9 +195,7 @@ Changes changes_since(std::string_view configuration,
       continue;
     }
     if (is_learned(key) || (key == "data.valid" && holds_out_otherwise(before, now))) {
-      changes.learned.push_back({key,
-                                 printable_name(shown(found == before.end() ? "" : found->second)),
-                                 printable_name(shown(value))});
+      changes.learned.push_back({key, found == before.end() ? "" : found->second, value});
     } else {
       changes.others.push_back(key);
     }
@@ -265,20 +270,33 @@ std::vector<std::string> describe_changes(std::string_view configuration,
   std::vector<std::string> lines;
   if (!learned.empty()) {
     std::size_t widest = 30;  // of the values in the checkpoint, which may be paths
-    for (Change const& change : learned) {
-      widest = std::max(widest, change.then.size());
+    std::vector<Change> rows;
+    for (auto const& [key, then, now] : learned) {
+      rows.push_back({key, printable_name(shown(then)), printable_name(shown(now))});
+      widest = std::max(widest, rows.back().then.size());
     }
     auto const add_row = [&](Change const& row) {
       lines.push_back(fmt::format("  {:<28} {:<{}}  {}", row.key, row.then, widest, row.now));
     };
     add_row({"changed", "in the checkpoint", "now"});
-    std::ranges::for_each(learned, add_row);
+    std::ranges::for_each(rows, add_row);
   }
   if (!others.empty()) {
     lines.push_back(
         fmt::format("  changed, and no weight depends on it: {}", fmt::join(others, ", ")));
   }
   return lines;
+}
+
+std::vector<config::Setting> with_longest_sequence(std::string_view configuration,
+                                                   std::vector<config::Setting> settings) {
+  auto const now = std::ranges::find(settings, free_of_model, &config::Setting::key);
+  auto const then = count_in(table_of(configuration), free_of_model);
+  if (now != settings.end() && now->is_default() && then &&
+      static_cast<double>(*then) > number_of(now->value).value_or(0.0)) {
+    now->value = std::to_string(*then);
+  }
+  return settings;
 }
 
 std::vector<config::Setting> with_start_of(std::string_view configuration,
@@ -369,6 +387,30 @@ std::string warning_of_order(std::string_view configuration,
                    key);
 }
 
+std::string warning_of_skips(std::string_view configuration, config::RunConfig const& config,
+                             std::int64_t step) {
+  Table const table = table_of(configuration);
+  auto const found = table.find("data.skip");
+  std::vector<config::Skip> before;
+  try {
+    before = config::parse_skips(found == table.end() ? "" : found->second);
+  } catch (UsageError const&) {
+    return {};  // of another program
+  }
+  // A skip behind this very step begins here.
+  auto const then = skipped(before, step - 1);
+  auto const now = skipped(config.data.skips, step - 1);
+  return then == now ? std::string{}
+                     : fmt::format(
+                           "data.skip leaves out {} sequences before step {}, and the checkpoint's "
+                           "run left "
+                           "out {}: the order moves, so that sequences {}; keep data.skip as it "
+                           "was, and add "
+                           "to it behind step {}",
+                           now, step, then,
+                           now < then ? "come again" : "that nobody named are left out", step);
+}
+
 std::string warning_of_warmup(std::string_view configuration, config::RunConfig const& config,
                               std::int64_t step) {
   using namespace std::literals;
@@ -380,8 +422,7 @@ std::string warning_of_warmup(std::string_view configuration, config::RunConfig 
              ? std::string{}
              : fmt::format(
                    "optimizer.warmup-steps={} warms up nothing: it counts from step {}, and step "
-                   "{} "
-                   "is done; optimizer.schedule-begin={} begins the schedule here",
+                   "{} is done; optimizer.schedule-begin={} begins the schedule here",
                    warmup, begin, step, step);
 }
 

@@ -45,6 +45,11 @@ struct Change {
 [[nodiscard]] std::vector<std::string> describe_changes(
     std::string_view configuration, std::vector<config::Setting> const& settings);
 
+/// The settings with a checkpoint's model.max-sequence, if that is longer and none is given. A
+/// stage with shorter sequences leaves the model made for longer ones.
+[[nodiscard]] std::vector<config::Setting> with_longest_sequence(
+    std::string_view configuration, std::vector<config::Setting> settings);
+
 /// The settings of a run that goes on: train.init-from is what the run that wrote the checkpoint
 /// began with, whatever it is now. It is left out if the checkpoint does not say.
 [[nodiscard]] std::vector<config::Setting> with_start_of(std::string_view configuration,
@@ -65,6 +70,11 @@ struct Change {
 /// higher.
 [[nodiscard]] std::string advice_on_rate(config::OptimizerConfig const& optimizer,
                                          std::int64_t steps, std::int64_t step, double last_rate);
+
+/// A sentence of warning if data.skip leaves out something else up to `step` than it did for the
+/// checkpoint, so that the order moves. Empty if it does not.
+[[nodiscard]] std::string warning_of_skips(std::string_view configuration,
+                                           config::RunConfig const& config, std::int64_t step);
 
 /// A sentence of warning if optimizer.warmup-steps has changed although the warm-up is over at
 /// `step`. Empty if it has an effect.
