@@ -551,8 +551,8 @@ void require_same_model(std::string const& step_directory, state::ModelShape con
   if (same_parameters(stored, with_its_sequence)) {
     throw Refused{fmt::format(
         "checkpoint {} is of a model for sequences of {} tokens, with as many learned positions, "
-        "and "
-        "model.max-sequence={} (train.sequence unless it is given); give model.max-sequence={}",
+        "and model.max-sequence={} (train.sequence unless it is given) is not; give "
+        "model.max-sequence={}",
         step_directory, stored.max_sequence, run.max_sequence, stored.max_sequence)};
   }
   throw Refused{

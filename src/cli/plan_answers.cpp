@@ -39,8 +39,7 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
     print_line(
         "what would help",
         before
-            ? "nothing of configs/policies/offstage.cfg, twice the paths, memory, links, products "
-              "or cores"
+            ? train::nothing_of_these(options.config)
             : std::string{
                   "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
                   "train.activations=auto, train.micro-batch=1, twice the paths or memory"});

@@ -39,19 +39,6 @@ TokenBatch all_windows(Dataset const& dataset) {
   return dataset.batch(windows);
 }
 
-/// A Megatron pair of u16 with these documents; its path.
-std::string write_documents(TemporaryDirectory const& folder, std::string const& name,
-                            std::vector<std::string> const& documents) {
-  std::vector<std::uint16_t> tokens;
-  std::vector<std::int32_t> lengths;
-  for (std::string const& document : documents) {
-    tokens.insert(tokens.end(), document.begin(), document.end());
-    lengths.push_back(static_cast<std::int32_t>(document.size()));
-  }
-  folder.write(name + ".idx", Index{lengths}.bytes());
-  return folder.write(name + ".bin", array_of(tokens));
-}
-
 TEST(Dataset, NeighbouringWindowsShareOneToken) {
   TemporaryDirectory const folder;
   Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, options(3)};

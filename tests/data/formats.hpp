@@ -119,4 +119,18 @@ std::string usage_error(Work const& work) {
   return "no UsageError";
 }
 
+/// A Megatron pair of u16 with these documents in a TemporaryDirectory; its path.
+template <class Folder>
+std::string write_documents(Folder const& folder, std::string const& name,
+                            std::vector<std::string> const& documents) {
+  std::vector<std::uint16_t> tokens;
+  std::vector<std::int32_t> lengths;
+  for (std::string const& document : documents) {
+    tokens.insert(tokens.end(), document.begin(), document.end());
+    lengths.push_back(static_cast<std::int32_t>(document.size()));
+  }
+  folder.write(name + ".idx", Index{lengths}.bytes());
+  return folder.write(name + ".bin", array_of(tokens));
+}
+
 }  // namespace offstage::data

@@ -64,16 +64,6 @@ class HeldOutEnds : public ::testing::Test {
     }
     return text;
   }
-  std::string documents(std::string const& name, std::vector<std::string> const& all) {
-    std::vector<std::uint16_t> tokens;
-    std::vector<std::int32_t> lengths;
-    for (std::string const& document : all) {
-      tokens.insert(tokens.end(), document.begin(), document.end());
-      lengths.push_back(static_cast<std::int32_t>(document.size()));
-    }
-    folder_.write(name + ".idx", Index{lengths}.bytes());
-    return folder_.write(name + ".bin", array_of(tokens));
-  }
   [[nodiscard]] std::string sides(std::string const& path, DatasetOptions of) const {
     of.held_out.is_taken = false;
     auto const text = shown(Dataset{{{path}}, of});
@@ -97,7 +87,7 @@ TEST_F(HeldOutEnds, OfTextAreItsLastTokens) {
 }
 
 TEST_F(HeldOutEnds, AreWholeDocumentsUnderEveryRule) {
-  auto const path = documents("a", {"abcd", "efg", "hi", "jkl"});
+  auto const path = write_documents(folder_, "a", {"abcd", "efg", "hi", "jkl"});
   auto of = options(3, 0.5, false);  // token 6 of 12: the nearest begin is 7
   EXPECT_EQ(sides(path, of), "abc def | hij");
   of.rule = WindowRule::apart;
@@ -148,7 +138,7 @@ TEST_F(HeldOutEnds, BySeparatorsBeginAsByAListOfDocuments) {
 }
 
 TEST_F(HeldOutEnds, LeaveATokenThatCountsInTraining) {
-  auto const path = documents("a", {"abcd", "xyz"});
+  auto const path = write_documents(folder_, "a", {"abcd", "xyz"});
   folder_.write("a.mask", "OFFMASK1" + array_of<std::uint64_t>({7, 1, 0, 0}) +
                               std::string{"\0\0\0\0\0\0\1", 7});
   EXPECT_THAT([&] { (void)Dataset({{path}}, options(3, 0.4, false)).windows(); },
@@ -158,7 +148,7 @@ TEST_F(HeldOutEnds, LeaveATokenThatCountsInTraining) {
 }
 
 TEST_F(HeldOutEnds, HaveTheirPartOfTheMask) {
-  auto const path = documents("a", {"abcd", "xyz"});
+  auto const path = write_documents(folder_, "a", {"abcd", "xyz"});
   std::string const mask{"\0\1\0\1\1\0\1", 7};
   folder_.write("a.mask", "OFFMASK1" + array_of<std::uint64_t>({7, 4, 0, 0}) + mask);
   auto of = options(3, 0.4, false);
