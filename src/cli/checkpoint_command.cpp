@@ -67,11 +67,15 @@ std::string aligned(std::vector<ListRow> const& rows) {
   return text;
 }
 
-/// The step with the best validation, as the newest complete checkpoint knows it; empty: none does.
+/// The step with the best validation, as the newest complete checkpoint that knows of one tells it;
+/// empty: none does.
 std::string best_step(std::vector<checkpoint::Listed> const& entries) {
   for (checkpoint::Listed const& entry : entries | std::views::reverse) {
-    if (entry.state == Completeness::complete) {
-      return checkpoint::recorded(entry.meta, "best-validation.step");
+    auto const step = entry.state == Completeness::complete
+                          ? checkpoint::recorded(entry.meta, "best-validation.step")
+                          : std::string{};
+    if (!step.empty()) {
+      return step;
     }
   }
   return {};

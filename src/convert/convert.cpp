@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -172,6 +173,25 @@ std::optional<checkpoint::Listed> best_in(std::string const& directory,
   return std::nullopt;
 }
 
+bool knows_best(checkpoint::Listed const& entry) {
+  return !checkpoint::recorded(entry.meta, "best-validation.step").empty();
+}
+
+/// The newest complete checkpoint that knows of a validation, as a later stage may have had none;
+/// `newest` if none does.
+checkpoint::Listed newest_that_validated(std::string const& directory, checkpoint::Listed newest) {
+  if (knows_best(newest)) {
+    return newest;
+  }
+  for (checkpoint::Listed& entry :
+       checkpoint::list(directory, checkpoint::Warn::no) | std::views::reverse) {
+    if (entry.state == Completeness::complete && knows_best(entry)) {
+      return std::move(entry);
+    }
+  }
+  return newest;
+}
+
 /// The checkpoint of a run's best validation. Errors: DataError if there is none.
 std::string resolve_best(std::string const& run, std::string const& key, checkpoint::Warn warn) {
   auto const named = fmt::format("{}{}/best", key.empty() ? "" : key + "=", run);
@@ -179,11 +199,11 @@ std::string resolve_best(std::string const& run, std::string const& key, checkpo
     throw DataError{fmt::format("{}: there is no directory {}", named, run)};
   }
   auto const directory = checkpoints_in(run);
-  auto const newest =
-      directory.empty() ? std::nullopt : checkpoint::newest_complete(directory, warn);
+  auto newest = directory.empty() ? std::nullopt : checkpoint::newest_complete(directory, warn);
   if (!newest) {
     throw DataError{fmt::format("{}: {} has no complete checkpoint", named, run)};
   }
+  newest = newest_that_validated(directory, *std::move(newest));
   if (auto const best = best_in(directory, *newest)) {
     return best->path;
   }

@@ -394,6 +394,10 @@ class Validations(OffstageTest):
         first, newest = self.checkpoints("whole")[0], self.checkpoints("whole")[-1]
         self.assertNotEqual(loss_of(first)[1], loss_of(newest)[1])
         self.assertEqual(loss_of(first)[1], loss_of(f"{run}/best/")[1])
+        shutil.copytree(run, self.folder / "staged")
+        self.train("staged", "train.steps=9", "optimizer.schedule=constant", "train.sequence=12", "checkpoint.every=1")
+        self.assertEqual([best, 8, 9], [self.step_of(path) for path in self.checkpoints("staged")])
+        self.assertEqual(loss_of(first)[1], loss_of(f"{self.folder}/staged/best")[1])
         begun = self.train("from-best", *self.OPTIONS, f"train.steps={best + 1}", f"data.valid={self.valid}",
                            f"checkpoint.resume={run}/best", ranks=2)
         self.assertIn(f"continuing after step {best}", begun.out)
