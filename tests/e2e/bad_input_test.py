@@ -288,7 +288,7 @@ class BadInput(Refusals):
     def test_commands_that_do_not_exist(self):
         self.check(self.call(OFFSTAGE, "trian"), USAGE, ["trian", "train"])
         self.check(self.call(OFFSTAGE, "checkpoint", "lss", self.folder), USAGE, ["lss", "ls"])
-        self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls PATH"])
+        self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls [--json] PATH"])
 
     @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
     def test_a_node_that_does_not_see_the_checkpoints_calls_none_of_them_damaged(self):
