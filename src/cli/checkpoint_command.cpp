@@ -71,9 +71,9 @@ std::string aligned(std::vector<ListRow> const& rows) {
 /// empty: none does.
 std::string best_step(std::vector<checkpoint::Listed> const& entries) {
   for (checkpoint::Listed const& entry : entries | std::views::reverse) {
-    auto const step = entry.state == Completeness::complete
-                          ? checkpoint::recorded(entry.meta, "best-validation.step")
-                          : std::string{};
+    auto step = entry.state == Completeness::complete
+                    ? checkpoint::recorded(entry.meta, "best-validation.step")
+                    : std::string{};
     if (!step.empty()) {
       return step;
     }

@@ -141,11 +141,11 @@ TEST_F(CheckpointStore, KeepsWhatIsKeptForGoodBesideTheNewest) {
 TEST_F(CheckpointStore, KeepsWhatEarlierStartsKeepForGood) {
   Shard shard = make_shard();
   shard.fill(1);
-  auto const saved = [&](Store& store, std::int64_t step, std::string const& configuration) {
+  auto const saved = [&](Store& by, std::int64_t step, std::string const& configuration) {
     Meta made = meta(step);
     made.configuration = configuration;
-    store.save(made, shard.map, shard.subgroups, *shard.tiers);
-    store.finish_removal();
+    by.save(made, shard.map, shard.subgroups, *shard.tiers);
+    by.finish_removal();
   };
   Store milestones{directory, {.keep = 2, .keep_every = 3}, world};
   for (std::int64_t step = 1; step <= 7; ++step) {
