@@ -106,11 +106,10 @@ bool holds_json_lines(std::string_view path) {
   return path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".parquet");
 }
 
-/// Bytes of a file; -1 where that cannot be found out.
-std::int64_t size_of_file(std::string const& path) {
+/// Returns whether a file has nothing in it. One that cannot be looked at has something.
+bool is_empty_file(std::string const& path) {
   std::error_code error;
-  auto const size = std::filesystem::file_size(path, error);
-  return error ? -1 : static_cast<std::int64_t>(size);
+  return std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error);
 }
 
 std::vector<pack::Text> texts_of(GivenOptions const& given) {
@@ -125,7 +124,7 @@ std::vector<pack::Text> texts_of(GivenOptions const& given) {
   std::vector<std::string> empty;
   for (std::string const& name : given["from"].as<std::vector<std::string>>()) {
     for (std::string& path : data::expand(name, "--from")) {
-      if (path != name && size_of_file(path) == 0) {
+      if (path != name && is_empty_file(path)) {
         empty.push_back(std::move(path));
         continue;
       }

@@ -92,11 +92,9 @@ std::string words_of(Largest what, std::int64_t count, train::Forecast const& fo
     case Largest::none:
       break;
   }
-  bool const is_given = std::ranges::any_of(config.settings, [](config::Setting const& setting) {
-    return setting.key == "model.max-sequence" && !setting.is_default();
-  });
+  bool const has_limit = is_given(config.settings, "model.max-sequence");
   return fmt::format("train.sequence={}{}", count,
-                     is_given && count > config.model.max_sequence
+                     has_limit && count > config.model.max_sequence
                          ? fmt::format(", with model.max-sequence={}, which is {}", count,
                                        config.model.max_sequence)
                          : "");
@@ -110,8 +108,7 @@ char const* key_of(Largest what) {
 
 /// Prints the length of the whole run, if train.steps is given, and the size of a checkpoint.
 void print_run(train::Forecast const& forecast, config::RunConfig const& config) {
-  auto const steps = std::ranges::find(config.settings, "train.steps", &config::Setting::key);
-  if (steps != config.settings.end() && !steps->is_default()) {
+  if (is_given(config.settings, "train.steps")) {
     auto const count = static_cast<double>(config.train.steps);
     print_line(
         "the run takes",

@@ -360,6 +360,12 @@ bool is_usual(Setting const& setting) {
   return setting.is_default() || setting.origin.ends_with(as_default_mark);
 }
 
+bool is_given(std::vector<Setting> const& settings, std::string_view key) {
+  return std::ranges::any_of(settings, [&](Setting const& setting) {
+    return setting.key == key && !setting.is_default();
+  });
+}
+
 char const* name_of(Schedule schedule) {
   constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown"};
   return names[static_cast<std::size_t>(schedule)];

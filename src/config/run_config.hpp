@@ -45,6 +45,8 @@ struct Setting {
 constexpr char const* as_default_mark = " (default)";
 /// Returns whether the value is the default, given or not.
 [[nodiscard]] bool is_usual(Setting const& setting);
+/// Returns whether somebody gave the key a value, be it the default.
+[[nodiscard]] bool is_given(std::vector<Setting> const& settings, std::string_view key);
 
 /// data.skip: sequences of the order of training data that are left out behind a step.
 struct Skip {

@@ -8,6 +8,7 @@
 #include "cli/policy_files.hpp"
 #include "options_fixture.hpp"
 #include "state/model_shape.hpp"
+#include "train/forecast/chosen.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -29,6 +30,15 @@ TEST(Configs, EveryModelLacksOnlyRunDataAndSteps) {
         {"--config", file, "--run.dir=r", "--data.train=t", "--train.steps=2"})))
         << file;
   }
+}
+
+/// The keys that the plan may decide.
+std::string left_to_plan(config::RunConfig const& config) {
+  return fmt::format("{} {} {} {} {} {} {} {} {}", config.plan.choose, train::leaves_home(config),
+                     train::leaves_sharding(config), train::leaves_schedule(config),
+                     train::leaves_activations(config), train::leaves_overlap(config),
+                     train::leaves_share(config), train::leaves_resident(config),
+                     config.storage.most_cache);
 }
 
 TEST(Configs, EveryRunLacksOnlyPaths) {
@@ -54,6 +64,18 @@ config::RunConfig parse_with(std::string const& file, std::vector<std::string> c
                                      "--model.vocab=256", "--model.family=llama"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return parse_train_options(arguments);
+}
+
+TEST(Configs, TheGainOfTheOwnPolicyIsThatOfItsKeys) {
+  auto const policy = std::string{OFFSTAGE_CONFIGS} + "/policies/offstage.cfg";
+  auto const model = std::string{OFFSTAGE_CONFIGS} + "/models/dos-13b.cfg";
+  for (std::vector<std::string> const& given :
+       {std::vector<std::string>{}, {"--parameters.home=host", "--update.overlap=off"}}) {
+    auto config = parse_with(model, given);
+    EXPECT_NE(left_to_plan(config), left_to_plan(parse_with(policy, given)));
+    train::leave_to_plan(config);
+    EXPECT_EQ(left_to_plan(config), left_to_plan(parse_with(policy, given)));
+  }
 }
 
 /// mlp-40b.cfg and the like: Table 2 of either paper, and Table 4 of Fuyou.

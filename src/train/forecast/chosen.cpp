@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -13,10 +12,7 @@ using parameters::Home;
 using parameters::Sharding;
 
 void leave_to_plan(config::RunConfig& config) {
-  auto const is_open = [&](std::string_view key) {
-    auto const found = std::ranges::find(config.settings, key, &config::Setting::key);
-    return found == config.settings.end() || found->is_default();
-  };
+  auto const is_open = [&](std::string_view key) { return !is_given(config.settings, key); };
   config.plan.choose = true;
   if (is_open("parameters.home")) {
     config.parameter_home = Home::device;

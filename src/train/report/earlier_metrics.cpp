@@ -50,7 +50,7 @@ double loss_in(Record const& record) {
                                                    : std::numeric_limits<double>::quiet_NaN();
 }
 
-/// What was left out, by what weighs most.
+/// Kind of the lines that were left out; of several the last one here.
 enum class Cut {
   nothing,
   rest,  ///< a torn line, a start without steps

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -21,11 +20,6 @@ config::LossScaleRules rules_of(config::RunConfig const& config) {
     return config.numerics.loss_scale;
   }
   return {.dynamic = false, .start = 1.0};
-}
-
-bool is_default(std::vector<config::Setting> const& settings, std::string_view key) {
-  auto const found = std::ranges::find(settings, key, &config::Setting::key);
-  return found != settings.end() && found->is_default();
 }
 
 }  // namespace
@@ -54,7 +48,7 @@ void Position::set_start(checkpoint::OptimizerState state, std::string program, 
                       : std::move(settings);
   auto const longest = meta_.model.max_sequence;
   meta_.model = config_.model;
-  if (goes_on && is_default(settings_, "model.max-sequence")) {
+  if (goes_on && !is_given(settings_, "model.max-sequence")) {
     meta_.model.max_sequence = std::max(meta_.model.max_sequence, longest);
   }
   meta_.state = std::move(state);
