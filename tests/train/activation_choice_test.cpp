@@ -20,26 +20,27 @@ config::RunConfig some_config() {
 Bytes needed(config::RunConfig config, std::string const& policy) {
   config.train.activations = activations::parse_policy(policy);
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return device_demand<bfloat16>(config, map, 0, state::Route::staged, config.subgroup_size)
+  return device_demand<bfloat16>(config, map, 0, {.route = state::Route::staged},
+                                 config.subgroup_size)
       .total();
 }
 
-ActivationChoice chosen(config::RunConfig const& config, ActivationRoom room) {
+ActivationChoice chosen(config::RunConfig const& config, Room room) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   room.route = state::Route::staged;
-  return settle_activations<bfloat16>(config, map, 0, room, given_rates(config, 1));
+  return settle_activations<bfloat16>(config, map, room, given_rates(config, 1));
 }
 
 std::string settled(config::RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
   return activations::describe(
-      chosen(config, {.memory = memory, .host_memory = host_memory}).policy);
+      chosen(config, {.device_memory = memory, .host_memory = host_memory}).policy);
 }
 
 WantedRates wanted(config::RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
   state::ShardMap const map{state::layers_of(config.model), 1};
-  ActivationRoom const room{
-      .memory = memory, .route = state::Route::staged, .host_memory = host_memory};
-  return wanted_rates<bfloat16>(config, map, 0, room, given_rates(config, 1));
+  Room const room{
+      .route = state::Route::staged, .device_memory = memory, .host_memory = host_memory};
+  return wanted_rates<bfloat16>(config, map, room, given_rates(config, 1));
 }
 
 TEST(ActivationChoice, KeepsAllWhereThatFits) {
@@ -104,8 +105,8 @@ TEST(ActivationChoice, SaysByWhichRates) {
   auto config = some_config();
   config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
   Bytes const all = needed(config, "keep");
-  EXPECT_EQ(chosen(config, {.memory = all}).why, "");
-  auto const why = chosen(config, {.memory = all - 1}).why;
+  EXPECT_EQ(chosen(config, {.device_memory = all}).why, "");
+  auto const why = chosen(config, {.device_memory = all - 1}).why;
   EXPECT_NE(why.find("100% swapped"), std::string::npos) << why;
   EXPECT_NE(why.find("products 1.00 GFLOP/s (given), link 1.00 TB/s to the device and 1.00 TB/s"),
             std::string::npos)

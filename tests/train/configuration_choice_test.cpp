@@ -60,8 +60,8 @@ constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory =
 Choice choose(config::RunConfig const& config) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   return choose_configuration<bfloat16>(config, map,
-                                        {.memory = config.device.memory,
-                                         .route = state::Route::staged,
+                                        {.route = state::Route::staged,
+                                         .device_memory = config.device.memory,
                                          .host_memory = config.host_memory});
 }
 

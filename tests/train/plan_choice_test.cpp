@@ -44,11 +44,11 @@ class PlanChoiceOfRanks : public ::testing::Test {
     map.emplace(state::layers_of(config.model), comm.size());
   }
 
-  [[nodiscard]] ActivationRoom room(Bytes device_memory) const {
-    return {.memory = device_memory,
+  [[nodiscard]] Room room(Bytes device_memory) const {
+    return {.ranks_per_node = comm.size(),
             .route = state::Route::staged,
-            .host_memory = config.host_memory,
-            .ranks_per_node = comm.size()};
+            .device_memory = device_memory,
+            .host_memory = config.host_memory};
   }
   /// A run of `config` that has not made a step.
   [[nodiscard]] std::unique_ptr<StepRunner<bfloat16>> runner() {

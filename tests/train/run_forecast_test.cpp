@@ -25,10 +25,10 @@ struct Scene {
   state::ShardMap map{state::layers_of(tiny_run().model), 1};
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 14};
   DeviceDemand device{};
+  Room room{.route = state::Route::staged};
 
   [[nodiscard]] std::optional<RunForecast> foresee(ReachedRates const* reached = nullptr) const {
-    StepFacts const facts{
-        .map = map, .route = state::Route::staged, .memory = memory, .device = device};
+    StepFacts const facts{.map = map, .room = room, .memory = memory, .device = device};
     return foresee_run<bfloat16>(config, facts, reached);
   }
 };

@@ -54,7 +54,9 @@ class RunMemoryOfRanks : public ::testing::Test {
   [[nodiscard]] RunMemory<bfloat16>& on(std::unique_ptr<device::Device> of) {
     device = std::move(of);
     link = state::make_link(state::LinkKind::usual, comm, device->host_visible());
-    made_ = std::make_unique<RunMemory<bfloat16>>(config, comm, node, map(), *link, *device);
+    auto room = device_room(config, comm, *link, *device);
+    room.ranks_per_node = node.size();
+    made_ = std::make_unique<RunMemory<bfloat16>>(config, comm, map(), room, *device);
     return *made_;
   }
   [[nodiscard]] state::ShardMap const& map() {
@@ -75,14 +77,13 @@ class RunMemoryOfRanks : public ::testing::Test {
 
 TEST_F(RunMemoryOfRanks, HasTheLimitThatIsGiven) {
   auto const& memory = on_device();
-  EXPECT_EQ(memory.host_limit(), 64 * MiB);
-  EXPECT_EQ(memory.ranks_on_node(), comm.size());
+  EXPECT_EQ(memory.room().host_memory, 64 * MiB);
 }
 
 TEST_F(RunMemoryOfRanks, TakesItsShareOfWhatIsFreeForAllWhereNoneIsGiven) {
   config.host_memory = 0;
   Bytes const before = memory::available_bytes();
-  Bytes const limit = on_device().host_limit();
+  Bytes const limit = on_device().room().host_memory;
   Bytes const most = std::max(before, memory::available_bytes());
   EXPECT_GT(limit, 0);
   EXPECT_LT(limit, static_cast<Bytes>(0.95 * static_cast<double>(most)));

@@ -42,16 +42,16 @@ state::ShardMap map_of(config::RunConfig const& config) {
   return state::ShardMap{state::layers_of(config.model), 1};
 }
 
-int settled(config::RunConfig config, ActivationRoom const& room) {
-  settle_schedule<bfloat16>(config, map_of(config), 0, room);
+int settled(config::RunConfig config, Room const& room) {
+  settle_schedule<bfloat16>(config, map_of(config), room);
   return config.train.together;
 }
 
 Bytes device_bytes(config::RunConfig config, int together) {
   config.train.together = together;
-  config.device.memory = 1;
-  auto const demand = device_demand<bfloat16>(config, map_of(config), 0, state::Route::staged,
-                                              config.subgroup_size);
+  Room const room{.route = state::Route::staged, .device_memory = 1};
+  auto const demand =
+      device_demand<bfloat16>(config, map_of(config), 0, room, config.subgroup_size);
   return demand.total() - demand.held;
 }
 
@@ -71,9 +71,9 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereTheDeviceHasNoRoomForAllInputs) {
   auto const config = streamed("recompute");
   Bytes const all = device_bytes(config, micro_batches);
   ASSERT_GT(all, device_bytes(config, 0));
-  ActivationRoom room{.memory = all, .route = state::Route::staged};
+  Room room{.route = state::Route::staged, .device_memory = all};
   EXPECT_EQ(settled(config, room), micro_batches);
-  room.memory = all - 1;
+  room.device_memory = all - 1;
   EXPECT_EQ(settled(config, room), 0);
   auto forced = config;
   forced.train.schedule = config::LayerSchedule::vertical;
@@ -83,15 +83,15 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereTheDeviceHasNoRoomForAllInputs) {
 TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) {
   auto const config = streamed("0");
   auto const map = map_of(config);
-  ActivationRoom room{.route = state::Route::staged, .host_memory = MiB};
-  while (!has_room<bfloat16>(config, map, 0, room)) {
+  Room room{.route = state::Route::staged, .host_memory = MiB};
+  while (!has_room<bfloat16>(config, map, room)) {
     room.host_memory += 16 * KiB;
   }
   auto vertical = config;
   vertical.train.together = micro_batches;
-  ASSERT_FALSE(has_room<bfloat16>(vertical, map, 0, room));
+  ASSERT_FALSE(has_room<bfloat16>(vertical, map, room));
   EXPECT_EQ(settled(config, room), 0);
-  while (!has_room<bfloat16>(vertical, map, 0, room)) {
+  while (!has_room<bfloat16>(vertical, map, room)) {
     room.host_memory += 16 * KiB;
   }
   EXPECT_EQ(settled(config, room), micro_batches);
@@ -109,13 +109,13 @@ TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
 
   constexpr Bytes workspace = MiB;
   config.device.attention_workspace = workspace;
-  ActivationRoom room{.memory = device_bytes(config, 0), .route = state::Route::staged};
+  Room room{.route = state::Route::staged, .device_memory = device_bytes(config, 0)};
   auto const map = map_of(config);
-  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
+  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, room, workspace));
   config.train.schedule = config::LayerSchedule::vertical;
-  EXPECT_FALSE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
-  room.memory = device_bytes(config, micro_batches);
-  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, 0, room, workspace));
+  EXPECT_FALSE(has_attention_room<bfloat16>(config, map, room, workspace));
+  room.device_memory = device_bytes(config, micro_batches);
+  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, room, workspace));
 }
 
 /// A second path that takes nothing and whose rates nobody knows.

@@ -26,16 +26,13 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   state::ShardMap const map{state::layers_of(config.model), world.size()};
   auto keep = config;
   keep.train.activations = activations::parse_policy("keep");
-  keep.device.memory = 0;
-  ActivationRoom const room{
-      .memory = device_demand<bfloat16>(keep, map, 0, state::Route::staged, config.subgroup_size)
-                    .total() -
-                1,
-      .route = state::Route::staged,
-      .host_memory = 64 * MiB * world.size(),
-      .ranks_per_node = world.size()};
+  Room room{.ranks_per_node = world.size(),
+            .route = state::Route::staged,
+            .host_memory = 64 * MiB * world.size()};
+  room.device_memory =
+      device_demand<bfloat16>(keep, map, 0, room, config.subgroup_size).total() - 1;
   auto const wants_storage = [&] {
-    return wanted_rates<bfloat16>(config, map, 0, room, given_rates(config, 1)).storage;
+    return wanted_rates<bfloat16>(config, map, room, given_rates(config, 1)).storage;
   };
   constexpr int most_threads = 64;
   while (!wants_storage() && config.threads < most_threads) {

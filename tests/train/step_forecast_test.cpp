@@ -25,18 +25,16 @@ config::RunConfig tiny_step() {
 struct StepScene {
   config::RunConfig config;
   state::ShardMap map;
+  Room room{.route = state::Route::staged};
   plan::MemoryPlan memory{.subgroup_elements = 8192, .subgroups = 30};
   DeviceDemand device{};
 
   explicit StepScene(config::RunConfig const& with, int ranks = 1)
-      : config{with}, map{state::layers_of(with.model), ranks} {}
+      : config{with}, map{state::layers_of(with.model), ranks} {
+    room.ranks_per_node = ranks;
+  }
   [[nodiscard]] StepFacts facts(int rank = 0) const {
-    return {.map = map,
-            .rank = rank,
-            .ranks_per_node = map.ranks(),
-            .route = state::Route::staged,
-            .memory = memory,
-            .device = device};
+    return {.map = map, .rank = rank, .room = room, .memory = memory, .device = device};
   }
 };
 
@@ -144,8 +142,8 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   config.subgroup_size = 8192;
   StepScene scene{config, 2};
   auto const slots = [&](Bytes memory) {
-    scene.config.device.memory = memory;
-    scene.device = device_demand<bfloat16>(scene.config, scene.map, 0, state::Route::staged, 8192);
+    scene.room.device_memory = memory;
+    scene.device = device_demand<bfloat16>(scene.config, scene.map, 0, scene.room, 8192);
     return schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots;
   };
   EXPECT_EQ(slots(0), 3);
@@ -160,7 +158,7 @@ TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
   StepScene scene{config, 4};
   auto const layers = static_cast<int>(scene.map.layers().size());
   auto const demand = [&](state::Route route) {
-    return device_demand<bfloat16>(config, scene.map, 0, route, 8192);
+    return device_demand<bfloat16>(config, scene.map, 0, {.route = route}, 8192);
   };
   scene.device = demand(state::Route::in_place);
   EXPECT_EQ(scene.device.working_copy, 0);
@@ -170,10 +168,9 @@ TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
   EXPECT_TRUE(in_place.large_layers.empty());
   scene.device = demand(state::Route::staged);
   EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 4);
-  auto facts = scene.facts();
-  EXPECT_EQ(workload_of<bfloat16>(scene.config, facts).nodes, 1);
-  facts.ranks_per_node = 3;
-  EXPECT_EQ(workload_of<bfloat16>(scene.config, facts).nodes, 2);
+  EXPECT_EQ(workload_of<bfloat16>(scene.config, scene.facts()).nodes, 1);
+  scene.room.ranks_per_node = 3;
+  EXPECT_EQ(workload_of<bfloat16>(scene.config, scene.facts()).nodes, 2);
 }
 
 TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
@@ -184,7 +181,7 @@ TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
   auto const foresee = [&](parameters::Sharding sharding) {
     config.sharding = sharding;
     StepScene scene{config, 2};
-    scene.device = device_demand<bfloat16>(config, scene.map, 0, state::Route::staged, 8192);
+    scene.device = device_demand<bfloat16>(config, scene.map, 0, scene.room, 8192);
     EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).gathers_once,
               sharding == parameters::Sharding::zero2);
     return foresee_step<bfloat16>(scene.config, scene.facts());

@@ -69,11 +69,10 @@ Trial& best_of(std::vector<Trial*> const& trials) {
 template <class T>
 class Search {
  public:
-  Search(config::RunConfig const& config, state::ShardMap const& map, ActivationRoom const& room,
+  Search(config::RunConfig const& config, state::ShardMap const& map, Room const& room,
          bool by_time)
       : config_{config}, map_{map}, room_{room}, by_time_{by_time} {
     config_.settings.clear();
-    config_.device.memory = room.memory;
   }
 
   [[nodiscard]] Choice run();
@@ -94,8 +93,7 @@ class Search {
   [[nodiscard]] StepFacts facts(Trial const& trial) const {
     return {.map = map_,
             .rank = state::fullest_rank,
-            .ranks_per_node = room_.ranks_per_node,
-            .route = room_.route,
+            .room = room_,
             .memory = trial.memory,
             .device = trial.device,
             .share = trial.chosen.share};
@@ -103,7 +101,7 @@ class Search {
   /// Returns whether the plan has a share to decide. A device that the host sees has the host's
   /// cores.
   [[nodiscard]] bool shares() const {
-    return by_time_ && leaves_share(config_) && room_.route != state::Route::in_place;
+    return by_time_ && leaves_share(config_) && !room_.host_visible();
   }
   [[nodiscard]] double share_for(config::RunConfig const& config, Trial const& trial) const;
   [[nodiscard]] double most_resident(Trial const& trial) const;
@@ -118,7 +116,7 @@ class Search {
 
   config::RunConfig config_;
   state::ShardMap const& map_;
-  ActivationRoom const& room_;
+  Room const& room_;
   bool by_time_;  ///< rates are known; else the first trial that fits is chosen
   std::vector<Trial> trials_;
   int tried_ = 0, simulated_ = 0;
@@ -132,7 +130,7 @@ config::RunConfig Search<T>::with(Chosen const& chosen) const {
   take(config, chosen);
   config.train.together = 0;
   if (chosen.schedule == config::LayerSchedule::vertical) {
-    settle_schedule<T>(config, map_, state::fullest_rank, room_);
+    settle_schedule<T>(config, map_, room_);
   }
   config::settle_split_parameters(config);
   return config;
@@ -148,14 +146,11 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
                 .memory = {},
                 .device = {},
                 .bound = {}};
-    trial.memory = plan::plan_memory(memory_demand<T>(config, map_,
-                                                      {.ranks_per_node = room_.ranks_per_node,
-                                                       .route = room_.route,
-                                                       .host_memory = room_.host_memory}));
-    trial.device = device_demand<T>(config, map_, state::fullest_rank, room_.route,
-                                    trial.memory.subgroup_elements, room_.rank_link);
+    trial.memory = host_plan<T>(config, map_, room_);
+    trial.device =
+        device_demand<T>(config, map_, state::fullest_rank, room_, trial.memory.subgroup_elements);
     Bytes const total = trial.device.total();
-    if (room_.memory > 0 && total > room_.memory) {
+    if (room_.device_memory > 0 && total > room_.device_memory) {
       least_device_ = std::min(least_device_.value_or(total), total);
       return std::nullopt;
     }
@@ -180,10 +175,10 @@ double Search<T>::share_for(config::RunConfig const& config, Trial const& trial)
 /// The largest part of residents for which device memory has room, if gradients give way.
 template <class T>
 double Search<T>::most_resident(Trial const& trial) const {
-  if (!leaves_resident(config_) || room_.memory == 0) {
+  if (!leaves_resident(config_) || room_.device_memory == 0) {
     return 0.0;
   }
-  Bytes const left = room_.memory - (trial.device.total() - trial.device.held);
+  Bytes const left = room_.device_memory - (trial.device.total() - trial.device.held);
   double const state = with(trial.chosen).optimizer.layout().bytes_per_element() *
                        static_cast<double>(map_.shard_elements(state::fullest_rank));
   // Whole percents, so that a reader can repeat the plan.
@@ -395,7 +390,7 @@ void Search<T>::require_any() const {
     throw UsageError{
         fmt::format("device.memory={} is too small: the most frugal configuration takes {}; lower "
                     "train.micro-batch or train.sequence, or use more ranks",
-                    format_bytes(room_.memory), format_bytes(*least_device_))};
+                    format_bytes(room_.device_memory), format_bytes(*least_device_))};
   }
   throw UsageError{host_problem_};
 }
@@ -512,13 +507,13 @@ std::vector<std::string> rates_missing(config::RunConfig const& config, bool hos
 
 template <class T>
 Choice choose_configuration(config::RunConfig const& config, state::ShardMap const& map,
-                            ActivationRoom const& room) {
+                            Room const& room) {
   return Search<T>{config, map, room, true}.run();
 }
 
 template <class T>
 Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& map,
-                       ActivationRoom const& room) {
+                       Room const& room) {
   return Search<T>{config, map, room, false}.first();
 }
 

@@ -9,7 +9,7 @@
 #include "plan/simulation.hpp"
 #include "state/shard.hpp"
 #include "train/forecast/chosen.hpp"
-#include "train/settle/activation_choice.hpp"
+#include "train/memory/room.hpp"
 
 namespace offstage::train {
 
@@ -56,11 +56,11 @@ struct Choice {
 ///          the most frugal one lacks.
 template <class T>
 [[nodiscard]] Choice choose_configuration(config::RunConfig const& config,
-                                          state::ShardMap const& map, ActivationRoom const& room);
+                                          state::ShardMap const& map, Room const& room);
 /// The first configuration that fits, chosen without rates: the one that moves least. Errors: as
 /// choose_configuration.
 template <class T>
 [[nodiscard]] Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& map,
-                                     ActivationRoom const& room);
+                                     Room const& room);
 
 }  // namespace offstage::train

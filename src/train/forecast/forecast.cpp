@@ -58,24 +58,21 @@ std::string describe_activations(config::RunConfig const& config) {
                                                   policy, config.train.together);
 }
 
-ActivationRoom room_of(config::RunConfig const& config, ForecastScope const& scope) {
-  auto const link = plan_rank_link(config, scope.ranks, scope.ranks_per_node);
-  return {.memory = config.device.memory,
+Room room_of(config::RunConfig const& config, ForecastScope const& scope,
+             RankLinkChoice const& link) {
+  return {.ranks_per_node = scope.ranks_per_node,
           .route = link.route,
           .rank_link = link.device_bytes,
+          .device_memory = config.device.memory,
           .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
-          .ranks_per_node = scope.ranks_per_node,
           .shared_memory = scope.shared_memory};
 }
 
-/// Settles activations as a run would on devices with device.memory, by the given rates.
+/// Settles activations as a run would in that room, by the given rates.
 template <class T>
-ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
-                        state::ShardMap const& map) {
-  auto const room = room_of(config, scope);
-  settle_schedule<T>(config, map, state::fullest_rank, room);
-  auto choice = settle_activations<T>(config, map, state::fullest_rank, room,
-                                      given_rates(config, scope.ranks_per_node));
+ActivationChoice settle(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
+  settle_schedule<T>(config, map, room);
+  auto choice = settle_activations<T>(config, map, room, given_rates(config, room.ranks_per_node));
   config.train.activations = choice.policy;
   settle_sharding<T>(config, map, room);
   return choice;
@@ -85,32 +82,29 @@ ActivationChoice settle(config::RunConfig& config, ForecastScope const& scope,
 template <class T>
 class Foreseer {
  public:
-  Foreseer(config::RunConfig const& config, ForecastScope const& scope, state::ShardMap const& map)
+  Foreseer(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
       : config_{config},
-        scope_{scope},
         map_{map},
-        link_{plan_rank_link(config, scope.ranks, scope.ranks_per_node)},
-        shard_{map.shard_elements(state::fullest_rank)} {}
+        room_{room},
+        shard_{map.shard_elements(state::fullest_rank)},
+        memory_{host_plan<T>(config, map, room)},
+        device_{
+            device_demand<T>(config, map, state::fullest_rank, room, memory_.subgroup_elements)} {}
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
-  [[nodiscard]] RankLinkChoice const& link() const { return link_; }
-  [[nodiscard]] plan::MemoryPlan memory(Bytes limit) const;
-  [[nodiscard]] DeviceDemand device(plan::MemoryPlan const& memory) const {
-    return device_demand<T>(config_, map_, state::fullest_rank, link_.route,
-                            memory.subgroup_elements, link_.device_bytes);
-  }
-  [[nodiscard]] std::vector<PathForecast> paths(plan::MemoryPlan const& memory) const;
-  [[nodiscard]] plan::Prediction step(Forecast const& so_far) const {
+  [[nodiscard]] plan::MemoryPlan const& memory() const { return memory_; }
+  [[nodiscard]] DeviceDemand const& device() const { return device_; }
+  [[nodiscard]] std::vector<PathForecast> paths() const;
+  [[nodiscard]] plan::Prediction step(double share) const {
     return foresee_step<T>(config_, {.map = map_,
                                      .rank = state::fullest_rank,
-                                     .ranks_per_node = scope_.ranks_per_node,
-                                     .route = link_.route,
-                                     .memory = so_far.memory,
-                                     .device = so_far.device,
-                                     .share = so_far.update.share});
+                                     .room = room_,
+                                     .memory = memory_,
+                                     .device = device_,
+                                     .share = share});
   }
   /// Adds to `missing` the keys whose rates are needed.
-  [[nodiscard]] UpdateForecast update(Bytes limit, std::set<std::string>& missing) const;
+  [[nodiscard]] UpdateForecast update(std::set<std::string>& missing) const;
 
  private:
   /// Returns whether state may go to the device in an update.
@@ -133,22 +127,16 @@ class Foreseer {
   }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
   [[nodiscard]] plan::UpdateRates rates_of_rank() const;
-  [[nodiscard]] plan::UpdateDemand demand(Bytes limit) const;
+  [[nodiscard]] plan::UpdateDemand demand() const;
   [[nodiscard]] std::set<std::string> unknown() const;
 
   config::RunConfig const& config_;
-  ForecastScope const& scope_;
   state::ShardMap const& map_;
-  RankLinkChoice link_;
+  Room const& room_;
   std::int64_t shard_;  ///< elements of the fullest rank's shard
+  plan::MemoryPlan memory_;
+  DeviceDemand device_;
 };
-
-template <class T>
-plan::MemoryPlan Foreseer<T>::memory(Bytes limit) const {
-  return plan::plan_memory(memory_demand<T>(
-      config_, map_,
-      {.ranks_per_node = scope_.ranks_per_node, .route = link_.route, .host_memory = limit}));
-}
 
 template <class T>
 std::vector<plan::PathRate> Foreseer<T>::rates() const {
@@ -161,19 +149,19 @@ std::vector<plan::PathRate> Foreseer<T>::rates() const {
 }
 
 template <class T>
-std::vector<PathForecast> Foreseer<T>::paths(plan::MemoryPlan const& memory) const {
+std::vector<PathForecast> Foreseer<T>::paths() const {
   auto const all = rates();
   bool const known = std::ranges::all_of(all, &plan::PathRate::known);
   bool const weighed = known || !plan::needs_rates(config_.storage.split);
   auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
                                : std::vector<double>(all.size(), 0.0);
   std::int64_t const stored =
-      std::max<std::int64_t>(0, waiting() - memory.cached * memory.subgroup_elements);
+      std::max<std::int64_t>(0, waiting() - memory_.cached * memory_.subgroup_elements);
   std::vector<PathForecast> paths;
   auto const state = static_cast<double>(stored) * config_.optimizer.layout().bytes_per_element();
   Bytes const on_storage = static_cast<Bytes>(std::llround(state)) + stored_parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto const bytes = weights[i] * static_cast<double>(on_storage * scope_.ranks_per_node);
+    auto const bytes = weights[i] * static_cast<double>(on_storage * room_.ranks_per_node);
     paths.push_back({.directory = config_.paths[i].directory,
                      .rate = all[i],
                      .weight = weights[i],
@@ -190,20 +178,19 @@ plan::UpdateRates Foreseer<T>::rates_of_rank() const {
   auto const paths = rates();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (plan::takes_extents(config_.storage.split, i)) {
-      all.paths.push_back({paths[i].read / scope_.ranks_per_node,
-                           paths[i].write / scope_.ranks_per_node, paths[i].full_duplex});
+      all.paths.push_back({paths[i].read / room_.ranks_per_node,
+                           paths[i].write / room_.ranks_per_node, paths[i].full_duplex});
     }
   }
   return all;
 }
 
 template <class T>
-plan::UpdateDemand Foreseer<T>::demand(Bytes limit) const {
-  auto const plan = memory(limit);
-  auto shape = update_shape<T>(config_, shard_, plan.subgroup_elements);
-  shape.storage = storage_traffic(config_, shape, plan);
+plan::UpdateDemand Foreseer<T>::demand() const {
+  auto shape = update_shape<T>(config_, shard_, memory_.subgroup_elements);
+  shape.storage = storage_traffic(config_, shape, memory_);
   auto demand = update_demand(config_, shape, host_visible(config_.device));
-  demand.held = device(plan).held / shape.held_bytes();
+  demand.held = device_.held / shape.held_bytes();
   return demand;
 }
 
@@ -241,7 +228,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
 }
 
 template <class T>
-UpdateForecast Foreseer<T>::update(Bytes limit, std::set<std::string>& missing) const {
+UpdateForecast Foreseer<T>::update(std::set<std::string>& missing) const {
   UpdateForecast result{.transfers = config_.share.transfers,
                         .share = config_.share.device_share.value_or(0.0),
                         .resident = config_.share.device_resident};
@@ -252,7 +239,7 @@ UpdateForecast Foreseer<T>::update(Bytes limit, std::set<std::string>& missing) 
     return result;
   }
   try {
-    auto const work = demand(limit);
+    auto const work = demand();
     auto const rates = rates_of_rank();
     if (!config_.share.device_share && is_shared()) {
       result.share = plan::best_share(work, rates);
@@ -287,21 +274,11 @@ config::RunConfig settled(config::RunConfig config) {
 
 /// Settles attention by assumption. `config` gets the device memory that it needs.
 template <class T>
-AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const& scope,
-                                 state::ShardMap const& map) {
+AttentionChoice settle_attention(config::RunConfig& config, state::ShardMap const& map,
+                                 Room const& room) {
   auto facts = planned_attention(config);
-  if (config.device.memory > 0 && facts.gpus && facts.planned) {
-    auto with = config;
-    with.device.attention_workspace = facts.workspace;
-    try {
-      settle<T>(with, scope, map);
-      Foreseer<T> const there{with, scope, map};
-      Bytes const host = config.host_memory > 0 ? config.host_memory : scope.host_memory;
-      auto const device = there.device(there.memory(host));
-      facts.has_room = device.total() - device.held <= config.device.memory;
-    } catch (UsageError const&) {
-      facts.has_room = false;
-    }
+  if (room.device_memory > 0 && facts.gpus && facts.planned) {
+    facts.has_room = has_attention_room<T>(config, map, room, facts.workspace);
   }
   auto choice = choose_attention(config.device.attention, facts);
   config.device.attention_workspace = choice.cudnn ? facts.workspace : 0;
@@ -312,11 +289,11 @@ AttentionChoice settle_attention(config::RunConfig& config, ForecastScope const&
 /// words; none without rates. Rates that are not known come to `missing`.
 template <class T>
 std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope const& scope,
-                                       state::ShardMap const& map, std::set<std::string>& missing) {
+                                       state::ShardMap const& map, Room const& room,
+                                       std::set<std::string>& missing) {
   std::vector<std::string> why;
   auto const unknown_rates = rates_missing(config, host_visible(config.device));
   missing.insert(unknown_rates.begin(), unknown_rates.end());
-  auto const room = room_of(config, scope);
   if (missing.empty() && !scope.memory_alone) {
     auto const choice = choose_configuration<T>(config, map, room);
     why = describe(choice, config, config.train.global_batch * config.train.sequence);
@@ -332,14 +309,16 @@ template <class T>
 Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
   config::RunConfig config = given;
+  auto const link = plan_rank_link(config, scope.ranks, scope.ranks_per_node);
+  auto const room = room_of(config, scope, link);
   std::vector<std::string> why;
   std::set<std::string> missing;
   if (config.plan.choose) {
-    why = settle_choice<T>(config, scope, map, missing);
+    why = settle_choice<T>(config, scope, map, room, missing);
   }
-  auto const attention = settle_attention<T>(config, scope, map);
-  auto const chosen = settle<T>(config, scope, map);
-  Foreseer<T> const here{config, scope, map};
+  auto const attention = settle_attention<T>(config, map, room);
+  auto const chosen = settle<T>(config, map, room);
+  Foreseer<T> const here{config, map, room};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
@@ -349,15 +328,15 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                   .config = {},
                   .activations = describe_activations(config),
                   .activations_why = chosen.why,
-                  .link = here.link().text,
+                  .link = link.text,
                   .batch = describe_step(config, scope.ranks),
                   .idle_ranks = warning_of_idle_ranks(config, scope.ranks),
                   .sums = describe_sums(config),
                   .gathers = describe_gathers(config, scope.ranks),
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,
-                  .host_limit = config.host_memory > 0 ? config.host_memory : scope.host_memory};
-  result.memory = here.memory(result.host_limit);
-  result.device = here.device(result.memory);
+                  .memory = here.memory(),
+                  .host_limit = room.host_memory,
+                  .device = here.device()};
   std::int64_t const stored = result.memory.subgroups - result.memory.cached;
   bool const doubled = keeps_versions(config) && !config.paths.empty();
   result.rows =
@@ -368,12 +347,12 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
                            .stored_activations = stored_activations<T>(config, result.memory),
                            .spare_slots = doubled ? stored : 0});
-  result.paths = here.paths(result.memory);
+  result.paths = here.paths();
   result.tokens = config.train.global_batch * config.train.sequence;
-  result.update = here.update(result.host_limit, missing);
+  result.update = here.update(missing);
   result.compute_known = config::known_compute(config) > 0.0;
   if (result.update.problem.empty() && !scope.memory_alone) {
-    result.step = here.step(result);
+    result.step = here.step(result.update.share);
     for (std::size_t i = 0; i < std::min(result.paths.size(), result.step.paths.size()); ++i) {
       result.paths[i].written = result.step.paths[i].written * scope.ranks_per_node;
     }

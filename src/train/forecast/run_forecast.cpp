@@ -45,14 +45,14 @@ void fill_in(plan::Machine& machine, plan::Workload const& work, StepFacts const
   }
   rates.cpu_update = first_known(rates.cpu_update, reached.update.cpu_update);
   rates.device_update = first_known(rates.device_update, reached.update.device_update);
-  if (facts.route != state::Route::in_place) {
+  if (!facts.room.host_visible()) {
     rates.host_to_device = first_known(rates.host_to_device, reached.update.host_to_device);
     rates.device_to_host = first_known(rates.device_to_host, reached.update.device_to_host);
   }
   for (std::size_t i = 0; i < std::min(rates.paths.size(), reached.paths.size()); ++i) {
     plan::PathRate& path = rates.paths[i];
-    path.read = first_known(path.read, reached.paths[i].read / facts.ranks_per_node);
-    path.write = first_known(path.write, reached.paths[i].write / facts.ranks_per_node);
+    path.read = first_known(path.read, reached.paths[i].read / facts.room.ranks_per_node);
+    path.write = first_known(path.write, reached.paths[i].write / facts.room.ranks_per_node);
   }
 }
 
@@ -69,7 +69,7 @@ std::vector<std::string> unknown(config::RunConfig const& config, plan::Machine 
   bool const waits = std::ranges::any_of(
       work.subgroups, [](plan::SubgroupWork const& each) { return !each.resident; });
   bool const resident = std::ranges::any_of(work.subgroups, &plan::SubgroupWork::resident);
-  bool const link = facts.route != state::Route::in_place;
+  bool const link = !facts.room.host_visible();
   need(true, machine.compute, "products");
   need(waits && schedule.share < 1.0, machine.rates.cpu_update, "updates on the cores");
   need(resident || schedule.share > 0.0, machine.rates.device_update, "updates on the device");
@@ -106,8 +106,8 @@ std::optional<RunForecast> foresee_run(config::RunConfig const& config, StepFact
     machine.rates.paths.clear();
   }
   for (plan::PathRate const& path : machine.rates.paths) {
-    forecast.paths.push_back(
-        {path.read * facts.ranks_per_node, path.write * facts.ranks_per_node, path.full_duplex});
+    forecast.paths.push_back({path.read * facts.room.ranks_per_node,
+                              path.write * facts.room.ranks_per_node, path.full_duplex});
   }
   forecast.machine = machine;
   auto as_reached = config;

@@ -18,7 +18,6 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/memory/update_shape.hpp"
-#include "train/settle/activation_choice.hpp"
 #include "train/settle/sharding.hpp"
 #include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
@@ -33,7 +32,7 @@ constexpr double head_products = 3.0;
 constexpr std::size_t most_events = 100'000;
 
 bool is_host_visible(StepFacts const& facts) {
-  return facts.route == state::Route::in_place;
+  return facts.room.host_visible();
 }
 
 struct BlockWork {
@@ -123,8 +122,8 @@ plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts
     machine.rates.host_to_device_both = machine.rates.device_to_host_both = 0.0;
   }
   for (tiers::PathSettings const& path : config.paths) {
-    machine.rates.paths.push_back({path.read_rate / facts.ranks_per_node,
-                                   path.write_rate / facts.ranks_per_node,
+    machine.rates.paths.push_back({path.read_rate / facts.room.ranks_per_node,
+                                   path.write_rate / facts.room.ranks_per_node,
                                    path.duplex == tiers::Duplex::full});
   }
   return machine;
@@ -173,7 +172,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.micro_batches = rounds.micro_batches;
   work.rounds = rounds.count();
   work.ranks = rounds.ranks;
-  work.nodes = static_cast<int>(ceil_div(rounds.ranks, facts.ranks_per_node));
+  work.nodes = static_cast<int>(ceil_div(rounds.ranks, facts.room.ranks_per_node));
   work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = static_cast<Bytes>(sizeof(T));
@@ -204,8 +203,8 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.staged_chunks = chunks.parameter_buffers;
   schedule.workers = update_workers(config, memory, host_visible);
   Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
-  schedule.direct = facts.route == state::Route::direct;
-  schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.route);
+  schedule.direct = facts.room.route == state::Route::direct;
+  schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.room.route);
   Bytes const sum_bytes =
       accumulated_bytes<T>(config) * (schedule.sums_on_device ? planes_of_sums(config) : 1);
   schedule.held = std::max<Bytes>(0, facts.device.held - norms) / sum_bytes;
@@ -217,7 +216,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.evict = config.overlap != config::Overlap::off && schedule.spread ? plan::Evict::highest
                                                                              : config.storage.evict;
   schedule.split = config.storage.split;
-  schedule.sharer = {facts.rank % facts.ranks_per_node, facts.ranks_per_node};
+  schedule.sharer = {facts.rank % facts.room.ranks_per_node, facts.room.ranks_per_node};
   schedule.gradient_buffers = memory.gradient_buffers;
   schedule.gradients_cached = memory.gradients_cached;
   schedule.flush_fp32 = config.flushes_fp32();

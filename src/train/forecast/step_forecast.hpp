@@ -8,9 +8,9 @@
 #include "plan/memory.hpp"
 #include "plan/simulation.hpp"
 #include "plan/workload.hpp"
-#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/memory/device_demand.hpp"
+#include "train/memory/room.hpp"
 
 namespace offstage::train {
 
@@ -18,8 +18,7 @@ namespace offstage::train {
 struct StepFacts {
   state::ShardMap const& map;
   int rank{};  ///< rank whose steps they are
-  int ranks_per_node = 1;
-  state::Route route = state::Route::in_place;
+  Room const& room;
   plan::MemoryPlan const& memory;
   DeviceDemand const& device;
   double share{};  ///< the device's share of the update

@@ -102,7 +102,7 @@ bool holds_two_layers(config::RunConfig const& config) {
 
 template <class T>
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
-                          state::Route route, Bytes link) {
+                          Room const& room) {
   using Copy = state::WorkingCopy<T>;
   if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
     return Copy::all_layers;
@@ -111,43 +111,42 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
     return Copy::least_slots;
   }
   std::int64_t const shard = map.shard_elements(state::fullest_rank);
-  bool const host_visible = route == state::Route::in_place;
   auto shape = update_shape<T>(config, shard, config.subgroup_size);
-  shape.sums_on_device = sums_on_device(map.ranks(), route);
+  shape.sums_on_device = sums_on_device(map.ranks(), room.route);
   Tally tally;
   (void)lay_out<T>(config, map, tally);
   Bytes const all =
-      tally.used() + link +
+      tally.used() + room.rank_link +
       Copy::device_bytes(map, state::fullest_rank, Copy::slots_for_held_blocks) +
-      gradient_device_bytes<T>(config, map, state::fullest_rank, route) +
+      gradient_device_bytes<T>(config, map, state::fullest_rank, room.route) +
       config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
-      (needs_lane(config, host_visible)
+      (needs_lane(config, room.host_visible())
            ? update::DeviceLane::device_bytes(lane_settings(config, shape))
            : 0) +
-      given_gradients(config, shape, host_visible);
-  Bytes const limit = config.device.memory;
+      given_gradients(config, shape, room.host_visible());
+  Bytes const limit = room.device_memory;
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
 template <class T>
 DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,
-                           state::Route route, std::int64_t subgroup_elements, Bytes link) {
-  bool const host_visible = route == state::Route::in_place;
+                           Room const& room, std::int64_t subgroup_elements) {
+  bool const host_visible = room.host_visible();
   std::int64_t const shard = map.shard_elements(rank);
   Tally tally;
   auto const workspace = lay_out<T>(config, map, tally);
   DeviceDemand demand;
-  demand.rank_link = link;
+  demand.rank_link = room.rank_link;
   demand.model = tally.used();
-  demand.gradient = gradient_device_bytes<T>(config, map, rank, route);
+  demand.gradient = gradient_device_bytes<T>(config, map, rank, room.route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
-  Bytes const limit = config.device.memory;
+  Bytes const limit = room.device_memory;
   bool const updates = needs_lane(config, host_visible);
   auto shape = update_shape<T>(config, shard, subgroup_elements);
-  shape.sums_on_device = sums_on_device(map.ranks(), route);
+  shape.sums_on_device = sums_on_device(map.ranks(), room.route);
   auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
-    demand.layer_slots = gathering_layer_slots<T>(config, map, route, link);
+    demand.layer_slots = gathering_layer_slots<T>(config, map, room);
     demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank, demand.layer_slots);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
@@ -170,11 +169,11 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   // The rest of a GPU's memory is unknown if its size is.
   bool const unknown = limit == 0 && config.device.kind == config::DeviceKind::cuda;
   Bytes const norms = update::HeldGradients::norm_bytes(shard);
-  Bytes const room = gradient_room(config, shape, host_visible,
+  Bytes const held = gradient_room(config, shape, host_visible,
                                    unknown     ? 0
                                    : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
                                                : most_bytes);
-  demand.held = room > 0 ? room + norms : 0;
+  demand.held = held > 0 ? held + norms : 0;
   return demand;
 }
 

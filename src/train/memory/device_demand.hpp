@@ -4,8 +4,8 @@
 
 #include "base/units.hpp"
 #include "config/run_config.hpp"
-#include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/memory/room.hpp"
 
 namespace offstage::train {
 
@@ -35,22 +35,20 @@ struct DeviceDemand {
 
 /// The number of slots for layers that ranks gather, if parameters live on the device, as
 /// state::WorkingCopy takes it. There is one more if two layers of a block are held at a time and
-/// device.memory has room for everything else beside it, on the rank that owns most. With
-/// parameters.sharding=zero2 or zero1 all layers have memory. Arguments are as device_demand's.
+/// the device has room for everything else beside it, on the rank that owns most. With
+/// parameters.sharding=zero2 or zero1 all layers have memory. T is numerics.dtype.
 template <class T>
 [[nodiscard]] int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
-                                        state::Route route, Bytes link);
+                                        Room const& room);
 
-/// The device memory of a rank, from the configuration alone. If device.memory is given and has no
-/// room for all chunk buffers of the update, some are in lent memory, but with update.overlap=on
-/// not all. Gradients take the memory that is left, or all that they can use if device.memory is
-/// not given. T is numerics.dtype. `route` is that of layers between ranks (in_place: the device is
-/// host_visible; with one rank it is never direct). `subgroup_elements` is as planned, and `link`
-/// is RankLink::device_bytes.
+/// The device memory of a rank, from the configuration and the room alone. A device with a limit
+/// may have no room for all chunk buffers of the update: then some are in lent memory, but with
+/// update.overlap=on not all. Gradients take the memory that is left, or all that they can use if
+/// there is no limit. T is numerics.dtype. `subgroup_elements` is as planned.
 template <class T>
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
-                                         state::ShardMap const& map, int rank, state::Route route,
-                                         std::int64_t subgroup_elements, Bytes link = 0);
+                                         state::ShardMap const& map, int rank, Room const& room,
+                                         std::int64_t subgroup_elements);
 
 /// Checks that the device has room.
 /// Errors: UsageError naming the limit, the need and keys that lower it.

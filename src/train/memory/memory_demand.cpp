@@ -37,7 +37,7 @@ constexpr int updated_extents = 2;
 /// beside the plan for a hidden size of 1,024, 20 for 256. A limit that is small needs it for
 /// buffers.
 template <class T>
-Bytes reserve(config::RunConfig const& config, NodeShape const& node) {
+Bytes reserve(config::RunConfig const& config, Room const& room) {
   if (config.device.kind == config::DeviceKind::cuda) {
     return library_bytes;
   }
@@ -45,7 +45,7 @@ Bytes reserve(config::RunConfig const& config, NodeShape const& node) {
   Bytes const widened =
       std::max(model::head_widened_bytes<T>(dims), model::block_widened_bytes<T>(dims));
   return library_bytes + scratch_bytes * std::max(0, config.threads - threads_measured) +
-         std::min(3 * widened, node.host_memory / node.ranks_per_node / 8);
+         std::min(3 * widened, room.host_memory / room.ranks_per_node / 8);
 }
 
 }  // namespace
@@ -121,32 +121,32 @@ std::int64_t all_elements(state::ShardMap const& map) {
 
 template <class T>
 plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMap const& map,
-                                 NodeShape const& node) {
+                                 Room const& room) {
   std::int64_t most = 0;
   std::int64_t waiting = 0;  // elements whose state is not resident
   Bytes exchange = 0;
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(exchange, gradient_host_bytes<T>(config, map, rank, node.route));
+    exchange = std::max(exchange, gradient_host_bytes<T>(config, map, rank, room.route));
   }
-  bool const host_visible = node.route == state::Route::in_place;
   bool const on_device = config.parameter_home == parameters::Home::device;
   bool const on_node = config.parameter_home == parameters::Home::node;
   if (on_node) {
     exchange += parameters::NodeMemory::page_table_bytes(all_elements(map) + most,
                                                          static_cast<Bytes>(sizeof(T)));
   } else {
-    exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, node.route)
-                          : parameters::StreamedParameters<T>::host_bytes(map, node.route);
+    exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, room.route)
+                          : parameters::StreamedParameters<T>::host_bytes(map, room.route);
   }
   if (most > waiting) {
     exchange += tiers::DeviceTiers::lease_bytes({config.optimizer.layout().bytes(
         round_up(std::min(most - waiting, config.subgroup_size), chunk_elements))});
   }
-  if (needs_lane(config, host_visible)) {
+  if (needs_lane(config, room.host_visible())) {
     exchange += update::DeviceLane::host_bytes(
-        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)), host_visible);
+        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)),
+        room.host_visible());
   }
   if (auto const dims = run_dims(config); dims.kind == device::Kind::host) {
     exchange += model::head_sum_bytes<T>(dims);
@@ -158,7 +158,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   return {.state = config.optimizer.layout(),
           .shard_elements = most,
           .resident_elements = most - waiting,
-          .ranks_per_node = node.ranks_per_node,
+          .ranks_per_node = room.ranks_per_node,
           .gradient_bytes_per_element = extent_sum_bytes<T>(config),
           .flush_fp32 = config.flushes_fp32(),
           .exchange_bytes = exchange,
@@ -171,19 +171,26 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
           .parameters_on_storage = config.parameter_home == parameters::Home::storage,
           .parameter_buffers =
               parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
-          .reserve_bytes = reserve<T>(config, node),
+          .reserve_bytes = reserve<T>(config, room),
           .subgroup_elements = config.subgroup_size,
           .subgroup_is_default = config.subgroup_is_default,
           .paths = std::ssize(config.paths),
           .spares = keeps_versions(config) &&
                     (config.overlap == config::Overlap::on || !config.paths.empty()),
           .most_cache = config.storage.most_cache,
-          .host_memory = node.host_memory};
+          .host_memory = room.host_memory};
+}
+
+template <class T>
+plan::MemoryPlan host_plan(config::RunConfig const& config, state::ShardMap const& map,
+                           Room const& room) {
+  return plan::plan_memory(memory_demand<T>(config, map, room));
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_slots)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, host_plan)
 
 }  // namespace offstage::train

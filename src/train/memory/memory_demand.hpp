@@ -7,6 +7,7 @@
 #include "plan/memory.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/memory/room.hpp"
 #include "train/memory/sums.hpp"
 #include "train/memory/update_shape.hpp"
 
@@ -21,20 +22,17 @@ constexpr double auto_host_part = 0.9;
 /// for more.
 constexpr Bytes usual_library_bytes = 25 * MiB / 2;
 
-/// The places of a run's ranks.
-struct NodeShape {
-  int ranks_per_node = 1;
-  /// Route of layers between ranks (device_demand.hpp).
-  state::Route route = state::Route::in_place;
-  Bytes host_memory{};  ///< the limit, per node
-};
-
 /// Contents that a run's host memory must have, from its configuration alone, for the run itself
 /// and for `offstage plan`. T is numerics.dtype. The libraries' memory depends on run.threads, if
 /// that is known.
 template <class T>
 [[nodiscard]] plan::MemoryDemand memory_demand(config::RunConfig const& config,
-                                               state::ShardMap const& map, NodeShape const& node);
+                                               state::ShardMap const& map, Room const& room);
+/// The memory plan of such contents.
+/// Errors: UsageError as plan::plan_memory.
+template <class T>
+[[nodiscard]] plan::MemoryPlan host_plan(config::RunConfig const& config,
+                                         state::ShardMap const& map, Room const& room);
 
 /// The demand that decides how far ahead of use parameters are brought that do not live on the
 /// device. `free` is device memory.

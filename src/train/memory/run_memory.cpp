@@ -17,22 +17,28 @@
 
 namespace offstage::train {
 
+Room device_room(config::RunConfig const& config, mpi::Communicator const& comm,
+                 state::RankLink const& link, device::Device const& device) {
+  bool const limited = config.device.memory > 0 || device.kind() == device::Kind::cuda;
+  return {.route = link.route(),
+          .rank_link = comm.maximum(link.device_bytes()),
+          .device_memory = comm.minimum(limited ? device.capacity() : 0)};
+}
+
 template <class T>
 RunMemory<T>::RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
-                        mpi::Communicator const& node, state::ShardMap const& map,
-                        state::RankLink const& link, device::Device const& device)
+                        state::ShardMap const& map, Room const& room, device::Device const& device)
     : config_{config},
       comm_{comm},
       map_{map},
-      route_{link.route()},
-      link_bytes_{link.device_bytes()},
       device_{device},
-      ranks_on_node_{node.size()},
-      layer_slots_{count_layer_slots()},
-      host_limit_{
-          config.host_memory > 0
-              ? config.host_memory
-              : static_cast<Bytes>(auto_host_part * static_cast<double>(free_host_memory()))} {}
+      room_{room},
+      layer_slots_{count_layer_slots()} {
+  room_.host_memory =
+      config.host_memory > 0
+          ? config.host_memory
+          : static_cast<Bytes>(auto_host_part * static_cast<double>(free_host_memory()));
+}
 
 template <class T>
 Bytes RunMemory<T>::free_host_memory() const {
@@ -40,14 +46,14 @@ Bytes RunMemory<T>::free_host_memory() const {
   mpi::agree(comm_, [&] { free_here = memory::available_bytes(); });
   return std::max<Bytes>(
       0, comm_.minimum(free_here) +
-             ranks_on_node_ * (gathering_bytes() - comm_.maximum(device_bytes_to_come())));
+             room_.ranks_per_node * (gathering_bytes() - comm_.maximum(device_bytes_to_come())));
 }
 
 template <class T>
 int RunMemory<T>::count_layer_slots() const {
   auto shape =
       update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
-  shape.sums_on_device = sums_on_device(map_.ranks(), route_);
+  shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
   Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
                      given_gradients(config_, shape, device_.host_visible());
   return static_cast<int>(
@@ -59,7 +65,7 @@ launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
                                   plan::MemoryPlan const& plan) const {
   launch::Needs needs;
   needs.allocation =
-      plan.node_total + ranks_on_node_ * (device_bytes_to_come() - gathering_bytes());
+      plan.node_total + room_.ranks_per_node * (device_bytes_to_come() - gathering_bytes());
   needs.host_memory = node.sum(memory::private_bytes()) + needs.allocation;
   needs.aio_requests = aio::EngineSettings{}.queue_depth;  // the checkpoint's
   for (tiers::PathSettings const& path : config_.paths) {
@@ -72,7 +78,7 @@ launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
 template <class T>
 Bytes RunMemory<T>::gathering_bytes() const {
   return config_.parameter_home == parameters::Home::device
-             ? state::WorkingCopy<T>::host_bytes(map_, route_)
+             ? state::WorkingCopy<T>::host_bytes(map_, room_.route)
              : 0;
 }
 
@@ -83,7 +89,7 @@ Bytes RunMemory<T>::device_bytes_to_come() const {
   }
   auto shape =
       update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
-  shape.sums_on_device = sums_on_device(map_.ranks(), route_);
+  shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
   Bytes const bytes =
       device_bytes_beside() + parameters::StreamedParameters<T>::device_bytes(map_, layer_slots_);
   return bytes + room_for_gradients(shape, bytes);
@@ -93,7 +99,7 @@ template <class T>
 Bytes RunMemory<T>::device_bytes_beside() const {
   Bytes bytes =
       config_.optimizer.layout().bytes(resident_elements(config_, map_, state::fullest_rank));
-  bytes += gradient_device_bytes<T>(config_, map_, state::fullest_rank, route_);
+  bytes += gradient_device_bytes<T>(config_, map_, state::fullest_rank, room_.route);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(state::fullest_rank);
     auto const shape = update_shape<T>(config_, shard, config_.subgroup_size);
@@ -112,17 +118,17 @@ Bytes RunMemory<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) co
 template <class T>
 std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
                                              std::int64_t spare_slots) const {
-  auto const rows =
-      memory_rows(config_, {.plan = plan,
-                            .device = device_demand<T>(config_, map_, comm_.rank(), route_,
-                                                       plan.subgroup_elements, link_bytes_),
-                            .shard_elements = map_.shard_elements(comm_.rank()),
-                            .gradient_bytes = extent_sum_bytes<T>(config_),
-                            .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                            .stored_activations = stored_activations<T>(config_, plan),
-                            .spare_slots = spare_slots});
+  auto const rows = memory_rows(
+      config_,
+      {.plan = plan,
+       .device = device_demand<T>(config_, map_, comm_.rank(), room_, plan.subgroup_elements),
+       .shard_elements = map_.shard_elements(comm_.rank()),
+       .gradient_bytes = extent_sum_bytes<T>(config_),
+       .parameter_bytes = static_cast<Bytes>(sizeof(T)),
+       .stored_activations = stored_activations<T>(config_, plan),
+       .spare_slots = spare_slots});
   return train::memory_table(
-      rows, {.device = config_.device.memory, .host = host_limit_ / ranks_on_node_});
+      rows, {.device = room_.device_memory, .host = room_.host_memory / room_.ranks_per_node});
 }
 
 OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, RunMemory)

@@ -11,9 +11,15 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/memory/room.hpp"
 #include "train/memory/update_shape.hpp"
 
 namespace offstage::train {
+
+/// The part of a run's room that is known before memory is taken: the route of layers and the
+/// memory of devices, on the rank with least. Collective.
+[[nodiscard]] Room device_room(config::RunConfig const& config, mpi::Communicator const& comm,
+                               state::RankLink const& link, device::Device const& device);
 
 /// The limits of a run in its nodes' memory and on its devices, as found at its start. T is
 /// numerics.dtype.
@@ -24,16 +30,15 @@ template <class T>
 class RunMemory {
  public:
   /// Call it when memory has been taken for activations, for a working copy that lives on the
-  /// device and for gathering it, and for nothing else. `node` is the communicator of this node's
-  /// ranks. `config`, `comm`, `map` and `device` must outlive this object. Collective.
+  /// device and for gathering it, and for nothing else. `room` is this node's, without its host
+  /// memory. `config`, `comm`, `map` and `device` must outlive this object. Collective.
   /// Errors: mpi::AgreedError.
   RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
-            mpi::Communicator const& node, state::ShardMap const& map, state::RankLink const& link,
-            device::Device const& device);
+            state::ShardMap const& map, Room const& room, device::Device const& device);
 
-  [[nodiscard]] int ranks_on_node() const noexcept { return ranks_on_node_; }
-  /// The limit of a node: tiers.host-memory, or a part of the free memory.
-  [[nodiscard]] Bytes host_limit() const noexcept { return host_limit_; }
+  /// The room with the node's limit of host memory: tiers.host-memory, or a part of the free
+  /// memory.
+  [[nodiscard]] Room const& room() const noexcept { return room_; }
   /// Layers that are brought to the device at a time, for which every rank's device has room; 0:
   /// none has to be brought.
   [[nodiscard]] int layer_slots() const noexcept { return layer_slots_; }
@@ -42,7 +47,7 @@ class RunMemory {
     return room_for_gradients(shape, 0);
   }
 
-  /// Memory that the run wants of this node. `node` is as above. Collective over it.
+  /// Memory that the run wants of this node. Collective over `node`, this node's ranks.
   [[nodiscard]] launch::Needs needs(mpi::Communicator const& node,
                                     plan::MemoryPlan const& plan) const;
   /// Returns the table of this rank's data and their places, beside the limits. `spare_slots` is
@@ -66,12 +71,9 @@ class RunMemory {
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   state::ShardMap const& map_;
-  state::Route route_;
-  Bytes link_bytes_;  ///< device memory of the link, as planned
   device::Device const& device_;
-  int ranks_on_node_;
+  Room room_;
   int layer_slots_;
-  Bytes host_limit_;
 };
 
 }  // namespace offstage::train

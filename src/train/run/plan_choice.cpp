@@ -32,7 +32,7 @@ constexpr double worthwhile_starts = 4.0;
 
 template <class T>
 std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::ShardMap const& map,
-                                               ActivationRoom const& room) {
+                                               Room const& room) {
   measure_missing(config_, comm_, device);
   room_ = room;
   Choice choice;
@@ -45,12 +45,8 @@ std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::Sh
   });
   // Clocks and memory of ranks differ, so one rank decides.
   auto const chosen = comm_.broadcast_value(choice.chosen, 0);
-  planned_rates_ = machine_of(config_, {.map = map,
-                                        .ranks_per_node = room.ranks_per_node,
-                                        .route = room.route,
-                                        .memory = {},
-                                        .device = {}})
-                       .rates;
+  planned_rates_ =
+      machine_of(config_, {.map = map, .room = room, .memory = {}, .device = {}}).rates;
   take(config_, chosen);
   mpi::agree(comm_, [&] { config::settle_split_parameters(config_); });
   return why;

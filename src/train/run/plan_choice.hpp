@@ -11,9 +11,9 @@
 #include "platform/mpi/communicator.hpp"
 #include "state/shard.hpp"
 #include "train/forecast/remedies.hpp"
+#include "train/memory/room.hpp"
 #include "train/run/position.hpp"
 #include "train/saves/cadence.hpp"
-#include "train/settle/activation_choice.hpp"
 #include "train/step/step_runner.hpp"
 
 namespace offstage::train {
@@ -35,7 +35,7 @@ class PlanChoice {
   /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration.
   /// Returns, on rank 0, the header's lines on it. Collective. Errors: mpi::AgreedError.
   [[nodiscard]] std::vector<std::string> choose(device::Device& device, state::ShardMap const& map,
-                                                ActivationRoom const& room);
+                                                Room const& room);
   /// The configuration for a new start, if the rates of the steps so far make another choice worth
   /// one. It is the given configuration with the measured rates. The function looks after some
   /// steps only. Rank 0 decides for all, and logs the rates that have changed. Collective. Errors:
@@ -57,7 +57,7 @@ class PlanChoice {
   Cadence const& cadence_;
   config::RunConfig const given_;
   plan::UpdateRates planned_rates_;  ///< rates of a rank by which the choice was made
-  ActivationRoom room_;              ///< room by which the choice was made
+  Room room_;                        ///< room by which the choice was made
 };
 
 }  // namespace offstage::train

@@ -73,22 +73,20 @@ void look_for_shortages(config::RunConfig const& config, mpi::Communicator const
   });
 }
 
-/// Room for activations, by the least of all ranks. Collective.
+/// The room before memory is taken, by the least of all ranks. Collective.
 template <class T>
-ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const& comm,
-                       device::Device const& device, state::RankLink const& link) {
+Room room_of(config::RunConfig const& config, mpi::Communicator const& comm,
+             device::Device const& device, state::RankLink const& link) {
   auto const node = comm.split_by_node();
-  bool const limited = config.device.memory > 0 || device.kind() == device::Kind::cuda;
-  return {.memory = comm.minimum(limited ? device.capacity() : 0),
-          .route = link.route(),
-          .rank_link = comm.maximum(link.device_bytes()),
-          .host_memory = config.host_memory > 0
-                             ? config.host_memory
-                             : static_cast<Bytes>(auto_host_part * static_cast<double>(comm.minimum(
-                                                                       memory::available_bytes()))),
-          .ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()})),
-          .shared_memory =
-              leaves_home(config) ? parameters::NodeMemory::room(comm, node, sizeof(T)) : 0};
+  auto room = device_room(config, comm, link, device);
+  Bytes const available = comm.minimum(memory::available_bytes());
+  room.ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}));
+  room.host_memory = config.host_memory > 0
+                         ? config.host_memory
+                         : static_cast<Bytes>(auto_host_part * static_cast<double>(available));
+  room.shared_memory =
+      leaves_home(config) ? parameters::NodeMemory::room(comm, node, sizeof(T)) : 0;
+  return room;
 }
 
 /// Checks the memory of a settled run before any is taken, in the words of `offstage plan`. `given`
@@ -96,16 +94,10 @@ ActivationRoom room_of(config::RunConfig const& config, mpi::Communicator const&
 /// Errors: UsageError.
 template <class T>
 void require_memory(config::RunConfig const& settled, config::RunConfig const& given,
-                    state::ShardMap const& map, ActivationRoom const& room) {
-  auto limited = settled;
-  limited.device.memory = room.memory;
-  auto const plan = plan::plan_memory(memory_demand<T>(limited, map,
-                                                       {.ranks_per_node = room.ranks_per_node,
-                                                        .route = room.route,
-                                                        .host_memory = room.host_memory}));
-  require_room(device_demand<T>(limited, map, state::fullest_rank, room.route,
-                                plan.subgroup_elements, room.rank_link),
-               given, room.memory);
+                    state::ShardMap const& map, Room const& room) {
+  auto const plan = host_plan<T>(settled, map, room);
+  require_room(device_demand<T>(settled, map, state::fullest_rank, room, plan.subgroup_elements),
+               given, room.device_memory);
 }
 
 /// Settles checkpoint.rate and checkpoint.files, and finds the storage path on which checkpoint.dir
@@ -201,11 +193,11 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
                             : RankLinkNeeds{};
   auto link =
       make_run_rank_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
-  attention_ = make_run_attention<T>(config_, comm_, *device, *link.link);
-  config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
-  auto const room = room_of<T>(config_, comm_, *device, *link.link);
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
+  auto const room = room_of<T>(config_, comm_, *device, *link.link);
+  attention_ = make_run_attention<T>(config_, comm_, *device, *map, room);
+  config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const given = config_;
   if (config_.plan.choose) {
     chosen_why_ = plan_choice.choose(*device, *map, room);

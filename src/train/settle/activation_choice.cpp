@@ -27,9 +27,8 @@ using Rule = Policy::Rule;
 template <class T>
 class Chooser {
  public:
-  Chooser(config::RunConfig const& config, state::ShardMap const& map, int rank,
-          ActivationRoom const& room)
-      : config_{config}, map_{map}, rank_{rank}, room_{room}, dims_{run_dims(config)} {}
+  Chooser(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
+      : config_{config}, map_{map}, room_{room}, dims_{run_dims(config)} {}
 
   /// The policy that swaps this share. With paths, activations for which host memory has no room
   /// may go to storage. If it has room for all, no byte goes there and no time is lost.
@@ -38,7 +37,7 @@ class Chooser {
   }
   [[nodiscard]] Bytes device_bytes(Policy const& policy) const;
   [[nodiscard]] bool fits_device(Policy const& policy) const {
-    return room_.memory == 0 || device_bytes(policy) <= room_.memory;
+    return room_.device_memory == 0 || device_bytes(policy) <= room_.device_memory;
   }
   [[nodiscard]] bool fits_host(Policy const& policy) const;
   /// Returns whether the policy fits on the device, and in host memory if activations go there.
@@ -53,16 +52,12 @@ class Chooser {
  private:
   [[nodiscard]] config::RunConfig with(Policy const& policy) const {
     config::RunConfig config = config_;
-    config.device.memory = room_.memory;
     config.train.activations = policy;
     return config;
   }
   /// The memory plan with this policy. Errors: UsageError: host memory is too small.
   [[nodiscard]] plan::MemoryPlan host_plan(Policy const& policy) const {
-    return plan::plan_memory(memory_demand<T>(with(policy), map_,
-                                              {.ranks_per_node = room_.ranks_per_node,
-                                               .route = room_.route,
-                                               .host_memory = room_.host_memory}));
+    return train::host_plan<T>(with(policy), map_, room_);
   }
   [[nodiscard]] Bytes leaving(Policy const& policy) const {
     auto config = with(policy);
@@ -74,15 +69,13 @@ class Chooser {
 
   config::RunConfig const& config_;
   state::ShardMap const& map_;
-  int rank_;
-  ActivationRoom const& room_;
+  Room const& room_;
   model::Dims dims_;
 };
 
 template <class T>
 Bytes Chooser<T>::device_bytes(Policy const& policy) const {
-  return device_demand<T>(with(policy), map_, rank_, room_.route, config_.subgroup_size,
-                          room_.rank_link)
+  return device_demand<T>(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size)
       .total();
 }
 
@@ -108,7 +101,7 @@ plan::SwapCompany Chooser<T>::company() const {
   bool const streamed = config_.parameter_home != parameters::Home::device;
   company.parameters = streamed ? company.gradients : 0;
   if (config_.parameter_home == parameters::Home::storage) {
-    company.stored_read = map_.shard_elements(rank_) * static_cast<Bytes>(sizeof(T));
+    company.stored_read = map_.shard_elements(state::fullest_rank) * static_cast<Bytes>(sizeof(T));
   }
   if (room_.host_memory > 0) {
     add_room(company);
@@ -143,7 +136,8 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
 template <class T>
 void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
   auto const rounds = dealt(config_, map_.ranks()).count();
-  auto const shape = update_shape<T>(config_, map_.shard_elements(rank_), plan.subgroup_elements);
+  auto const shape =
+      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), plan.subgroup_elements);
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;
   company.update_written = traffic.written / rounds;
@@ -192,26 +186,25 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
   choice.why = fmt::format(
       "keep would take {} of {}; a micro-batch {:.3g} s with {:.0f}% swapped{}, {:.3g} s with "
       "all computed again{}; {}",
-      format_bytes(device_bytes({Rule::keep})), format_bytes(room_.memory), paper.seconds.count(),
-      100 * paper.share, swaps ? "" : " (no room)", again.count(), recomputes ? "" : " (no room)",
-      describe(rates));
+      format_bytes(device_bytes({Rule::keep})), format_bytes(room_.device_memory),
+      paper.seconds.count(), 100 * paper.share, swaps ? "" : " (no room)", again.count(),
+      recomputes ? "" : " (no room)", describe(rates));
   return choice;
 }
 
 }  // namespace
 
 template <class T>
-bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
-              ActivationRoom const& room) {
-  Chooser<T> const chooser{config, map, rank, room};
+bool has_room(config::RunConfig const& config, state::ShardMap const& map, Room const& room) {
+  Chooser<T> const chooser{config, map, room};
   auto const& policy = config.train.activations;
   return chooser.fits_device(policy) && chooser.fits_host(policy);
 }
 
 template <class T>
-WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map, int rank,
-                         ActivationRoom const& room, ActivationRates const& given) {
-  Chooser<T> const chooser{config, map, rank, room};
+WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
+                         Room const& room, ActivationRates const& given) {
+  Chooser<T> const chooser{config, map, room};
   if (config.train.activations.rule != Rule::automatic || chooser.fits({Rule::keep})) {
     return {};
   }
@@ -223,12 +216,11 @@ WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const&
 
 template <class T>
 ActivationChoice settle_activations(config::RunConfig const& config, state::ShardMap const& map,
-                                    int rank, ActivationRoom const& room,
-                                    ActivationRates const& rates) {
+                                    Room const& room, ActivationRates const& rates) {
   if (config.train.activations.rule != Rule::automatic) {
     return {config.train.activations};
   }
-  Chooser<T> const chooser{config, map, rank, room};
+  Chooser<T> const chooser{config, map, room};
   bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }

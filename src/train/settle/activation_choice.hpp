@@ -5,21 +5,11 @@
 #include "activations/choice.hpp"
 #include "base/units.hpp"
 #include "config/run_config.hpp"
-#include "state/rank_link.hpp"
 #include "state/shard.hpp"
+#include "train/memory/room.hpp"
 #include "train/settle/activation_rates.hpp"
 
 namespace offstage::train {
-
-/// The memory into which activations have to fit, with everything else there.
-struct ActivationRoom {
-  Bytes memory{};  ///< the device's; 0: no limit
-  state::Route route = state::Route::in_place;
-  Bytes rank_link{};    ///< the rank link's memory, as for device_demand
-  Bytes host_memory{};  ///< a node's; 0: not looked at
-  int ranks_per_node = 1;
-  Bytes shared_memory{};  ///< a node's that its ranks can share, for parameters.home=node
-};
 
 struct ActivationChoice {
   activations::Policy policy{};
@@ -31,15 +21,14 @@ struct ActivationChoice {
 /// Returns whether a run whose `train` is settled has room on the device of rank `rank`, and in
 /// host memory if the room says how much there is.
 template <class T>
-[[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map, int rank,
-                            ActivationRoom const& room);
+[[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map,
+                            Room const& room);
 
 /// Rates that settle_activations lacks. There are none unless train.activations=auto and `keep`
 /// does not fit. Rates of storage are wanted only if activations go there.
 template <class T>
 [[nodiscard]] WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
-                                       int rank, ActivationRoom const& room,
-                                       ActivationRates const& given);
+                                       Room const& room, ActivationRates const& given);
 
 /// Settles train.activations=auto for rank `rank`. The choice is `keep` if the plan fits; else the
 /// fastest one that fits by Fuyou's rule (activations::paper_choice). If a rate that the rule
@@ -49,8 +38,7 @@ template <class T>
 /// more leave than host memory has room for. Any other value of the key stays.
 template <class T>
 [[nodiscard]] ActivationChoice settle_activations(config::RunConfig const& config,
-                                                  state::ShardMap const& map, int rank,
-                                                  ActivationRoom const& room,
+                                                  state::ShardMap const& map, Room const& room,
                                                   ActivationRates const& rates);
 
 }  // namespace offstage::train

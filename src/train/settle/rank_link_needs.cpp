@@ -27,7 +27,6 @@ std::vector<Policy> policies_of(Policy const& asked, int together) {
 /// memory is used least.
 config::RunConfig frugal(config::RunConfig config) {
   config.device.kind = config::DeviceKind::cuda;
-  config.device.memory = 1;  // no room for uses that can do without it
   if (config.plan.choose) {
     config.parameter_home = config.home_is_open ? parameters::Home::host : config.parameter_home;
     config.share.device_share = config.share.device_share.value_or(0.0);
@@ -38,13 +37,15 @@ config::RunConfig frugal(config::RunConfig config) {
 template <class T>
 Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, state::Route route) {
   config::RunConfig config = frugal(given);
+  Room const no_room{.route = route, .device_memory = 1};  // for uses that can do without it
   Bytes least = std::numeric_limits<Bytes>::max();
   auto const asked = config.train.activations;
   for (int const together : allowed_schedules(config, map.ranks())) {
     config.train.together = together;
     for (Policy const& policy : policies_of(asked, together)) {
       config.train.activations = policy;
-      auto const demand = device_demand<T>(config, map, 0, route, config.subgroup_size);
+      auto const demand =
+          device_demand<T>(config, map, state::fullest_rank, no_room, config.subgroup_size);
       least = std::min(least, demand.total() - demand.held);
     }
   }

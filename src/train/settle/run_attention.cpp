@@ -127,18 +127,16 @@ AttentionFacts planned_attention(config::RunConfig const& config) {
 }
 
 template <class T>
-bool has_attention_room(config::RunConfig config, state::ShardMap const& map, int rank,
-                        ActivationRoom const& room, Bytes workspace) {
+bool has_attention_room(config::RunConfig config, state::ShardMap const& map, Room const& room,
+                        Bytes workspace) {
   config.device.attention_workspace = workspace;
-  config.device.memory = room.memory;
   try {
-    settle_schedule<T>(config, map, rank, room);
+    settle_schedule<T>(config, map, room);
     config.train.activations =
-        settle_activations<T>(config, map, rank, room, given_rates(config, room.ranks_per_node))
-            .policy;
+        settle_activations<T>(config, map, room, given_rates(config, room.ranks_per_node)).policy;
     auto const demand =
-        device_demand<T>(config, map, rank, room.route, config.subgroup_size, room.rank_link);
-    return demand.total() - demand.held <= room.memory;
+        device_demand<T>(config, map, state::fullest_rank, room, config.subgroup_size);
+    return demand.total() - demand.held <= room.device_memory;
   } catch (UsageError const&) {
     return false;
   }
@@ -146,18 +144,15 @@ bool has_attention_room(config::RunConfig config, state::ShardMap const& map, in
 
 template <class T>
 RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicator const& comm,
-                                device::Device const& device, state::RankLink const& link) {
+                                device::Device const& device, state::ShardMap const& map,
+                                Room const& room) {
   RunAttention attention;
   AttentionFacts facts{.gpus = device.kind() == device::Kind::cuda};
   if (facts.gpus && config.device.attention != config::Attention::own) {
     plan_everywhere(comm, config, attention, facts);
   }
   if (facts.planned) {
-    state::ShardMap const map{state::layers_of(config.model), comm.size()};
-    ActivationRoom const room{
-        .memory = device.capacity(), .route = link.route(), .rank_link = link.device_bytes()};
-    bool const here = has_attention_room<T>(config, map, comm.rank(), room, facts.workspace);
-    facts.has_room = comm.minimum(here ? 1 : 0) > 0;
+    facts.has_room = has_attention_room<T>(config, map, room, facts.workspace);
   }
   AttentionChoice choice;
   mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });

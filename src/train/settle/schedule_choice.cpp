@@ -22,10 +22,9 @@ using Rule = activations::Policy::Rule;
 
 /// `config` with a vertical schedule.
 template <class T>
-config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, int rank,
-                           ActivationRoom const& room) {
+config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, Room const& room) {
   config.train.together = static_cast<int>(dealt(config, map.ranks()).count());
-  config.train.activations = settle_activations<T>(config, map, rank, room, {}).policy;
+  config.train.activations = settle_activations<T>(config, map, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
     config.train.activations.share = 0.0;  // blocks' inputs alone
   }
@@ -79,8 +78,7 @@ std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
 }
 
 template <class T>
-void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int rank,
-                     ActivationRoom const& room) {
+void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
   std::int64_t const together = dealt(config, map.ranks()).count();
   if (config.train.schedule == config::LayerSchedule::vertical && together > most_together) {
     throw UsageError{fmt::format(
@@ -92,25 +90,25 @@ void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int 
   if (allowed.back() == 0) {
     return;
   }
-  auto const tried = vertical<T>(config, map, rank, room);
+  auto const tried = vertical<T>(config, map, room);
   auto const moves_less = [&] {
     auto const bytes = schedule_bytes<T>(tried, map);
     return bytes.vertical < bytes.horizontal;
   };
-  if (allowed.size() == 1 || (moves_less() && has_room<T>(tried, map, rank, room))) {
+  if (allowed.size() == 1 || (moves_less() && has_room<T>(tried, map, room))) {
     config.train = tried.train;
   }
 }
 
 template <class T>
 std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
-                           mpi::Communicator const& comm, ActivationRoom const& room,
+                           mpi::Communicator const& comm, Room const& room,
                            device::Device& device) {
   auto rates = given_rates(config, room.ranks_per_node);
   WantedRates wanted;
   mpi::agree(comm, [&] {
-    settle_schedule<T>(config, map, state::fullest_rank, room);
-    wanted = wanted_rates<T>(config, map, state::fullest_rank, room, rates);
+    settle_schedule<T>(config, map, room);
+    wanted = wanted_rates<T>(config, map, room, rates);
   });
   config.train.together = comm.broadcast_value(config.train.together, 0);
   config.train.activations = comm.broadcast_value(config.train.activations, 0);
@@ -122,8 +120,7 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
     }
   }
   ActivationChoice choice;
-  mpi::agree(
-      comm, [&] { choice = settle_activations<T>(config, map, state::fullest_rank, room, rates); });
+  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, room, rates); });
   config.train.activations = comm.broadcast_value(choice.policy, 0);
   mpi::agree(comm, [&] { settle_sharding<T>(config, map, room); });
   config.sharding = comm.broadcast_value(config.sharding, 0);

@@ -44,8 +44,7 @@ template <class T>
 /// Errors: UsageError: `vertical` with more micro-batches of a rank than most_together; names the
 ///         keys.
 template <class T>
-void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int rank,
-                     ActivationRoom const& room);
+void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room);
 
 /// Settles train.schedule and train.activations for a run. Rank 0 decides for all ranks, whose
 /// memory plans may differ. Rates that are needed and were not given are measured. `room` is the
@@ -53,7 +52,7 @@ void settle_schedule(config::RunConfig& config, state::ShardMap const& map, int 
 /// Returns ActivationChoice::why. Collective. Errors: mpi::AgreedError.
 template <class T>
 [[nodiscard]] std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
-                                         mpi::Communicator const& comm, ActivationRoom const& room,
+                                         mpi::Communicator const& comm, Room const& room,
                                          device::Device& device);
 
 }  // namespace offstage::train

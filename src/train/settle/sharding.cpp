@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "model/transformer.hpp"
 #include "train/memory/sums.hpp"
+#include "train/settle/activation_choice.hpp"
 
 namespace offstage::train {
 namespace {
@@ -88,20 +89,19 @@ std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
 }
 
 template <class T>
-void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
-                     ActivationRoom const& room) {
+void settle_sharding(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
   if (!config.sharding_is_open) {
     return;
   }
   config.sharding_is_open = false;
-  if (room.memory == 0 && config.device.kind == config::DeviceKind::cuda) {
+  if (room.device_memory == 0 && config.device.kind == config::DeviceKind::cuda) {
     return;
   }
   for (Sharding const sharding : {Sharding::zero1, Sharding::zero2}) {
     auto whole = config;
     whole.sharding = sharding;
     bool const suits = sharding == Sharding::zero2 || zero1_keeps_ranks_busy(config, map.ranks());
-    if (suits && gathers_once(whole, map.ranks()) && has_room<T>(whole, map, 0, room)) {
+    if (suits && gathers_once(whole, map.ranks()) && has_room<T>(whole, map, room)) {
       config.sharding = sharding;
       return;
     }

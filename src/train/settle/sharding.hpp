@@ -5,7 +5,7 @@
 
 #include "config/run_config.hpp"
 #include "state/shard.hpp"
-#include "train/settle/activation_choice.hpp"
+#include "train/memory/room.hpp"
 
 namespace offstage::train {
 
@@ -32,7 +32,6 @@ namespace offstage::train {
 /// if gradients have room too, and zero1_keeps_ranks_busy. zero3 if nobody told how much memory a
 /// GPU has. T is numerics.dtype.
 template <class T>
-void settle_sharding(config::RunConfig& config, state::ShardMap const& map,
-                     ActivationRoom const& room);
+void settle_sharding(config::RunConfig& config, state::ShardMap const& map, Room const& room);
 
 }  // namespace offstage::train

@@ -35,8 +35,10 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
       resident_before{memory::resident_bytes()} {
   auto node = comm.split_by_node();
   nodes = static_cast<int>(comm.sum(node.rank() == 0 ? 1 : 0));
-  mpi::agree(comm, [&] { make_model(attention); });
-  run_memory.emplace(config, comm, node, map, *link, *device);
+  auto room = device_room(config, comm, *link, *device);
+  room.ranks_per_node = node.size();
+  mpi::agree(comm, [&] { make_model(attention, room); });
+  run_memory.emplace(config, comm, map, room, *device);
   mpi::agree(comm, [&] { make_memory_plan(); });
   on_plan(run_memory->needs(node, memory));
   subgroups = state::subgroups_of(map, comm.rank(), memory.subgroup_elements,
@@ -83,17 +85,14 @@ StepParts<T>::~StepParts() {
 // A working copy on the device comes before the model, because they take device memory in this
 // order.
 template <class T>
-void StepParts<T>::make_model(cudnn::Attention* attention) {
+void StepParts<T>::make_model(cudnn::Attention* attention, Room const& room) {
   trace = make_trace("trace");
   if (trace) {
     communication.emplace(*trace);
   }
   if (config.parameter_home == parameters::Home::device) {
-    config::RunConfig known = config;
-    known.device.memory = device->capacity();
     copy = std::make_unique<parameters::DeviceParameters<T>>(
-        map, *link, *device, *stream,
-        gathering_layer_slots<T>(known, map, link->route(), link->device_bytes()), trace.get());
+        map, *link, *device, *stream, gathering_layer_slots<T>(config, map, room), trace.get());
   }
   auto shape = run_shape<T>(config);
   shape.attention = attention;
@@ -102,10 +101,7 @@ void StepParts<T>::make_model(cudnn::Attention* attention) {
 
 template <class T>
 void StepParts<T>::make_memory_plan() {
-  memory = plan::plan_memory(memory_demand<T>(config, map,
-                                              {.ranks_per_node = run_memory->ranks_on_node(),
-                                               .route = link->route(),
-                                               .host_memory = run_memory->host_limit()}));
+  memory = host_plan<T>(config, map, run_memory->room());
   if (!trace) {
     return;
   }
@@ -201,12 +197,7 @@ std::unique_ptr<trace::Trace> StepParts<T>::make_trace(char const* what) const {
 
 template <class T>
 DeviceDemand StepParts<T>::device_plan() const {
-  auto known = config;
-  if (device->kind() == device::Kind::cuda) {
-    known.device.memory = device->capacity();  // the rank's part of the GPU may not have been given
-  }
-  return device_demand<T>(known, map, comm.rank(), link->route(), memory.subgroup_elements,
-                          link->device_bytes());
+  return device_demand<T>(config, map, comm.rank(), run_memory->room(), memory.subgroup_elements);
 }
 
 template <class T>

@@ -94,7 +94,7 @@ struct StepParts {
 
  private:
   /// Each function makes the members that its name says, on this rank alone.
-  void make_model(cudnn::Attention* attention);
+  void make_model(cudnn::Attention* attention, Room const& room);
   void make_memory_plan();
   void make_activations();
   void make_copy();

@@ -75,8 +75,7 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
   auto const device = parts_.device_plan();
   StepFacts const facts{.map = parts_.map,
                         .rank = comm_.rank(),
-                        .ranks_per_node = parts_.run_memory->ranks_on_node(),
-                        .route = parts_.link->route(),
+                        .room = parts_.run_memory->room(),
                         .memory = parts_.memory,
                         .device = device,
                         .share = parts_.update->share()};
