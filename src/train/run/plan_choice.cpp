@@ -134,13 +134,13 @@ std::vector<std::string> PlanChoice<T>::advice(RunProgress const& progress,
   config.plan.choose = false;
   config.plan.clip_rate =
       static_cast<double>(progress.clipped) / static_cast<double>(progress.steps);
-  int const ranks_per_node = runner.ranks_per_node();
+  int const ranks_per_node = runner.room().ranks_per_node;
   set_rates(config, forecast->machine.rates, ranks_per_node);
   config.platform_products = forecast->machine.compute;
   return advise(config,
                 {.ranks = comm_.size(),
                  .ranks_per_node = ranks_per_node,
-                 .host_memory = runner.host_memory_limit()},
+                 .host_memory = runner.room().host_memory},
                 reached);
 } catch (std::exception const& error) {  // missing advice does not end a run
   log::warning("no advice on this run: {}", error.what());

@@ -236,7 +236,7 @@ void RunParts<T>::print_header(std::string const& link) {
                          .memory = runner_->memory_plan(),
                          .layer_slots = runner_->layer_slots(),
                          .large_layer_slot = runner_->map().layer_slot_sizes().large > 0,
-                         .host_memory_limit = runner_->host_memory_limit(),
+                         .host_memory_limit = runner_->room().host_memory,
                          .subgroups = static_cast<std::int64_t>(runner_->subgroups().size()),
                          .paths = runner_->path_facts(),
                          .memory_table = runner_->memory_table(),

@@ -442,10 +442,10 @@ void Training<T>::find_best() {
 
 template <class T>
 MemoryRecord Training<T>::memory_limits() const {
-  return {.host_limit = runner().host_memory_limit(),
+  return {.host_limit = runner().room().host_memory,
           .host_planned = runner().memory_plan().node_total,
           .host_libraries = runner().library_bytes(),
-          .device_limit = config_.device.memory,
+          .device_limit = runner().room().device_memory,
           .device_planned = comm_.maximum(runner().device_plan().total())};
 }
 

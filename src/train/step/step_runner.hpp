@@ -105,19 +105,14 @@ class StepRunner {
   [[nodiscard]] std::vector<std::string> memory_table() const {
     return parts_.run_memory->table(parts_.memory, parts_.offload->spares() - parts_.memory.spares);
   }
-  [[nodiscard]] Bytes host_memory_limit() const noexcept {
-    return parts_.run_memory->room().host_memory;
-  }
+  [[nodiscard]] Room const& room() const noexcept { return parts_.run_memory->room(); }
   [[nodiscard]] int nodes() const noexcept { return parts_.nodes; }
-  [[nodiscard]] int ranks_per_node() const noexcept {
-    return parts_.run_memory->room().ranks_per_node;
-  }
   /// Memory that tiers.host-memory bounds, as measured: the node's sum of peak resident memory,
   /// less what was resident before construction and the emulated device's arena. Collective.
   [[nodiscard]] Bytes host_memory_peak() const;
   /// The usual part of that on this node which is not in the plan.
   [[nodiscard]] Bytes library_bytes() const noexcept {
-    return ranks_per_node() * usual_library_bytes;
+    return room().ranks_per_node * usual_library_bytes;
   }
   /// Memory that device.memory bounds: the largest use of any rank at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(parts_.device->peak()); }
