@@ -105,16 +105,15 @@ Backward::Backward(Shape const& shape, config::RunConfig const& config,
                   device::Copy::host_to_device);
   }
   stream_->synchronize();
-  offload_.allocate(subgroups_, plan::MemoryPlan{}, train::accumulated_bytes<bfloat16>(config),
-                    *device_);
-  auto settings = offload_.take_gradients(train::accumulates_fp32<bfloat16>(config));
+  offload_.allocate(subgroups_, plan::MemoryPlan{}, train::accumulated_bytes(config), *device_);
+  auto settings = offload_.take_gradients(train::accumulates_fp32(config));
   settings.trace = trace;
   settings.host_sum_rate = config.device.emulation.host_sum;
   gradients_ = std::make_unique<update::GradientAccumulator<bfloat16>>(
       map_, *link_, *device_, *stream_, subgroups_, std::move(settings));
   train::UpdateShape const update{.elements = shape.parameters,
                                   .subgroup_elements = shape.subgroup,
-                                  .gradient_bytes = train::accumulated_bytes<bfloat16>(config),
+                                  .gradient_bytes = train::accumulated_bytes(config),
                                   .sums_on_device = train::sums_on_device(1, link_->route())};
   Bytes const room = train::gradient_room(config, update, device_->host_visible(),
                                           device_->capacity() - device_->used());

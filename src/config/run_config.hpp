@@ -148,6 +148,7 @@ struct LossScaleRules {
 
 struct NumericsConfig {
   DType dtype{};  ///< type of working copy, activations and gradients
+  [[nodiscard]] Bytes element_bytes() const { return bytes_of(dtype); }
   bool accumulate_fp32{};
   std::int64_t sum_block = 1;  ///< numerics.sum-block
   LossScaleRules loss_scale;   ///< rules for fp16

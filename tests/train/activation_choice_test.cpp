@@ -20,15 +20,14 @@ config::RunConfig some_config() {
 Bytes needed(config::RunConfig config, std::string const& policy) {
   config.train.activations = activations::parse_policy(policy);
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return device_demand<bfloat16>(config, map, 0, {.route = state::Route::staged},
-                                 config.subgroup_size)
+  return device_demand(config, map, 0, {.route = state::Route::staged}, config.subgroup_size)
       .total();
 }
 
 ActivationChoice chosen(config::RunConfig const& config, Room room) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   room.route = state::Route::staged;
-  return settle_activations<bfloat16>(config, map, room, given_rates(config, 1));
+  return settle_activations(config, map, room, given_rates(config, 1));
 }
 
 std::string settled(config::RunConfig const& config, Bytes memory, Bytes host_memory = 0) {
@@ -40,7 +39,7 @@ WantedRates wanted(config::RunConfig const& config, Bytes memory, Bytes host_mem
   state::ShardMap const map{state::layers_of(config.model), 1};
   Room const room{
       .route = state::Route::staged, .device_memory = memory, .host_memory = host_memory};
-  return wanted_rates<bfloat16>(config, map, room, given_rates(config, 1));
+  return wanted_rates(config, map, room, given_rates(config, 1));
 }
 
 TEST(ActivationChoice, KeepsAllWhereThatFits) {
@@ -134,7 +133,7 @@ Bytes host_with(config::RunConfig config, Bytes activations) {
   config.paths.clear();
   state::ShardMap const map{state::layers_of(config.model), 1};
   auto const demand =
-      memory_demand<bfloat16>(config, map, {.route = state::Route::staged, .host_memory = GiB});
+      memory_demand(config, map, {.route = state::Route::staged, .host_memory = GiB});
   return plan::plan_memory(demand).node_total + activations;
 }
 
@@ -144,7 +143,7 @@ TEST(ActivationChoice, SwapsNoMoreThanHostMemoryHasRoomFor) {
   Bytes const roomy = needed(config, "keep") - 1;
   EXPECT_EQ(settled(config, roomy, GiB), "host");
   config.train.activations = activations::parse_policy("host");
-  Bytes const all = activation_bytes<bfloat16>(config);
+  Bytes const all = activation_bytes(config);
   config.train.activations = {};
   double const share = std::stod(settled(config, roomy, host_with(config, all / 2)));
   EXPECT_GT(share, 0.3);
@@ -181,14 +180,14 @@ TEST(ActivationChoice, LeavesWhatTheUserSaysAlone) {
 
 TEST(ActivationChoice, CountsHostMemoryForWhatLeaves) {
   auto config = some_config();
-  EXPECT_EQ(activation_bytes<bfloat16>(config), 0);
+  EXPECT_EQ(activation_bytes(config), 0);
   config.train.activations = activations::parse_policy("0");
   Bytes const input = 16 * 64 * 64 * 2;
-  EXPECT_EQ(activation_bytes<bfloat16>(config), 6 * input) << "the last two stay";
+  EXPECT_EQ(activation_bytes(config), 6 * input) << "the last two stay";
   config.share.transfers = plan::Transfers::blocking;
-  EXPECT_EQ(activation_bytes<bfloat16>(config), 7 * input) << "but one without overlap";
+  EXPECT_EQ(activation_bytes(config), 7 * input) << "but one without overlap";
   state::ShardMap const map{state::layers_of(config.model), 1};
-  EXPECT_EQ(memory_demand<bfloat16>(config, map, {.host_memory = GiB}).activation_bytes, 7 * input);
+  EXPECT_EQ(memory_demand(config, map, {.host_memory = GiB}).activation_bytes, 7 * input);
 }
 
 }  // namespace

@@ -59,10 +59,10 @@ constexpr ForecastScope one_rank{.ranks = 1, .ranks_per_node = 1, .host_memory =
 
 Choice choose(config::RunConfig const& config) {
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return choose_configuration<bfloat16>(config, map,
-                                        {.route = state::Route::staged,
-                                         .device_memory = config.device.memory,
-                                         .host_memory = config.host_memory});
+  return choose_configuration(config, map,
+                              {.route = state::Route::staged,
+                               .device_memory = config.device.memory,
+                               .host_memory = config.host_memory});
 }
 
 TEST(ConfigurationChoice, SaysWhetherTheOthersAreBoundToTakeLonger) {

@@ -55,8 +55,8 @@ Both both(config::RunConfig const& config, state::LinkKind kind = state::LinkKin
   Room const room{.route = between->route(), .device_memory = config.device.memory};
   StepRunner<bfloat16> const runner{config, comm, std::move(made), std::move(between),
                                     [](launch::Needs const&) {}};
-  return {device_demand<bfloat16>(config, runner.map(), comm.rank(), room,
-                                  runner.memory_plan().subgroup_elements),
+  return {device_demand(config, runner.map(), comm.rank(), room,
+                        runner.memory_plan().subgroup_elements),
           runner.device().peak()};
 }
 
@@ -180,9 +180,8 @@ TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlo
   }
   // The smallest device that holds a run: two slots, two gradients.
   config.parameter_home = parameters::Home::host;
-  auto const least =
-      device_demand<bfloat16>(config, state::ShardMap{state::layers_of(config.model), 1}, 0,
-                              {.route = state::Route::staged, .device_memory = 1}, 8192);
+  auto const least = device_demand(config, state::ShardMap{state::layers_of(config.model), 1}, 0,
+                                   {.route = state::Route::staged, .device_memory = 1}, 8192);
   EXPECT_EQ(least.working_copy, 2 * mlp_bytes_of(1));
 }
 
@@ -215,9 +214,7 @@ class NamedCuda final : public device::WrappedDevice {
 
 Bytes of_the_model(config::RunConfig const& config) {
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return device_demand<bfloat16>(config, map, 0, {.route = state::Route::staged},
-                                 config.subgroup_size)
-      .model;
+  return device_demand(config, map, 0, {.route = state::Route::staged}, config.subgroup_size).model;
 }
 
 /// And a model takes it.
@@ -291,7 +288,7 @@ TEST(DeviceDemand, AnUpdateThatHasToBeginUnderBackwardNeedsASlotOfItsOwn) {
   state::ShardMap const map{state::layers_of(config.model), 1};
   auto const demand = [&](Bytes limit) {
     Room const room{.route = state::Route::staged, .device_memory = limit};
-    return device_demand<bfloat16>(config, map, 0, room, config.subgroup_size);
+    return device_demand(config, map, 0, room, config.subgroup_size);
   };
   auto const roomy = demand(0);
   Bytes const limit = roomy.total() - roomy.chunk_buffers;
@@ -356,9 +353,7 @@ TEST(DeviceDemand, GradientsThatTheCoresUpdateAreSummedThereToo) {
   config.paths.resize(1);
   state::ShardMap const map{state::layers_of(config.model), 1};
   EXPECT_EQ(
-      device_demand<bfloat16>(config, map, 0, {.route = state::Route::staged}, config.subgroup_size)
-          .held,
-      0)
+      device_demand(config, map, 0, {.route = state::Route::staged}, config.subgroup_size).held, 0)
       << "what is flushed goes by the host";
 }
 

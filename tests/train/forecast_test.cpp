@@ -129,31 +129,31 @@ TEST(Forecast, TakesTheBatchesThatFuyouTrainsOnItsDevices) {
   }
 }
 
-template <class T>
-Bytes reserve(config::DeviceKind kind, int threads, Bytes host_memory = GiB) {
+Bytes reserve(DType type, config::DeviceKind kind, int threads, Bytes host_memory = GiB) {
   auto config = tiny();
+  config.numerics.dtype = type;
   config.device.kind = kind;
   config.threads = threads;
   state::ShardMap const map{state::layers_of(config.model), 1};
-  return memory_demand<T>(config, map, {.host_memory = host_memory}).reserve_bytes;
+  return memory_demand(config, map, {.host_memory = host_memory}).reserve_bytes;
 }
 
 TEST(MemoryDemand, LeavesRoomForTheScratchOfEveryThreadThatMultiplies) {
   using config::DeviceKind;
-  Bytes const two = reserve<float>(DeviceKind::host, 2);
-  EXPECT_EQ(reserve<float>(DeviceKind::host, 1), two);
-  EXPECT_EQ(reserve<float>(DeviceKind::host, 64), two + 62 * 2 * MiB);
-  EXPECT_EQ(reserve<float>(DeviceKind::cuda, 64), two);
+  Bytes const two = reserve(DType::fp32, DeviceKind::host, 2);
+  EXPECT_EQ(reserve(DType::fp32, DeviceKind::host, 1), two);
+  EXPECT_EQ(reserve(DType::fp32, DeviceKind::host, 64), two + 62 * 2 * MiB);
+  EXPECT_EQ(reserve(DType::fp32, DeviceKind::cuda, 64), two);
 }
 
 TEST(MemoryDemand, LeavesRoomForOperandsThatAreWidenedButAnEighthOfTheLimitAtMost) {
   using config::DeviceKind;
-  Bytes const plain = reserve<float>(DeviceKind::host, 1);
-  Bytes const widened = reserve<float16>(DeviceKind::host, 1);
+  Bytes const plain = reserve(DType::fp32, DeviceKind::host, 1);
+  Bytes const widened = reserve(DType::fp16, DeviceKind::host, 1);
   EXPECT_GT(widened, plain);
   EXPECT_LE(widened, plain + 24 * MiB);
-  EXPECT_EQ(reserve<float16>(DeviceKind::host, 1, 8 * KiB), plain + KiB);
-  EXPECT_EQ(reserve<float16>(DeviceKind::cuda, 1), plain);
+  EXPECT_EQ(reserve(DType::fp16, DeviceKind::host, 1, 8 * KiB), plain + KiB);
+  EXPECT_EQ(reserve(DType::fp16, DeviceKind::cuda, 1), plain);
 }
 
 TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {

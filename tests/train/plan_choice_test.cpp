@@ -71,8 +71,7 @@ TEST_F(PlanChoiceOfRanks, IsRankZerosOnAllRanksWhateverTheirsWouldBe) {
   config.plan.choose = config.home_is_open = true;
   config::RunConfig const given = config;
   auto const words_of = [&](Bytes device_memory) {
-    return describe(choose_configuration<bfloat16>(config, *map, room(device_memory)).chosen,
-                    given);
+    return describe(choose_configuration(config, *map, room(device_memory)).chosen, given);
   };
   Bytes const roomy = GiB;
   Bytes const tight = MiB;

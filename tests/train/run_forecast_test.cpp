@@ -29,7 +29,7 @@ struct Scene {
 
   [[nodiscard]] std::optional<RunForecast> foresee(ReachedRates const* reached = nullptr) const {
     StepFacts const facts{.map = map, .room = room, .memory = memory, .device = device};
-    return foresee_run<bfloat16>(config, facts, reached);
+    return foresee_run(config, facts, reached);
   }
 };
 

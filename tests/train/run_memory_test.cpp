@@ -48,15 +48,15 @@ class RunMemoryOfRanks : public ::testing::Test {
   }
 
   /// On a device with so much memory; 0: any.
-  [[nodiscard]] RunMemory<bfloat16>& on_device(Bytes limit = 0) {
+  [[nodiscard]] RunMemory& on_device(Bytes limit = 0) {
     return on(device::make_host_device(limit, config.device.emulation));
   }
-  [[nodiscard]] RunMemory<bfloat16>& on(std::unique_ptr<device::Device> of) {
+  [[nodiscard]] RunMemory& on(std::unique_ptr<device::Device> of) {
     device = std::move(of);
     link = state::make_link(state::LinkKind::usual, comm, device->host_visible());
     auto room = device_room(config, comm, *link, *device);
     room.ranks_per_node = node.size();
-    made_ = std::make_unique<RunMemory<bfloat16>>(config, comm, map(), room, *device);
+    made_ = std::make_unique<RunMemory>(config, comm, map(), room, *device);
     return *made_;
   }
   [[nodiscard]] state::ShardMap const& map() {
@@ -72,7 +72,7 @@ class RunMemoryOfRanks : public ::testing::Test {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<state::RankLink> link;
   std::optional<state::ShardMap> map_;
-  std::unique_ptr<RunMemory<bfloat16>> made_;
+  std::unique_ptr<RunMemory> made_;
 };
 
 TEST_F(RunMemoryOfRanks, HasTheLimitThatIsGiven) {

@@ -43,15 +43,14 @@ state::ShardMap map_of(config::RunConfig const& config) {
 }
 
 int settled(config::RunConfig config, Room const& room) {
-  settle_schedule<bfloat16>(config, map_of(config), room);
+  settle_schedule(config, map_of(config), room);
   return config.train.together;
 }
 
 Bytes device_bytes(config::RunConfig config, int together) {
   config.train.together = together;
   Room const room{.route = state::Route::staged, .device_memory = 1};
-  auto const demand =
-      device_demand<bfloat16>(config, map_of(config), 0, room, config.subgroup_size);
+  auto const demand = device_demand(config, map_of(config), 0, room, config.subgroup_size);
   return demand.total() - demand.held;
 }
 
@@ -84,14 +83,14 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) 
   auto const config = streamed("0");
   auto const map = map_of(config);
   Room room{.route = state::Route::staged, .host_memory = MiB};
-  while (!has_room<bfloat16>(config, map, room)) {
+  while (!has_room(config, map, room)) {
     room.host_memory += 16 * KiB;
   }
   auto vertical = config;
   vertical.train.together = micro_batches;
-  ASSERT_FALSE(has_room<bfloat16>(vertical, map, room));
+  ASSERT_FALSE(has_room(vertical, map, room));
   EXPECT_EQ(settled(config, room), 0);
-  while (!has_room<bfloat16>(vertical, map, room)) {
+  while (!has_room(vertical, map, room)) {
     room.host_memory += 16 * KiB;
   }
   EXPECT_EQ(settled(config, room), micro_batches);
@@ -111,11 +110,11 @@ TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   config.device.attention_workspace = workspace;
   Room room{.route = state::Route::staged, .device_memory = device_bytes(config, 0)};
   auto const map = map_of(config);
-  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, room, workspace));
+  EXPECT_TRUE(has_attention_room(config, map, room, workspace));
   config.train.schedule = config::LayerSchedule::vertical;
-  EXPECT_FALSE(has_attention_room<bfloat16>(config, map, room, workspace));
+  EXPECT_FALSE(has_attention_room(config, map, room, workspace));
   room.device_memory = device_bytes(config, micro_batches);
-  EXPECT_TRUE(has_attention_room<bfloat16>(config, map, room, workspace));
+  EXPECT_TRUE(has_attention_room(config, map, room, workspace));
 }
 
 /// A second path that takes nothing and whose rates nobody knows.
@@ -129,11 +128,11 @@ TEST(ScheduleChoice, PathsThatTakeNothingCountNowhere) {
   config.paths.emplace_back().directory = "/two";
   auto const map = map_of(config);
   EXPECT_EQ(given_rates(config, 1).rates.storage.read, 0.0);
-  EXPECT_EQ(depth_demand<bfloat16>(config, map, GiB).paths, 2);
+  EXPECT_EQ(depth_demand(config, map, GiB).paths, 2);
   auto const check = [&] {
     EXPECT_EQ(given_rates(config, 2).rates.storage.read, 2e9);
     EXPECT_EQ(given_rates(config, 2).rates.storage.write, 1e9);
-    auto const depth = depth_demand<bfloat16>(config, map, GiB);
+    auto const depth = depth_demand(config, map, GiB);
     EXPECT_EQ(depth.paths, 1);
     EXPECT_EQ(depth.storage, 4e9);
   };

@@ -29,10 +29,9 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   Room room{.ranks_per_node = world.size(),
             .route = state::Route::staged,
             .host_memory = 64 * MiB * world.size()};
-  room.device_memory =
-      device_demand<bfloat16>(keep, map, 0, room, config.subgroup_size).total() - 1;
+  room.device_memory = device_demand(keep, map, 0, room, config.subgroup_size).total() - 1;
   auto const wants_storage = [&] {
-    return wanted_rates<bfloat16>(config, map, room, given_rates(config, 1)).storage;
+    return wanted_rates(config, map, room, given_rates(config, 1)).storage;
   };
   constexpr int most_threads = 64;
   while (!wants_storage() && config.threads < most_threads) {
@@ -43,7 +42,7 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   EXPECT_EQ(wants_storage(), world.rank() > 0);
 
   auto const device = device::make_host_device(0);
-  auto const why = settle_for_all<bfloat16>(config, map, world, room, *device);
+  auto const why = settle_for_all(config, map, world, room, *device);
   auto const first = world.broadcast_value(config.train.activations, 0);
   EXPECT_EQ(activations::describe(config.train.activations), activations::describe(first));
   EXPECT_EQ(activations::describe(first), "storage") << "it fits host memory";

@@ -73,7 +73,7 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
   auto config = small();
   state::ShardMap const map{state::layers_of(config.model), 2};
   config.sharding = Sharding::zero2;
-  auto const demand = device_demand<bfloat16>(config, map, 0, {}, 1 << 20);
+  auto const demand = device_demand(config, map, 0, {}, 1 << 20);
   Bytes const least = demand.total() - demand.held;
   config.sharding = Sharding::zero3;
   auto const settled = [&](Bytes memory, int ranks = 2, Home home = Home::device,
@@ -83,7 +83,7 @@ TEST(Sharding, IsLeftToTheRoomOfTheDevice) {
     open.parameter_home = home;
     open.device.kind = kind;
     state::ShardMap const of_ranks{state::layers_of(config.model), ranks};
-    settle_sharding<bfloat16>(open, of_ranks, {.device_memory = memory});
+    settle_sharding(open, of_ranks, {.device_memory = memory});
     EXPECT_FALSE(open.sharding_is_open);
     return open.sharding;
   };

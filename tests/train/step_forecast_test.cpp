@@ -40,7 +40,7 @@ struct StepScene {
 
 TEST(StepForecast, HasAllProductsOfTheModel) {
   StepScene const scene{tiny_step()};
-  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  auto const work = workload_of(scene.config, scene.facts());
   double flops = 0.0;
   for (auto const& layer : work.layers) {
     flops += layer.forward + layer.backward;
@@ -49,8 +49,7 @@ TEST(StepForecast, HasAllProductsOfTheModel) {
   // Attention's backward makes one more product than twice forward's two.
   double const pairs = 2.0 * 32 * 33 / 2;
   double const again = 6 * 2.0 * pairs * 64;
-  EXPECT_NEAR(flops,
-              model::product_flops(scene.config.model, run_shape<bfloat16>(scene.config)) + again,
+  EXPECT_NEAR(flops, model::product_flops(scene.config.model, run_shape(scene.config)) + again,
               1e-6 * flops);
   EXPECT_EQ(work.rounds, 5);
   EXPECT_EQ(work.gradient_bytes, 4);
@@ -60,7 +59,7 @@ TEST(StepForecast, HasAllProductsOfTheModel) {
 TEST(StepForecast, ARanksLayersAndSubgroupsCoverItsShard) {
   StepScene const scene{tiny_step(), 3};
   for (int rank = 0; rank < 3; ++rank) {
-    auto const work = workload_of<bfloat16>(scene.config, scene.facts(rank));
+    auto const work = workload_of(scene.config, scene.facts(rank));
     std::int64_t layers = 0;
     for (auto const& layer : work.layers) {
       EXPECT_EQ(layer.begin, layers);
@@ -81,7 +80,7 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   auto config = tiny_step();
   config.train.activations = {activations::Policy::Rule::recompute};
   StepScene const again{config};
-  auto const recomputed = workload_of<bfloat16>(again.config, again.facts());
+  auto const recomputed = workload_of(again.config, again.facts());
   // The MLP's backward begins with all of it, and needs attention's parameters.
   EXPECT_EQ(recomputed.layers[1].recompute, 0.0);
   EXPECT_GT(recomputed.layers[2].recompute, recomputed.layers[1].forward);
@@ -91,13 +90,13 @@ TEST(StepForecast, RecomputationAndSwappingFollowTheFates) {
   EXPECT_FALSE(recomputed.layers[12].with_before);
   config.train.activations = {activations::Policy::Rule::swap, 1.0};
   StepScene const swapped{config};
-  auto const leaving = workload_of<bfloat16>(swapped.config, swapped.facts());
+  auto const leaving = workload_of(swapped.config, swapped.facts());
   Bytes bytes = 0;
   for (auto const& layer : leaving.layers) {
     bytes += layer.leaving;
   }
   EXPECT_GT(bytes, 0);
-  EXPECT_LE(bytes, activation_bytes<bfloat16>(swapped.config));
+  EXPECT_LE(bytes, activation_bytes(swapped.config));
   EXPECT_EQ(leaving.layers_per_block, 2U);
   EXPECT_EQ(leaving.layers[1].leaving, 0) << "they leave with the MLP's";
   EXPECT_GT(leaving.layers[2].leaving, 0);
@@ -109,12 +108,12 @@ TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
   config.train.together = 5;
   config.train.activations = {activations::Policy::Rule::swap, 0.0};
   StepScene const scene{config};
-  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  auto const work = workload_of(scene.config, scene.facts());
   ASSERT_TRUE(work.vertical.has_value());
   EXPECT_EQ(work.vertical->tensor, 2.0 * 2 * 32 * 64);
   EXPECT_EQ(work.vertical->slabs, 6);
   // What leaves in a step: inputs, the output and the gradients.
-  auto const parts = model::leaving_parts<bfloat16>(config.model, run_shape<bfloat16>(config));
+  auto const parts = model::leaving_parts<bfloat16>(config.model, run_shape(config));
   EXPECT_EQ(std::ssize(parts), 5 * (6 + 2));
   EXPECT_EQ(static_cast<double>(parts.front().bytes), work.vertical->tensor);
   for (std::size_t attention = 1; attention <= 11; attention += 2) {
@@ -124,7 +123,7 @@ TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
   }
   config.train.activations = {activations::Policy::Rule::recompute};
   StepScene const staying{config};
-  EXPECT_EQ(workload_of<bfloat16>(staying.config, staying.facts()).vertical->tensor, 0.0);
+  EXPECT_EQ(workload_of(staying.config, staying.facts()).vertical->tensor, 0.0);
 }
 
 /// Wherever parameters live: ranks gather large layers into memory of their own.
@@ -132,7 +131,7 @@ TEST(StepForecast, LargeLayersHaveTheirSlotOnRanksToo) {
   auto config = tiny_step();
   config.model.vocab = 4096;
   StepScene const scene{config, 2};
-  auto const schedule = schedule_of<bfloat16>(scene.config, scene.facts());
+  auto const schedule = schedule_of(scene.config, scene.facts());
   EXPECT_EQ(schedule.large_layers, (std::vector{0, 13})) << "the embedding and the head";
 }
 
@@ -143,13 +142,13 @@ TEST(StepForecast, RanksGatherIntoAsManySlotsAsTheDeviceHasRoomFor) {
   StepScene scene{config, 2};
   auto const slots = [&](Bytes memory) {
     scene.room.device_memory = memory;
-    scene.device = device_demand<bfloat16>(scene.config, scene.map, 0, scene.room, 8192);
-    return schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots;
+    scene.device = device_demand(scene.config, scene.map, 0, scene.room, 8192);
+    return schedule_of(scene.config, scene.facts()).layer_slots;
   };
   EXPECT_EQ(slots(0), 3);
   EXPECT_EQ(slots(1), 2);
   StepScene const alone{config};
-  EXPECT_EQ(schedule_of<bfloat16>(alone.config, alone.facts()).layer_slots, 0);
+  EXPECT_EQ(schedule_of(alone.config, alone.facts()).layer_slots, 0);
 }
 
 TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
@@ -158,19 +157,19 @@ TEST(StepForecast, LayersOfANodesCopyLieThereOrPassThroughSlots) {
   StepScene scene{config, 4};
   auto const layers = static_cast<int>(scene.map.layers().size());
   auto const demand = [&](state::Route route) {
-    return device_demand<bfloat16>(config, scene.map, 0, {.route = route}, 8192);
+    return device_demand(config, scene.map, 0, {.route = route}, 8192);
   };
   scene.device = demand(state::Route::in_place);
   EXPECT_EQ(scene.device.working_copy, 0);
-  auto const in_place = schedule_of<bfloat16>(scene.config, scene.facts());
+  auto const in_place = schedule_of(scene.config, scene.facts());
   EXPECT_EQ(in_place.home, plan::ParameterHome::node);
   EXPECT_EQ(in_place.layer_slots, layers);
   EXPECT_TRUE(in_place.large_layers.empty());
   scene.device = demand(state::Route::staged);
-  EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).layer_slots, 4);
-  EXPECT_EQ(workload_of<bfloat16>(scene.config, scene.facts()).nodes, 1);
+  EXPECT_EQ(schedule_of(scene.config, scene.facts()).layer_slots, 4);
+  EXPECT_EQ(workload_of(scene.config, scene.facts()).nodes, 1);
   scene.room.ranks_per_node = 3;
-  EXPECT_EQ(workload_of<bfloat16>(scene.config, scene.facts()).nodes, 2);
+  EXPECT_EQ(workload_of(scene.config, scene.facts()).nodes, 2);
 }
 
 TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
@@ -181,10 +180,10 @@ TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
   auto const foresee = [&](parameters::Sharding sharding) {
     config.sharding = sharding;
     StepScene scene{config, 2};
-    scene.device = device_demand<bfloat16>(config, scene.map, 0, scene.room, 8192);
-    EXPECT_EQ(schedule_of<bfloat16>(scene.config, scene.facts()).gathers_once,
+    scene.device = device_demand(config, scene.map, 0, scene.room, 8192);
+    EXPECT_EQ(schedule_of(scene.config, scene.facts()).gathers_once,
               sharding == parameters::Sharding::zero2);
-    return foresee_step<bfloat16>(scene.config, scene.facts());
+    return foresee_step(scene.config, scene.facts());
   };
   auto const each_use = foresee(parameters::Sharding::zero3);
   auto const once = foresee(parameters::Sharding::zero2);
@@ -203,13 +202,13 @@ TEST(StepForecast, SumsOfBlocksTakeAdditionsAndRoom) {
   auto const step = [&](std::int64_t block) {
     config.numerics.sum_block = block;
     StepScene const scene{config, 2};
-    return foresee_step<bfloat16>(scene.config, scene.facts()).step;
+    return foresee_step(scene.config, scene.facts()).step;
   };
   EXPECT_GT(step(2), step(1));
   EXPECT_EQ(step(config.train.global_batch), step(1)) << "one block is no block";
   config.numerics.sum_block = 2;
   StepScene const scene{config, 2};
-  auto const work = workload_of<bfloat16>(scene.config, scene.facts());
+  auto const work = workload_of(scene.config, scene.facts());
   EXPECT_EQ(work.bytes_of_extents(), 2 * work.gradient_bytes);
 }
 
@@ -224,7 +223,7 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
   auto const step = [&](config::Overlap overlap, double clip_rate) {
     scene.config.overlap = overlap;
     scene.config.plan.clip_rate = clip_rate;
-    return foresee_step<bfloat16>(scene.config, scene.facts()).step.count();
+    return foresee_step(scene.config, scene.facts()).step.count();
   };
   EXPECT_LT(step(config::Overlap::on, 0.0), step(config::Overlap::off, 0.0));
   EXPECT_GE(step(config::Overlap::on, 1.0), step(config::Overlap::on, 0.0));

@@ -53,7 +53,7 @@ TEST(Sums, OfBlocksTakeAsMuchAgainWhereTheyWait) {
   auto const demand = [&](std::int64_t block, int together) {
     auto config = small(block);
     config.train.together = together;
-    return memory_demand<bfloat16>(config, map, {});
+    return memory_demand(config, map, {});
   };
   EXPECT_EQ(demand(1, 0).gradient_bytes_per_element, 4);
   EXPECT_EQ(demand(4, 0).gradient_bytes_per_element, 8);
@@ -70,14 +70,14 @@ TEST(Sums, OfWholeBlocksWaitOnTheDeviceAndTakeNoMoreElsewhere) {
             "(parameters.sharding=zero1)");
   EXPECT_EQ(dealt(config, 2).count(), 8) << "two turns of blocks of four";
   EXPECT_EQ(dealt(small(4), 2).count(), 6) << "one by one";
-  EXPECT_EQ(extent_sum_bytes<bfloat16>(config), 4);
+  EXPECT_EQ(extent_sum_bytes(config), 4);
   state::ShardMap const map{state::layers_of(config.model), 2};
   Bytes all = 0;
   for (auto const& layer : map.layers()) {
     all += 4 * layer.padded_elements();
   }
   auto const bytes = [&](config::RunConfig const& of) {
-    return gradient_device_bytes<bfloat16>(of, map, 0, state::Route::staged);
+    return gradient_device_bytes(of, map, 0, state::Route::staged);
   };
   EXPECT_EQ(bytes(config) - bytes(small(4)), all);
   config.numerics.accumulate_fp32 = false;

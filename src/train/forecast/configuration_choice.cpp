@@ -10,7 +10,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/instantiate.hpp"
 #include "config/known_rates.hpp"
 #include "config/split_parameters.hpp"
 #include "train/forecast/step_forecast.hpp"
@@ -66,7 +65,6 @@ Trial& best_of(std::vector<Trial*> const& trials) {
   return *best;
 }
 
-template <class T>
 class Search {
  public:
   Search(config::RunConfig const& config, state::ShardMap const& map, Room const& room,
@@ -124,20 +122,18 @@ class Search {
   std::string host_problem_;
 };
 
-template <class T>
-config::RunConfig Search<T>::with(Chosen const& chosen) const {
+config::RunConfig Search::with(Chosen const& chosen) const {
   config::RunConfig config = config_;
   take(config, chosen);
   config.train.together = 0;
   if (chosen.schedule == config::LayerSchedule::vertical) {
-    settle_schedule<T>(config, map_, room_);
+    settle_schedule(config, map_, room_);
   }
   config::settle_split_parameters(config);
   return config;
 }
 
-template <class T>
-std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
+std::optional<Trial> Search::fit(Chosen const& chosen) {
   ++tried_;
   try {
     auto const config = with(chosen);
@@ -146,9 +142,9 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
                 .memory = {},
                 .device = {},
                 .bound = {}};
-    trial.memory = host_plan<T>(config, map_, room_);
+    trial.memory = host_plan(config, map_, room_);
     trial.device =
-        device_demand<T>(config, map_, state::fullest_rank, room_, trial.memory.subgroup_elements);
+        device_demand(config, map_, state::fullest_rank, room_, trial.memory.subgroup_elements);
     Bytes const total = trial.device.total();
     if (room_.device_memory > 0 && total > room_.device_memory) {
       least_device_ = std::min(least_device_.value_or(total), total);
@@ -161,10 +157,9 @@ std::optional<Trial> Search<T>::fit(Chosen const& chosen) {
   }
 }
 
-template <class T>
-double Search<T>::share_for(config::RunConfig const& config, Trial const& trial) const {
-  auto shape = update_shape<T>(config, map_.shard_elements(state::fullest_rank),
-                               trial.memory.subgroup_elements);
+double Search::share_for(config::RunConfig const& config, Trial const& trial) const {
+  auto shape = update_shape(config, map_.shard_elements(state::fullest_rank),
+                            trial.memory.subgroup_elements);
   shape.storage = storage_traffic(config, shape, trial.memory);
   auto demand = update_demand(config, shape, false);
   demand.held = trial.device.held / shape.held_bytes();
@@ -173,8 +168,7 @@ double Search<T>::share_for(config::RunConfig const& config, Trial const& trial)
 }
 
 /// The largest part of residents for which device memory has room, if gradients give way.
-template <class T>
-double Search<T>::most_resident(Trial const& trial) const {
+double Search::most_resident(Trial const& trial) const {
   if (!leaves_resident(config_) || room_.device_memory == 0) {
     return 0.0;
   }
@@ -185,8 +179,7 @@ double Search<T>::most_resident(Trial const& trial) const {
   return std::clamp(std::floor(100.0 * static_cast<double>(left) / state) / 100.0, 0.0, 1.0);
 }
 
-template <class T>
-std::vector<Home> Search<T>::homes() const {
+std::vector<Home> Search::homes() const {
   if (!leaves_home(config_)) {
     return {config_.parameter_home};
   }
@@ -195,7 +188,7 @@ std::vector<Home> Search<T>::homes() const {
   }
   std::vector<Home> homes{Home::device, Home::host};
   if (map_.ranks() > 1 &&
-      room_.shared_memory >= all_elements(map_) * static_cast<Bytes>(sizeof(T))) {
+      room_.shared_memory >= all_elements(map_) * config_.numerics.element_bytes()) {
     homes.push_back(Home::node);
   }
   if (!config_.paths.empty()) {
@@ -204,8 +197,7 @@ std::vector<Home> Search<T>::homes() const {
   return homes;
 }
 
-template <class T>
-std::vector<Sharding> Search<T>::shardings(Home home) const {
+std::vector<Sharding> Search::shardings(Home home) const {
   if (!leaves_sharding(config_)) {
     return {config_.sharding};
   }
@@ -219,8 +211,7 @@ std::vector<Sharding> Search<T>::shardings(Home home) const {
   return {Sharding::zero2, Sharding::zero3};
 }
 
-template <class T>
-std::vector<config::LayerSchedule> Search<T>::schedules() const {
+std::vector<config::LayerSchedule> Search::schedules() const {
   if (!leaves_schedule(config_)) {
     return {config_.train.schedule};
   }
@@ -230,8 +221,7 @@ std::vector<config::LayerSchedule> Search<T>::schedules() const {
                  : std::vector{config::LayerSchedule::horizontal};
 }
 
-template <class T>
-std::vector<Policy> Search<T>::policies(config::LayerSchedule schedule) const {
+std::vector<Policy> Search::policies(config::LayerSchedule schedule) const {
   Policy const inputs{Rule::swap, 0.0, !config_.paths.empty()};
   Policy const& given = config_.train.activations;
   bool const vertical = schedule == config::LayerSchedule::vertical;
@@ -243,14 +233,13 @@ std::vector<Policy> Search<T>::policies(config::LayerSchedule schedule) const {
     all.insert(all.begin(), {Rule::keep});
     for (int parts = 1; parts <= activations::product_parts; ++parts) {
       all.push_back(inputs);
-      all.back().share = activations::share_of_parts<T>(run_dims(config_), parts);
+      all.back().share = share_of_parts(config_, parts);
     }
   }
   return all;
 }
 
-template <class T>
-void Search<T>::try_all() {
+void Search::try_all() {
   for (Home const home : homes()) {
     for (config::LayerSchedule const schedule : schedules()) {
       for (Policy const& policy : policies(schedule)) {
@@ -268,8 +257,7 @@ void Search<T>::try_all() {
   }
 }
 
-template <class T>
-void Search<T>::try_overlaps(Chosen chosen) {
+void Search::try_overlaps(Chosen chosen) {
   for (config::Overlap const overlap : {config::Overlap::off, config::Overlap::automatic}) {
     if (!by_time_ && !trials_.empty()) {
       return;
@@ -283,12 +271,11 @@ void Search<T>::try_overlaps(Chosen chosen) {
 
 /// Tries a choice with the share that a model of the update takes for the best, and with residents
 /// if there is room.
-template <class T>
-void Search<T>::try_with(Chosen chosen) {
+void Search::try_with(Chosen chosen) {
   auto add = [&](std::optional<Trial> trial) {
     if (trial) {
       if (by_time_) {
-        trial->bound = least_step<T>(with(trial->chosen), facts(*trial));
+        trial->bound = least_step(with(trial->chosen), facts(*trial));
       }
       trials_.push_back(*std::move(trial));
     }
@@ -315,14 +302,12 @@ void Search<T>::try_with(Chosen chosen) {
   }
 }
 
-template <class T>
-void Search<T>::simulate(Trial& trial, plan::Detail const& detail) {
+void Search::simulate(Trial& trial, plan::Detail const& detail) {
   ++simulated_;
-  trial.step = foresee_step<T>(with(trial.chosen), facts(trial), {.detail = detail});
+  trial.step = foresee_step(with(trial.chosen), facts(trial), {.detail = detail});
 }
 
-template <class T>
-std::vector<Trial*> Search<T>::by_time() {
+std::vector<Trial*> Search::by_time() {
   std::vector<Trial*> simulated;
   for (Trial& trial : trials_) {
     if (trial.step) {
@@ -333,8 +318,7 @@ std::vector<Trial*> Search<T>::by_time() {
   return simulated;
 }
 
-template <class T>
-void Search<T>::vary(Trial const& around) {
+void Search::vary(Trial const& around) {
   std::vector<Chosen> variants;
   auto const add = [&](auto Chosen::*value, auto to) {
     Chosen chosen = around.chosen;
@@ -359,16 +343,15 @@ void Search<T>::vary(Trial const& around) {
   }
   for (Chosen const& chosen : variants) {
     if (auto trial = fit(chosen)) {
-      trial->bound = least_step<T>(with(chosen), facts(*trial));
+      trial->bound = least_step(with(chosen), facts(*trial));
       simulate(*trial, coarse);
       trials_.push_back(*std::move(trial));
     }
   }
 }
 
-template <class T>
 template <class Value>
-void Search<T>::add_other(Choice& choice, char const* key, Value Chosen::*value) const {
+void Search::add_other(Choice& choice, char const* key, Value Chosen::*value) const {
   Trial const* other = nullptr;
   for (Trial const& trial : trials_) {
     bool const differs = text_of(trial.chosen.*value) != text_of(choice.chosen.*value);
@@ -381,8 +364,7 @@ void Search<T>::add_other(Choice& choice, char const* key, Value Chosen::*value)
   }
 }
 
-template <class T>
-void Search<T>::require_any() const {
+void Search::require_any() const {
   if (!trials_.empty()) {
     return;
   }
@@ -395,15 +377,13 @@ void Search<T>::require_any() const {
   throw UsageError{host_problem_};
 }
 
-template <class T>
-Chosen Search<T>::first() {
+Chosen Search::first() {
   try_all();
   require_any();
   return trials_.front().chosen;
 }
 
-template <class T>
-Choice Search<T>::run() {
+Choice Search::run() {
   try_all();
   require_any();
   std::vector<Trial*> order;
@@ -505,19 +485,14 @@ std::vector<std::string> rates_missing(config::RunConfig const& config, bool hos
   return missing;
 }
 
-template <class T>
 Choice choose_configuration(config::RunConfig const& config, state::ShardMap const& map,
                             Room const& room) {
-  return Search<T>{config, map, room, true}.run();
+  return Search{config, map, room, true}.run();
 }
 
-template <class T>
 Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& map,
                        Room const& room) {
-  return Search<T>{config, map, room, false}.first();
+  return Search{config, map, room, false}.first();
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, choose_configuration)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, first_that_fits)
 
 }  // namespace offstage::train

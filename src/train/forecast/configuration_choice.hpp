@@ -52,14 +52,12 @@ struct Choice {
 /// Bounded: by a count of simulations, not by time.
 /// Bits:    none of these keys changes any. train.micro-batch does, because products have other
 ///          shapes, and each micro-batch's gradient is rounded before it is added. So it is never
-///          searched. T is numerics.dtype. Errors: UsageError: nothing fits; names the memory that
-///          the most frugal one lacks.
-template <class T>
+///          searched.
+/// Errors:  UsageError: nothing fits; names the memory that the most frugal one lacks.
 [[nodiscard]] Choice choose_configuration(config::RunConfig const& config,
                                           state::ShardMap const& map, Room const& room);
 /// The first configuration that fits, chosen without rates: the one that moves least. Errors: as
 /// choose_configuration.
-template <class T>
 [[nodiscard]] Chosen first_that_fits(config::RunConfig const& config, state::ShardMap const& map,
                                      Room const& room);
 

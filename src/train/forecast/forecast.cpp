@@ -69,17 +69,15 @@ Room room_of(config::RunConfig const& config, ForecastScope const& scope,
 }
 
 /// Settles activations as a run would in that room, by the given rates.
-template <class T>
 ActivationChoice settle(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
-  settle_schedule<T>(config, map, room);
-  auto choice = settle_activations<T>(config, map, room, given_rates(config, room.ranks_per_node));
+  settle_schedule(config, map, room);
+  auto choice = settle_activations(config, map, room, given_rates(config, room.ranks_per_node));
   config.train.activations = choice.policy;
-  settle_sharding<T>(config, map, room);
+  settle_sharding(config, map, room);
   return choice;
 }
 
 /// Forecasts one configuration on some ranks. T is its numerics.dtype.
-template <class T>
 class Foreseer {
  public:
   Foreseer(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
@@ -87,21 +85,20 @@ class Foreseer {
         map_{map},
         room_{room},
         shard_{map.shard_elements(state::fullest_rank)},
-        memory_{host_plan<T>(config, map, room)},
-        device_{
-            device_demand<T>(config, map, state::fullest_rank, room, memory_.subgroup_elements)} {}
+        memory_{host_plan(config, map, room)},
+        device_{device_demand(config, map, state::fullest_rank, room, memory_.subgroup_elements)} {}
 
   [[nodiscard]] std::int64_t shard() const { return shard_; }
   [[nodiscard]] plan::MemoryPlan const& memory() const { return memory_; }
   [[nodiscard]] DeviceDemand const& device() const { return device_; }
   [[nodiscard]] std::vector<PathForecast> paths() const;
   [[nodiscard]] plan::Prediction step(double share) const {
-    return foresee_step<T>(config_, {.map = map_,
-                                     .rank = state::fullest_rank,
-                                     .room = room_,
-                                     .memory = memory_,
-                                     .device = device_,
-                                     .share = share});
+    return foresee_step(config_, {.map = map_,
+                                  .rank = state::fullest_rank,
+                                  .room = room_,
+                                  .memory = memory_,
+                                  .device = device_,
+                                  .share = share});
   }
   /// Adds to `missing` the keys whose rates are needed.
   [[nodiscard]] UpdateForecast update(std::set<std::string>& missing) const;
@@ -122,7 +119,7 @@ class Foreseer {
   /// Bytes of the shard's working copy, if it lives on storage. An update writes all of it.
   [[nodiscard]] Bytes stored_parameters() const {
     return config_.parameter_home == parameters::Home::storage
-               ? shard_ * static_cast<Bytes>(sizeof(T))
+               ? shard_ * config_.numerics.element_bytes()
                : 0;
   }
   [[nodiscard]] std::vector<plan::PathRate> rates() const;
@@ -138,8 +135,7 @@ class Foreseer {
   DeviceDemand device_;
 };
 
-template <class T>
-std::vector<plan::PathRate> Foreseer<T>::rates() const {
+std::vector<plan::PathRate> Foreseer::rates() const {
   std::vector<plan::PathRate> rates;
   rates.reserve(config_.paths.size());
   for (tiers::PathSettings const& path : config_.paths) {
@@ -148,8 +144,7 @@ std::vector<plan::PathRate> Foreseer<T>::rates() const {
   return rates;
 }
 
-template <class T>
-std::vector<PathForecast> Foreseer<T>::paths() const {
+std::vector<PathForecast> Foreseer::paths() const {
   auto const all = rates();
   bool const known = std::ranges::all_of(all, &plan::PathRate::known);
   bool const weighed = known || !plan::needs_rates(config_.storage.split);
@@ -172,8 +167,7 @@ std::vector<PathForecast> Foreseer<T>::paths() const {
 }
 
 /// The rates of one rank. All ranks of a node use its paths at the same time.
-template <class T>
-plan::UpdateRates Foreseer<T>::rates_of_rank() const {
+plan::UpdateRates Foreseer::rates_of_rank() const {
   plan::UpdateRates all = config::known_rates(config_);
   auto const paths = rates();
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -185,17 +179,15 @@ plan::UpdateRates Foreseer<T>::rates_of_rank() const {
   return all;
 }
 
-template <class T>
-plan::UpdateDemand Foreseer<T>::demand() const {
-  auto shape = update_shape<T>(config_, shard_, memory_.subgroup_elements);
+plan::UpdateDemand Foreseer::demand() const {
+  auto shape = update_shape(config_, shard_, memory_.subgroup_elements);
   shape.storage = storage_traffic(config_, shape, memory_);
   auto demand = update_demand(config_, shape, host_visible(config_.device));
   demand.held = device_.held / shape.held_bytes();
   return demand;
 }
 
-template <class T>
-std::set<std::string> Foreseer<T>::unknown() const {
+std::set<std::string> Foreseer::unknown() const {
   std::set<std::string> unknown;
   auto const need = [&](char const* key, double rate) {
     if (rate <= 0.0) {
@@ -227,8 +219,7 @@ std::set<std::string> Foreseer<T>::unknown() const {
   return unknown;
 }
 
-template <class T>
-UpdateForecast Foreseer<T>::update(std::set<std::string>& missing) const {
+UpdateForecast Foreseer::update(std::set<std::string>& missing) const {
   UpdateForecast result{.transfers = config_.share.transfers,
                         .share = config_.share.device_share.value_or(0.0),
                         .resident = config_.share.device_resident};
@@ -273,12 +264,11 @@ config::RunConfig settled(config::RunConfig config) {
 }
 
 /// Settles attention by assumption. `config` gets the device memory that it needs.
-template <class T>
 AttentionChoice settle_attention(config::RunConfig& config, state::ShardMap const& map,
                                  Room const& room) {
   auto facts = planned_attention(config);
   if (room.device_memory > 0 && facts.gpus && facts.planned) {
-    facts.has_room = has_attention_room<T>(config, map, room, facts.workspace);
+    facts.has_room = has_attention_room(config, map, room, facts.workspace);
   }
   auto choice = choose_attention(config.device.attention, facts);
   config.device.attention_workspace = choice.cudnn ? facts.workspace : 0;
@@ -287,7 +277,6 @@ AttentionChoice settle_attention(config::RunConfig& config, state::ShardMap cons
 
 /// Settles plan.choose=on: by the rates, or without them. Returns the choice and its reasons in
 /// words; none without rates. Rates that are not known come to `missing`.
-template <class T>
 std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope const& scope,
                                        state::ShardMap const& map, Room const& room,
                                        std::set<std::string>& missing) {
@@ -295,17 +284,16 @@ std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope 
   auto const unknown_rates = rates_missing(config, host_visible(config.device));
   missing.insert(unknown_rates.begin(), unknown_rates.end());
   if (missing.empty() && !scope.memory_alone) {
-    auto const choice = choose_configuration<T>(config, map, room);
+    auto const choice = choose_configuration(config, map, room);
     why = describe(choice, config, config.train.global_batch * config.train.sequence);
     take(config, choice.chosen);
   } else {
-    take(config, first_that_fits<T>(config, map, room));
+    take(config, first_that_fits(config, map, room));
   }
   config::settle_split_parameters(config);
   return why;
 }
 
-template <class T>
 Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   state::ShardMap const map{state::layers_of(given.model), scope.ranks};
   config::RunConfig config = given;
@@ -314,11 +302,11 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   std::vector<std::string> why;
   std::set<std::string> missing;
   if (config.plan.choose) {
-    why = settle_choice<T>(config, scope, map, room, missing);
+    why = settle_choice(config, scope, map, room, missing);
   }
-  auto const attention = settle_attention<T>(config, map, room);
-  auto const chosen = settle<T>(config, map, room);
-  Foreseer<T> const here{config, map, room};
+  auto const attention = settle_attention(config, map, room);
+  auto const chosen = settle(config, map, room);
+  Foreseer const here{config, map, room};
   Forecast result{.parameters = state::count_parameters(map.layers()),
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
@@ -343,9 +331,9 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
       memory_rows(config, {.plan = result.memory,
                            .device = result.device,
                            .shard_elements = result.shard_elements,
-                           .gradient_bytes = extent_sum_bytes<T>(config),
-                           .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-                           .stored_activations = stored_activations<T>(config, result.memory),
+                           .gradient_bytes = extent_sum_bytes(config),
+                           .parameter_bytes = config.numerics.element_bytes(),
+                           .stored_activations = stored_activations(config, result.memory),
                            .spare_slots = doubled ? stored : 0});
   result.paths = here.paths();
   result.tokens = config.train.global_batch * config.train.sequence;
@@ -374,8 +362,7 @@ Forecast forecast(config::RunConfig const& config, ForecastScope const& scope) {
   require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,
           "forecast: nodes have ranks");
   require_countable(config);
-  return with_type(config.numerics.dtype,
-                   [&]<class T>(T) { return foresee<T>(settled(config), scope); });
+  return foresee(settled(config), scope);
 }
 
 }  // namespace offstage::train

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "base/rate.hpp"
 #include "train/forecast/step_forecast.hpp"
 
@@ -82,13 +81,12 @@ std::vector<std::string> unknown(config::RunConfig const& config, plan::Machine 
 
 }  // namespace
 
-template <class T>
 std::optional<RunForecast> foresee_run(config::RunConfig const& config, StepFacts const& facts,
                                        ReachedRates const* reached,
                                        std::vector<plan::SimulatedEvent>* events) {
   auto machine = machine_of(config, facts);
-  auto const work = workload_of<T>(config, facts);
-  auto const schedule = schedule_of<T>(config, facts);
+  auto const work = workload_of(config, facts);
+  auto const schedule = schedule_of(config, facts);
   RunForecast forecast;
   forecast.unknown = unknown(config, machine, work, schedule, facts);
   if (!forecast.unknown.empty()) {
@@ -115,7 +113,7 @@ std::optional<RunForecast> foresee_run(config::RunConfig const& config, StepFact
     as_reached.plan.clip_rate =
         static_cast<double>(reached->clipped) / static_cast<double>(reached->steps);
   }
-  forecast.step = foresee_step<T>(as_reached, facts, {.machine = &machine, .events = events});
+  forecast.step = foresee_step(as_reached, facts, {.machine = &machine, .events = events});
   return forecast;
 }
 
@@ -129,7 +127,5 @@ void draw(std::vector<plan::SimulatedEvent> const& events, trace::Trace& trace) 
                static_cast<Bytes>(event.bytes));
   }
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, foresee_run)
 
 }  // namespace offstage::train

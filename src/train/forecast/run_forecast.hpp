@@ -42,10 +42,9 @@ struct RunForecast {
 /// place of missing ones. Updates under backward are made again as often as norms were above the
 /// limit so far. If products were not measured, forward or backward is assumed to have waited for
 /// them alone, whichever makes them quicker. Returns nothing if a rate is missing and `reached` is
-/// null, or if extents go to storage whose paths have no known rate. T is numerics.dtype. The call
-/// takes the time of some simulations (plan::simulate). `events` is as in StepSimulation.
+/// null, or if extents go to storage whose paths have no known rate. The call takes the time of
+/// some simulations (plan::simulate). `events` is as in StepSimulation.
 /// Errors: those of plan::simulate.
-template <class T>
 [[nodiscard]] std::optional<RunForecast> foresee_run(
     config::RunConfig const& config, StepFacts const& facts, ReachedRates const* reached,
     std::vector<plan::SimulatedEvent>* events = nullptr);

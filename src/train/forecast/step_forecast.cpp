@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "config/known_rates.hpp"
 #include "model/block.hpp"
 #include "model/block_traffic.hpp"
@@ -67,9 +66,8 @@ BlockWork block_work(config::RunConfig const& config, model::Dims const& dims,
   return work;
 }
 
-template <class T>
 model::BlockRing ring_of(config::RunConfig const& config) {
-  auto const run = run_shape<T>(config);
+  auto const run = run_shape(config);
   return {static_cast<int>(config.model.layers), run.fates, run.slabs};
 }
 
@@ -93,19 +91,19 @@ void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFa
 }
 
 /// The tensors of model::VerticalPlan, in bytes.
-template <class T>
 plan::WaitingWork waiting_work(config::RunConfig const& config) {
   auto const dims = run_dims(config);
-  auto const plan = model::vertical_plan(config.model, run_shape<T>(config));
+  auto const element = static_cast<double>(config.numerics.element_bytes());
+  auto const plan = model::vertical_plan(config.model, run_shape(config));
   plan::WaitingWork work{.slabs = plan.slabs(),
                          .table_slabs = plan.table_slabs(),
                          .ahead = plan.ahead,
                          .tied = plan.tied};
   if (plan.slabs() < plan.tensors()) {
-    work.tensor = static_cast<double>(dims.rows() * dims.C) * sizeof(T);
+    work.tensor = static_cast<double>(dims.rows() * dims.C) * element;
   }
   if (plan.table_slabs() < plan.tables()) {
-    work.table = static_cast<double>(dims.V * dims.C) * sizeof(T);
+    work.table = static_cast<double>(dims.V * dims.C) * element;
   }
   return work;
 }
@@ -129,11 +127,10 @@ plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts
   return machine;
 }
 
-template <class T>
 plan::Workload workload_of(config::RunConfig const& config, StepFacts const& facts) {
   auto const& map = facts.map;
   auto const dims = run_dims(config);
-  auto const ring = ring_of<T>(config);
+  auto const ring = ring_of(config);
   bool const vertical = config.train.together > 0;
   plan::Workload work;
   int const layers = static_cast<int>(map.layers().size());
@@ -155,9 +152,9 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.layers.back().forward = head_products * 2.0 * static_cast<double>(dims.rows()) *
                                static_cast<double>(dims.V) * static_cast<double>(dims.C);
   if (vertical) {
-    work.vertical = waiting_work<T>(config);
+    work.vertical = waiting_work(config);
   } else {
-    for (state::LeavingPart const& part : model::leaving_parts_of<T>(dims, ring)) {
+    for (state::LeavingPart const& part : leaving_parts(config)) {
       work.layers[static_cast<std::size_t>(state::mlp_layer(part.block))].leaving += part.bytes;
     }
   }
@@ -175,21 +172,20 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.nodes = static_cast<int>(ceil_div(rounds.ranks, facts.room.ranks_per_node));
   work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
-  work.working_bytes = static_cast<Bytes>(sizeof(T));
-  work.gradient_bytes = accumulated_bytes<T>(config);
-  work.extent_bytes = extent_sum_bytes<T>(config);
+  work.working_bytes = config.numerics.element_bytes();
+  work.gradient_bytes = accumulated_bytes(config);
+  work.extent_bytes = extent_sum_bytes(config);
   work.sum_block = sums_whole_blocks(config) ? 0 : sum_block(config);
   return work;
 }
 
-template <class T>
 plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& facts) {
   auto const& memory = facts.memory;
   bool const host_visible = is_host_visible(facts);
   bool const stored = !config.paths.empty();
   bool const lane = needs_lane(config, host_visible);
   auto const shape =
-      update_shape<T>(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
+      update_shape(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
   auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
@@ -206,7 +202,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.direct = facts.room.route == state::Route::direct;
   schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.room.route);
   Bytes const sum_bytes =
-      accumulated_bytes<T>(config) * (schedule.sums_on_device ? planes_of_sums(config) : 1);
+      accumulated_bytes(config) * (schedule.sums_on_device ? planes_of_sums(config) : 1);
   schedule.held = std::max<Bytes>(0, facts.device.held - norms) / sum_bytes;
   schedule.buffers = stored ? memory.buffers : 0;
   schedule.cached = memory.cached;
@@ -225,8 +221,8 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.parameter_buffers = memory.parameter_buffers;
   schedule.parameters_ahead =
       std::clamp(memory.parameter_buffers - 1, 1,
-                 parameters::host_extents(depth_demand<T>(config, facts.map, 0)));
-  schedule.slabs = std::max(1, ring_of<T>(config).slabs());
+                 parameters::host_extents(depth_demand(config, facts.map, 0)));
+  schedule.slabs = std::max(1, ring_of(config).slabs());
   schedule.activations_on_storage = config.train.activations.storage;
   schedule.activations_cached = memory.activations_cached;
   auto const workers = activation_workers(memory.activation_buffers);
@@ -235,12 +231,11 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   return schedule;
 }
 
-template <class T>
 plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& facts,
                               StepSimulation const& by) {
   auto const machine = by.machine != nullptr ? *by.machine : machine_of(config, facts);
-  auto const work = workload_of<T>(config, facts);
-  auto schedule = schedule_of<T>(config, facts);
+  auto const work = workload_of(config, facts);
+  auto schedule = schedule_of(config, facts);
   auto plain = plan::simulate(machine, work, schedule, by.detail);
   auto const tell = [&] {
     if (by.events != nullptr) {
@@ -268,15 +263,9 @@ plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& 
   return chosen ? overlapped : plain;
 }
 
-template <class T>
 plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts) {
-  return plan::least_time(machine_of(config, facts), workload_of<T>(config, facts),
-                          schedule_of<T>(config, facts));
+  return plan::least_time(machine_of(config, facts), workload_of(config, facts),
+                          schedule_of(config, facts));
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, workload_of)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_of)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, foresee_step)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, least_step)
 
 }  // namespace offstage::train

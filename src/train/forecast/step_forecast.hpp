@@ -26,10 +26,7 @@ struct StepFacts {
 
 /// The rank's part of every resource, while all ranks of its node work.
 [[nodiscard]] plan::Machine machine_of(config::RunConfig const& config, StepFacts const& facts);
-/// T is numerics.dtype.
-template <class T>
 [[nodiscard]] plan::Workload workload_of(config::RunConfig const& config, StepFacts const& facts);
-template <class T>
 [[nodiscard]] plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& facts);
 
 /// Arguments of a simulation. The machine is machine_of's unless it is given.
@@ -43,11 +40,9 @@ struct StepSimulation {
 /// Predicts a step of the configuration. Work with an unknown rate takes no time. Updates that
 /// began under backward are made again as often as plan.clip-rate says. update.overlap=auto is the
 /// quicker of both ways, if versions are kept.
-template <class T>
 [[nodiscard]] plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& facts,
                                             StepSimulation const& by = {});
 /// The least time that the step takes.
-template <class T>
 [[nodiscard]] plan::Bound least_step(config::RunConfig const& config, StepFacts const& facts);
 
 }  // namespace offstage::train

@@ -6,7 +6,6 @@
 #include "activations/choice.hpp"
 #include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "device/device.hpp"
 
 namespace offstage::train {
@@ -22,7 +21,6 @@ model::Dims run_dims(config::RunConfig const& config) {
       config.device.kind == config::DeviceKind::cuda ? device::Kind::cuda : device::Kind::host);
 }
 
-template <class T>
 model::RunShape run_shape(config::RunConfig const& config) {
   bool const blocking = config.share.transfers == plan::Transfers::blocking;
   return {.batch = config.train.micro_batch,
@@ -31,35 +29,46 @@ model::RunShape run_shape(config::RunConfig const& config) {
           .attended = config.data.attended,
           .z_loss = config.train.z_loss,
           .attention_workspace = config.device.attention_workspace,
-          .fates = activations::block_fates<T>(config.train.activations, run_dims(config),
-                                               static_cast<int>(config.model.layers)),
+          .fates = with_type(config.numerics.dtype,
+                             [&]<class T>(T) {
+                               return activations::block_fates<T>(
+                                   config.train.activations, run_dims(config),
+                                   static_cast<int>(config.model.layers));
+                             }),
           .slabs = blocking ? 1 : 2,
           .serial_copies = blocking,
           .micro_batches = config.train.together};
 }
 
-template <class T>
+std::vector<state::LeavingPart> leaving_parts(config::RunConfig const& config) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return model::leaving_parts<T>(config.model, run_shape(config));
+  });
+}
+
 Bytes activation_bytes(config::RunConfig const& config) {
   return config.train.activations.storage
              ? 0
-             : activations::HostActivations::host_bytes(
-                   model::leaving_parts<T>(config.model, run_shape<T>(config)));
+             : activations::HostActivations::host_bytes(leaving_parts(config));
 }
 
-template <class T>
 std::vector<Bytes> activation_extents(config::RunConfig const& config) {
   return config.train.activations.storage
-             ? activations::StoredActivations::extents(
-                   model::leaving_parts<T>(config.model, run_shape<T>(config)))
+             ? activations::StoredActivations::extents(leaving_parts(config))
              : std::vector<Bytes>{};
 }
 
-template <class T>
 Bytes stored_activations(config::RunConfig const& config, plan::MemoryPlan const& plan) {
-  auto const extents = activation_extents<T>(config);
+  auto const extents = activation_extents(config);
   auto const cached = std::min<std::int64_t>(std::ssize(extents), plan.activations_cached);
   // The first extents leave, and the last stay.
   return std::accumulate(extents.begin(), extents.end() - cached, Bytes{});
+}
+
+double share_of_parts(config::RunConfig const& config, int parts) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return activations::share_of_parts<T>(run_dims(config), parts);
+  });
 }
 
 int wished_activation_buffers(config::RunConfig const& config) {
@@ -70,10 +79,5 @@ activations::StoredSettings activation_workers(int buffers) {
   int const readers = std::max(1, buffers / 2);
   return {.writers = std::max(1, buffers - readers), .readers = readers};
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, run_shape)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, activation_extents)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, stored_activations)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, activation_bytes)
 
 }  // namespace offstage::train

@@ -11,7 +11,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/instantiate.hpp"
 #include "device/device.hpp"
 #include "model/block.hpp"
 #include "model/vertical_plan.hpp"
@@ -68,15 +67,32 @@ class Tally final : public device::Device {
   Bytes total_{};
 };
 
-template <class T>
-model::Workspace<T> lay_out(config::RunConfig const& config, state::ShardMap const& map,
-                            Tally& tally) {
-  auto const run = run_shape<T>(config);
-  return {run_dims(config),
-          model::workspace_demand(map.layers(), config.model.tied_head,
-                                  model::ring_of(config.model, run),
-                                  model::vertical_plan(config.model, run).demand()),
-          tally};
+/// Device memory of a model.
+struct ModelMemory {
+  Bytes bytes{};
+  std::span<std::byte> idle;  ///< as Workspace::idle_memory, to count with
+};
+
+ModelMemory model_memory(config::RunConfig const& config, state::ShardMap const& map) {
+  auto const run = run_shape(config);
+  Tally tally;
+  return with_type(config.numerics.dtype, [&]<class T>(T) -> ModelMemory {
+    model::Workspace<T> const workspace{
+        run_dims(config),
+        model::workspace_demand(map.layers(), config.model.tied_head,
+                                model::ring_of(config.model, run),
+                                model::vertical_plan(config.model, run).demand()),
+        tally};
+    return {.bytes = tally.used(), .idle = workspace.idle_memory()};
+  });
+}
+
+/// Device memory of a working copy that lives there. `slots` is as state::WorkingCopy's.
+Bytes working_copy_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                         int slots) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return state::WorkingCopy<T>::device_bytes(map, rank, slots);
+  });
 }
 
 Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
@@ -92,33 +108,29 @@ Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map
 
 /// Returns whether backward holds attention beside the MLP of any block, as a vertical schedule
 /// always does.
-template <class T>
 bool holds_two_layers(config::RunConfig const& config) {
-  auto const run = run_shape<T>(config);
+  auto const run = run_shape(config);
   return run.micro_batches > 0 || std::ranges::any_of(run.fates, model::mlp_needs_attention);
 }
 
 }  // namespace
 
-template <class T>
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                           Room const& room) {
-  using Copy = state::WorkingCopy<T>;
+  using Copy = state::WorkingCopy<float>;  // for numbers that all types have
   if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
     return Copy::all_layers;
   }
-  if (map.ranks() == 1 || !holds_two_layers<T>(config)) {
+  if (map.ranks() == 1 || !holds_two_layers(config)) {
     return Copy::least_slots;
   }
   std::int64_t const shard = map.shard_elements(state::fullest_rank);
-  auto shape = update_shape<T>(config, shard, config.subgroup_size);
+  auto shape = update_shape(config, shard, config.subgroup_size);
   shape.sums_on_device = sums_on_device(map.ranks(), room.route);
-  Tally tally;
-  (void)lay_out<T>(config, map, tally);
   Bytes const all =
-      tally.used() + room.rank_link +
-      Copy::device_bytes(map, state::fullest_rank, Copy::slots_for_held_blocks) +
-      gradient_device_bytes<T>(config, map, state::fullest_rank, room.route) +
+      model_memory(config, map).bytes + room.rank_link +
+      working_copy_bytes(config, map, state::fullest_rank, Copy::slots_for_held_blocks) +
+      gradient_device_bytes(config, map, state::fullest_rank, room.route) +
       config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
       (needs_lane(config, room.host_visible())
            ? update::DeviceLane::device_bytes(lane_settings(config, shape))
@@ -128,37 +140,41 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
-template <class T>
+Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map, int slots) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return parameters::StreamedParameters<T>::device_bytes(map, slots);
+  });
+}
+
 DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,
                            Room const& room, std::int64_t subgroup_elements) {
   bool const host_visible = room.host_visible();
   std::int64_t const shard = map.shard_elements(rank);
-  Tally tally;
-  auto const workspace = lay_out<T>(config, map, tally);
+  auto const model = model_memory(config, map);
   DeviceDemand demand;
   demand.rank_link = room.rank_link;
-  demand.model = tally.used();
-  demand.gradient = gradient_device_bytes<T>(config, map, rank, room.route);
+  demand.model = model.bytes;
+  demand.gradient = gradient_device_bytes(config, map, rank, room.route);
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
   Bytes const limit = room.device_memory;
   bool const updates = needs_lane(config, host_visible);
-  auto shape = update_shape<T>(config, shard, subgroup_elements);
+  auto shape = update_shape(config, shard, subgroup_elements);
   shape.sums_on_device = sums_on_device(map.ranks(), room.route);
   auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
-    demand.layer_slots = gathering_layer_slots<T>(config, map, room);
-    demand.working_copy = state::WorkingCopy<T>::device_bytes(map, rank, demand.layer_slots);
+    demand.layer_slots = gathering_layer_slots(config, map, room);
+    demand.working_copy = working_copy_bytes(config, map, rank, demand.layer_slots);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
                          given_gradients(config, shape, host_visible);
     demand.layer_slots =
-        layer_slots<T>(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
-    demand.working_copy = parameters::StreamedParameters<T>::device_bytes(map, demand.layer_slots);
+        layer_slots(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
+    demand.working_copy = streamed_bytes(config, map, demand.layer_slots);
   }
   if (updates) {
     demand.chunk_buffers = update::DeviceLane::device_bytes(lane);
     if (limit > 0 && demand.total() > limit) {
-      lane.lent = workspace.idle_memory();
+      lane.lent = model.idle;
       Bytes const beside = update::DeviceLane::device_bytes(lane);
       demand.buffers_are_lent = beside == 0 && config.overlap != config::Overlap::on;
       if (beside > 0 || demand.buffers_are_lent) {
@@ -205,8 +221,5 @@ void require_room(DeviceDemand const& demand, config::RunConfig const& config, B
                : fmt::format("what is free of the device's memory, {},", format_bytes(limit)),
       format_bytes(needed), format_bytes(needed - limit), words)};
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gathering_layer_slots)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, device_demand)
 
 }  // namespace offstage::train

@@ -36,16 +36,18 @@ struct DeviceDemand {
 /// The number of slots for layers that ranks gather, if parameters live on the device, as
 /// state::WorkingCopy takes it. There is one more if two layers of a block are held at a time and
 /// the device has room for everything else beside it, on the rank that owns most. With
-/// parameters.sharding=zero2 or zero1 all layers have memory. T is numerics.dtype.
-template <class T>
+/// parameters.sharding=zero2 or zero1 all layers have memory.
 [[nodiscard]] int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                                         Room const& room);
+
+/// Device memory of layers that are brought there, in so many slots.
+[[nodiscard]] Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map,
+                                   int slots);
 
 /// The device memory of a rank, from the configuration and the room alone. A device with a limit
 /// may have no room for all chunk buffers of the update: then some are in lent memory, but with
 /// update.overlap=on not all. Gradients take the memory that is left, or all that they can use if
-/// there is no limit. T is numerics.dtype. `subgroup_elements` is as planned.
-template <class T>
+/// there is no limit. `subgroup_elements` is as planned.
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, Room const& room,
                                          std::int64_t subgroup_elements);

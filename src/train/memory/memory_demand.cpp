@@ -5,7 +5,6 @@
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "checkpoint/file_exchange.hpp"
 #include "config/known_rates.hpp"
 #include "model/block.hpp"
@@ -36,14 +35,14 @@ constexpr int updated_extents = 2;
 /// operands cores widen: tiles, and at most twice as much for code of more shapes. Measured: 35 MiB
 /// beside the plan for a hidden size of 1,024, 20 for 256. A limit that is small needs it for
 /// buffers.
-template <class T>
 Bytes reserve(config::RunConfig const& config, Room const& room) {
   if (config.device.kind == config::DeviceKind::cuda) {
     return library_bytes;
   }
   auto const dims = run_dims(config);
-  Bytes const widened =
-      std::max(model::head_widened_bytes<T>(dims), model::block_widened_bytes<T>(dims));
+  Bytes const widened = with_type(config.numerics.dtype, [&]<class T>(T) {
+    return std::max(model::head_widened_bytes<T>(dims), model::block_widened_bytes<T>(dims));
+  });
   return library_bytes + scratch_bytes * std::max(0, config.threads - threads_measured) +
          std::min(3 * widened, room.host_memory / room.ranks_per_node / 8);
 }
@@ -68,24 +67,22 @@ bool sums_on_device(int ranks, state::Route route) {
   return route == state::Route::direct || (route == state::Route::staged && ranks == 1);
 }
 
-template <class T>
 UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
                          std::int64_t subgroup_elements) {
   return {
       .elements = shard_elements,
       .subgroup_elements = std::min(subgroup_elements, std::max(shard_elements, chunk_elements)),
-      .gradient_bytes = gradient_bytes<T>(config),
+      .gradient_bytes = gradient_bytes(config),
       .sum_planes = planes_of_sums(config),
-      .parameter_bytes = static_cast<Bytes>(sizeof(T))};
+      .parameter_bytes = config.numerics.element_bytes()};
 }
 
-template <class T>
 parameters::DepthDemand depth_demand(config::RunConfig const& config, state::ShardMap const& map,
                                      Bytes free) {
   auto const sizes = map.layer_slot_sizes();
   parameters::DepthDemand demand{.free = free,
-                                 .layer = sizes.usual * static_cast<Bytes>(sizeof(T)),
-                                 .large = sizes.large * static_cast<Bytes>(sizeof(T)),
+                                 .layer = sizes.usual * config.numerics.element_bytes(),
+                                 .large = sizes.large * config.numerics.element_bytes(),
                                  .link = config::known_rates(config).host_to_device};
   bool known = true;
   for (std::size_t i = 0; i < config.paths.size(); ++i) {
@@ -99,7 +96,6 @@ parameters::DepthDemand depth_demand(config::RunConfig const& config, state::Sha
   return demand;
 }
 
-template <class T>
 int layer_slots(config::RunConfig const& config, state::ShardMap const& map, bool host_visible,
                 Bytes free) {
   using parameters::Home;
@@ -108,7 +104,13 @@ int layer_slots(config::RunConfig const& config, state::ShardMap const& map, boo
   bool const in_place = whole && host_visible;
   return config.parameter_home == Home::device || in_place
              ? 0
-             : parameters::layer_slots(depth_demand<T>(config, map, free));
+             : parameters::layer_slots(depth_demand(config, map, free));
+}
+
+Bytes gathering_bytes(config::RunConfig const& config, state::ShardMap const& map,
+                      state::Route route) {
+  return with_type(config.numerics.dtype,
+                   [&]<class T>(T) { return state::WorkingCopy<T>::host_bytes(map, route); });
 }
 
 std::int64_t all_elements(state::ShardMap const& map) {
@@ -119,7 +121,6 @@ std::int64_t all_elements(state::ShardMap const& map) {
   return elements;
 }
 
-template <class T>
 plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMap const& map,
                                  Room const& room) {
   std::int64_t most = 0;
@@ -128,16 +129,18 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   for (int rank = 0; rank < map.ranks(); ++rank) {
     most = std::max(most, map.shard_elements(rank));
     waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(exchange, gradient_host_bytes<T>(config, map, rank, room.route));
+    exchange = std::max(exchange, gradient_host_bytes(config, map, rank, room.route));
   }
   bool const on_device = config.parameter_home == parameters::Home::device;
   bool const on_node = config.parameter_home == parameters::Home::node;
   if (on_node) {
     exchange += parameters::NodeMemory::page_table_bytes(all_elements(map) + most,
-                                                         static_cast<Bytes>(sizeof(T)));
+                                                         config.numerics.element_bytes());
   } else {
-    exchange += on_device ? state::WorkingCopy<T>::host_bytes(map, room.route)
-                          : parameters::StreamedParameters<T>::host_bytes(map, room.route);
+    exchange += on_device ? gathering_bytes(config, map, room.route)
+                          : with_type(config.numerics.dtype, [&]<class T>(T) {
+                              return parameters::StreamedParameters<T>::host_bytes(map, room.route);
+                            });
   }
   if (most > waiting) {
     exchange += tiers::DeviceTiers::lease_bytes({config.optimizer.layout().bytes(
@@ -145,52 +148,46 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   }
   if (needs_lane(config, room.host_visible())) {
     exchange += update::DeviceLane::host_bytes(
-        lane_settings(config, update_shape<T>(config, most, config.subgroup_size)),
+        lane_settings(config, update_shape(config, most, config.subgroup_size)),
         room.host_visible());
   }
   if (auto const dims = run_dims(config); dims.kind == device::Kind::host) {
-    exchange += model::head_sum_bytes<T>(dims);
+    exchange += with_type(config.numerics.dtype,
+                          [&]<class T>(T) { return model::head_sum_bytes<T>(dims); });
   }
   if (config.checkpoint.partner) {
     exchange += checkpoint::FileExchange::host_bytes();
   }
-  auto const extents = activation_extents<T>(config);
-  return {.state = config.optimizer.layout(),
-          .shard_elements = most,
-          .resident_elements = most - waiting,
-          .ranks_per_node = room.ranks_per_node,
-          .gradient_bytes_per_element = extent_sum_bytes<T>(config),
-          .flush_fp32 = config.flushes_fp32(),
-          .exchange_bytes = exchange,
-          .activation_bytes = activation_bytes<T>(config),
-          .activation_extents = std::ssize(extents),
-          .activation_extent = extents.empty() ? 0 : *std::ranges::max_element(extents),
-          .activation_buffers = wished_activation_buffers(config),
-          .parameter_bytes_per_element = on_device ? 0 : static_cast<Bytes>(sizeof(T)),
-          .shared_parameters = on_node ? all_elements(map) : 0,
-          .parameters_on_storage = config.parameter_home == parameters::Home::storage,
-          .parameter_buffers =
-              parameters::host_extents(depth_demand<T>(config, map, 0)) + updated_extents,
-          .reserve_bytes = reserve<T>(config, room),
-          .subgroup_elements = config.subgroup_size,
-          .subgroup_is_default = config.subgroup_is_default,
-          .paths = std::ssize(config.paths),
-          .spares = keeps_versions(config) &&
-                    (config.overlap == config::Overlap::on || !config.paths.empty()),
-          .most_cache = config.storage.most_cache,
-          .host_memory = room.host_memory};
+  auto const extents = activation_extents(config);
+  return {
+      .state = config.optimizer.layout(),
+      .shard_elements = most,
+      .resident_elements = most - waiting,
+      .ranks_per_node = room.ranks_per_node,
+      .gradient_bytes_per_element = extent_sum_bytes(config),
+      .flush_fp32 = config.flushes_fp32(),
+      .exchange_bytes = exchange,
+      .activation_bytes = activation_bytes(config),
+      .activation_extents = std::ssize(extents),
+      .activation_extent = extents.empty() ? 0 : *std::ranges::max_element(extents),
+      .activation_buffers = wished_activation_buffers(config),
+      .parameter_bytes_per_element = on_device ? 0 : config.numerics.element_bytes(),
+      .shared_parameters = on_node ? all_elements(map) : 0,
+      .parameters_on_storage = config.parameter_home == parameters::Home::storage,
+      .parameter_buffers = parameters::host_extents(depth_demand(config, map, 0)) + updated_extents,
+      .reserve_bytes = reserve(config, room),
+      .subgroup_elements = config.subgroup_size,
+      .subgroup_is_default = config.subgroup_is_default,
+      .paths = std::ssize(config.paths),
+      .spares = keeps_versions(config) &&
+                (config.overlap == config::Overlap::on || !config.paths.empty()),
+      .most_cache = config.storage.most_cache,
+      .host_memory = room.host_memory};
 }
 
-template <class T>
 plan::MemoryPlan host_plan(config::RunConfig const& config, state::ShardMap const& map,
                            Room const& room) {
-  return plan::plan_memory(memory_demand<T>(config, map, room));
+  return plan::plan_memory(memory_demand(config, map, room));
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, update_shape)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, depth_demand)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_slots)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, memory_demand)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, host_plan)
 
 }  // namespace offstage::train

@@ -23,25 +23,20 @@ constexpr double auto_host_part = 0.9;
 constexpr Bytes usual_library_bytes = 25 * MiB / 2;
 
 /// Contents that a run's host memory must have, from its configuration alone, for the run itself
-/// and for `offstage plan`. T is numerics.dtype. The libraries' memory depends on run.threads, if
-/// that is known.
-template <class T>
+/// and for `offstage plan`. The libraries' memory depends on run.threads, if that is known.
 [[nodiscard]] plan::MemoryDemand memory_demand(config::RunConfig const& config,
                                                state::ShardMap const& map, Room const& room);
 /// The memory plan of such contents.
 /// Errors: UsageError as plan::plan_memory.
-template <class T>
 [[nodiscard]] plan::MemoryPlan host_plan(config::RunConfig const& config,
                                          state::ShardMap const& map, Room const& room);
 
 /// The demand that decides how far ahead of use parameters are brought that do not live on the
 /// device. `free` is device memory.
-template <class T>
 [[nodiscard]] parameters::DepthDemand depth_demand(config::RunConfig const& config,
                                                    state::ShardMap const& map, Bytes free);
 /// Layers on the device at a time; 0 if none has to be brought. None has if parameters live there,
 /// or if the device uses host memory as its own and that has whole layers: one rank's, or a node's.
-template <class T>
 [[nodiscard]] int layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                               bool host_visible, Bytes free);
 
@@ -50,6 +45,10 @@ template <class T>
 [[nodiscard]] bool keeps_versions(config::RunConfig const& config);
 /// Returns whether saves hold versions on storage beside later steps (checkpoint.rate).
 [[nodiscard]] bool holds_versions(config::RunConfig const& config);
+
+/// Host memory through which layers are gathered into a working copy on the device.
+[[nodiscard]] Bytes gathering_bytes(config::RunConfig const& config, state::ShardMap const& map,
+                                    state::Route route);
 
 /// Elements of all layers, with what equal parts of ranks pad.
 [[nodiscard]] std::int64_t all_elements(state::ShardMap const& map);
@@ -68,7 +67,6 @@ template <class T>
 
 /// The shape of a run's updates. A subgroup has `subgroup_elements`, or the whole shard if that has
 /// fewer. `workers` and `sums_on_device` are not set.
-template <class T>
 [[nodiscard]] UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
                                        std::int64_t subgroup_elements);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "state/working_copy.hpp"
@@ -25,9 +24,8 @@ Room device_room(config::RunConfig const& config, mpi::Communicator const& comm,
           .device_memory = comm.minimum(limited ? device.capacity() : 0)};
 }
 
-template <class T>
-RunMemory<T>::RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
-                        state::ShardMap const& map, Room const& room, device::Device const& device)
+RunMemory::RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
+                     state::ShardMap const& map, Room const& room, device::Device const& device)
     : config_{config},
       comm_{comm},
       map_{map},
@@ -40,8 +38,7 @@ RunMemory<T>::RunMemory(config::RunConfig const& config, mpi::Communicator const
           : static_cast<Bytes>(auto_host_part * static_cast<double>(free_host_memory()));
 }
 
-template <class T>
-Bytes RunMemory<T>::free_host_memory() const {
+Bytes RunMemory::free_host_memory() const {
   Bytes free_here{};
   mpi::agree(comm_, [&] { free_here = memory::available_bytes(); });
   return std::max<Bytes>(
@@ -49,20 +46,17 @@ Bytes RunMemory<T>::free_host_memory() const {
              room_.ranks_per_node * (gathering_bytes() - comm_.maximum(device_bytes_to_come())));
 }
 
-template <class T>
-int RunMemory<T>::count_layer_slots() const {
+int RunMemory::count_layer_slots() const {
   auto shape =
-      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
+      update_shape(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
   shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
   Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
                      given_gradients(config_, shape, device_.host_visible());
   return static_cast<int>(
-      comm_.minimum(train::layer_slots<T>(config_, map_, device_.host_visible(), free)));
+      comm_.minimum(train::layer_slots(config_, map_, device_.host_visible(), free)));
 }
 
-template <class T>
-launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
-                                  plan::MemoryPlan const& plan) const {
+launch::Needs RunMemory::needs(mpi::Communicator const& node, plan::MemoryPlan const& plan) const {
   launch::Needs needs;
   needs.allocation =
       plan.node_total + room_.ranks_per_node * (device_bytes_to_come() - gathering_bytes());
@@ -75,62 +69,53 @@ launch::Needs RunMemory<T>::needs(mpi::Communicator const& node,
   return needs;
 }
 
-template <class T>
-Bytes RunMemory<T>::gathering_bytes() const {
+Bytes RunMemory::gathering_bytes() const {
   return config_.parameter_home == parameters::Home::device
-             ? state::WorkingCopy<T>::host_bytes(map_, room_.route)
+             ? train::gathering_bytes(config_, map_, room_.route)
              : 0;
 }
 
-template <class T>
-Bytes RunMemory<T>::device_bytes_to_come() const {
+Bytes RunMemory::device_bytes_to_come() const {
   if (device_.kind() != device::Kind::host) {
     return 0;
   }
   auto shape =
-      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
+      update_shape(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
   shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
-  Bytes const bytes =
-      device_bytes_beside() + parameters::StreamedParameters<T>::device_bytes(map_, layer_slots_);
+  Bytes const bytes = device_bytes_beside() + streamed_bytes(config_, map_, layer_slots_);
   return bytes + room_for_gradients(shape, bytes);
 }
 
-template <class T>
-Bytes RunMemory<T>::device_bytes_beside() const {
+Bytes RunMemory::device_bytes_beside() const {
   Bytes bytes =
       config_.optimizer.layout().bytes(resident_elements(config_, map_, state::fullest_rank));
-  bytes += gradient_device_bytes<T>(config_, map_, state::fullest_rank, room_.route);
+  bytes += gradient_device_bytes(config_, map_, state::fullest_rank, room_.route);
   if (needs_lane(config_, device_.host_visible())) {
     std::int64_t const shard = map_.shard_elements(state::fullest_rank);
-    auto const shape = update_shape<T>(config_, shard, config_.subgroup_size);
+    auto const shape = update_shape(config_, shard, config_.subgroup_size);
     bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
   }
   return bytes;
 }
 
-template <class T>
-Bytes RunMemory<T>::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
+Bytes RunMemory::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
   Bytes const free = device_.capacity() - device_.used() - taken -
                      update::HeldGradients::norm_bytes(shape.elements);
   return gradient_room(config_, shape, device_.host_visible(), std::max<Bytes>(0, free));
 }
 
-template <class T>
-std::vector<std::string> RunMemory<T>::table(plan::MemoryPlan const& plan,
-                                             std::int64_t spare_slots) const {
+std::vector<std::string> RunMemory::table(plan::MemoryPlan const& plan,
+                                          std::int64_t spare_slots) const {
   auto const rows = memory_rows(
-      config_,
-      {.plan = plan,
-       .device = device_demand<T>(config_, map_, comm_.rank(), room_, plan.subgroup_elements),
-       .shard_elements = map_.shard_elements(comm_.rank()),
-       .gradient_bytes = extent_sum_bytes<T>(config_),
-       .parameter_bytes = static_cast<Bytes>(sizeof(T)),
-       .stored_activations = stored_activations<T>(config_, plan),
-       .spare_slots = spare_slots});
+      config_, {.plan = plan,
+                .device = device_demand(config_, map_, comm_.rank(), room_, plan.subgroup_elements),
+                .shard_elements = map_.shard_elements(comm_.rank()),
+                .gradient_bytes = extent_sum_bytes(config_),
+                .parameter_bytes = config_.numerics.element_bytes(),
+                .stored_activations = stored_activations(config_, plan),
+                .spare_slots = spare_slots});
   return train::memory_table(
       rows, {.device = room_.device_memory, .host = room_.host_memory / room_.ranks_per_node});
 }
-
-OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, RunMemory)
 
 }  // namespace offstage::train

@@ -21,12 +21,10 @@ namespace offstage::train {
 [[nodiscard]] Room device_room(config::RunConfig const& config, mpi::Communicator const& comm,
                                state::RankLink const& link, device::Device const& device);
 
-/// The limits of a run in its nodes' memory and on its devices, as found at its start. T is
-/// numerics.dtype.
+/// The limits of a run in its nodes' memory and on its devices, as found at its start.
 ///
 /// Device memory is a rank's. That of an emulated device is host memory too, but tiers.host-memory
 /// does not count it: memory that it will still take is left free.
-template <class T>
 class RunMemory {
  public:
   /// Call it when memory has been taken for activations, for a working copy that lives on the

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "update/gradients/accumulator.hpp"
 #include "update/gradients/block_gradients.hpp"
 #include "update/gradients/sum_blocks.hpp"
@@ -55,60 +54,56 @@ std::string describe_step(config::RunConfig const& config, int ranks) {
                          : "");
 }
 
-template <class T>
 bool accumulates_fp32(config::RunConfig const& config) {
   // A single micro-batch is no sum, so that 16 bits lose nothing.
-  return sizeof(T) == sizeof(float) ||
+  return config.numerics.dtype == DType::fp32 ||
          (config.numerics.accumulate_fp32 && micro_batches(config.train) > 1);
 }
 
-template <class T>
 Bytes accumulated_bytes(config::RunConfig const& config) {
-  return static_cast<Bytes>(accumulates_fp32<T>(config) ? sizeof(float) : sizeof(T));
+  return accumulates_fp32(config) ? Bytes{sizeof(float)} : config.numerics.element_bytes();
 }
 
-template <class T>
 Bytes gradient_bytes(config::RunConfig const& config) {
-  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes<T>(config);
+  return config.flushes_fp32() ? static_cast<Bytes>(sizeof(float)) : accumulated_bytes(config);
 }
 
 int planes_of_sums(config::RunConfig const& config) {
   return update::SumBlocks{sums_whole_blocks(config) ? 0 : sum_block(config)}.planes();
 }
 
-template <class T>
 Bytes extent_sum_bytes(config::RunConfig const& config) {
   bool const between_rounds = config.train.together > 1;
-  return accumulated_bytes<T>(config) * (between_rounds ? 1 : planes_of_sums(config));
+  return accumulated_bytes(config) * (between_rounds ? 1 : planes_of_sums(config));
 }
 
-template <class T>
 Bytes layer_sum_bytes(config::RunConfig const& config) {
   bool const between_rounds = config.train.together > 1;
-  return between_rounds ? accumulated_bytes<T>(config) * planes_of_sums(config) : 0;
+  return between_rounds ? accumulated_bytes(config) * planes_of_sums(config) : 0;
 }
 
-template <class T>
 Bytes gradient_host_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
                           state::Route route) {
-  Bytes const layer_sum = layer_sum_bytes<T>(config);
-  return sums_whole_blocks(config) && accumulates_fp32<T>(config)
-             ? update::GradientAccumulator<float>::exchange_bytes(map, rank, route, layer_sum)
-             : update::GradientAccumulator<T>::exchange_bytes(map, rank, route, layer_sum);
+  bool const in_fp32 = sums_whole_blocks(config) && accumulates_fp32(config);
+  return with_type(in_fp32 ? DType::fp32 : config.numerics.dtype, [&]<class Sum>(Sum) {
+    return update::GradientAccumulator<Sum>::exchange_bytes(map, rank, route,
+                                                            layer_sum_bytes(config));
+  });
 }
 
-template <class T>
 Bytes gradient_device_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
                             state::Route route) {
-  if (!sums_whole_blocks(config)) {
-    return update::GradientAccumulator<T>::device_bytes(map, rank, route);
-  }
   bool const in_layers = config.train.together > 1;
-  return accumulates_fp32<T>(config)
-             ? update::BlockGradients<T, float>::device_bytes(map, in_layers) +
-                   update::GradientAccumulator<float>::device_bytes(map, rank, route)
-             : update::BlockGradients<T, T>::device_bytes(map, in_layers) +
-                   update::GradientAccumulator<T>::device_bytes(map, rank, route);
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    if (!sums_whole_blocks(config)) {
+      return update::GradientAccumulator<T>::device_bytes(map, rank, route);
+    }
+    return accumulates_fp32(config)
+               ? update::BlockGradients<T, float>::device_bytes(map, in_layers) +
+                     update::GradientAccumulator<float>::device_bytes(map, rank, route)
+               : update::BlockGradients<T, T>::device_bytes(map, in_layers) +
+                     update::GradientAccumulator<T>::device_bytes(map, rank, route);
+  });
 }
 
 std::string describe_sums(config::RunConfig const& config) {
@@ -121,13 +116,5 @@ std::string describe_sums(config::RunConfig const& config) {
       ceil_div(micro_batches(config.train), block), block, block,
       sums_whole_blocks(config) ? ", each by one rank, whole (parameters.sharding=zero1)" : "");
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulates_fp32)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, accumulated_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, extent_sum_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, layer_sum_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_host_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, gradient_device_bytes)
 
 }  // namespace offstage::train

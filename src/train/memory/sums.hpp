@@ -31,28 +31,21 @@ namespace offstage::train {
 [[nodiscard]] std::string describe_step(config::RunConfig const& config, int ranks);
 
 /// Returns true if the sums of gradients are in FP32; else they are in T.
-template <class T>
 [[nodiscard]] bool accumulates_fp32(config::RunConfig const& config);
 /// Bytes of an element of the accumulated gradient, and of an element that the update takes.
-template <class T>
 [[nodiscard]] Bytes accumulated_bytes(config::RunConfig const& config);
-template <class T>
 [[nodiscard]] Bytes gradient_bytes(config::RunConfig const& config);
 
 /// Bytes that an element of the shard takes where sums wait between rounds: in extents, between a
 /// vertical schedule's rounds of a layer, and on a device that sums.
-template <class T>
 [[nodiscard]] Bytes extent_sum_bytes(config::RunConfig const& config);
-template <class T>
 [[nodiscard]] Bytes layer_sum_bytes(config::RunConfig const& config);
 [[nodiscard]] int planes_of_sums(config::RunConfig const& config);
 
 /// Memory of a rank's gradients between the model and the tiers, in host memory and on the device:
 /// of update::GradientAccumulator or update::BlockGradients.
-template <class T>
 [[nodiscard]] Bytes gradient_host_bytes(config::RunConfig const& config, state::ShardMap const& map,
                                         int rank, state::Route route);
-template <class T>
 [[nodiscard]] Bytes gradient_device_bytes(config::RunConfig const& config,
                                           state::ShardMap const& map, int rank, state::Route route);
 

@@ -25,7 +25,7 @@ std::unique_ptr<parameters::ShardHome<T>> make_home(config::RunConfig const& con
     return std::make_unique<parameters::HostHome<T>>(parts.map, rank, parts.device);
   }
   // One buffer is left to updates. If every extent has its own, they need none.
-  int const wished = parameters::host_extents(depth_demand<T>(config, parts.map, 0));
+  int const wished = parameters::host_extents(depth_demand(config, parts.map, 0));
   int const ahead = std::clamp(parts.buffers - 1, 1, wished);
   return std::make_unique<parameters::StoredHome<T>>(parts.map, rank, parts.subgroups,
                                                      parts.offload.parameters(), ahead,

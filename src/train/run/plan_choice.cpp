@@ -39,7 +39,7 @@ std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::Sh
   std::vector<std::string> why;
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      choice = choose_configuration<T>(config_, map, room);
+      choice = choose_configuration(config_, map, room);
       why = describe(choice, config_, config_.train.global_batch * config_.train.sequence);
     }
   });
@@ -106,8 +106,8 @@ bool PlanChoice<T>::gains(config::RunConfig const& config, std::vector<std::stri
   config::RunConfig here = config_;
   here.platform = config.platform;
   here.paths = config.paths;
-  auto const stays = choose_configuration<T>(here, map, room_);
-  auto const goes = choose_configuration<T>(config, map, room_);
+  auto const stays = choose_configuration(here, map, room_);
+  auto const goes = choose_configuration(config, map, room_);
   Seconds const before = stays.step.step;
   Seconds const after = goes.step.step;
   auto const left = static_cast<double>(config_.train.steps - progress.step);

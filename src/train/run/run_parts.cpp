@@ -95,8 +95,8 @@ Room room_of(config::RunConfig const& config, mpi::Communicator const& comm,
 template <class T>
 void require_memory(config::RunConfig const& settled, config::RunConfig const& given,
                     state::ShardMap const& map, Room const& room) {
-  auto const plan = host_plan<T>(settled, map, room);
-  require_room(device_demand<T>(settled, map, state::fullest_rank, room, plan.subgroup_elements),
+  auto const plan = host_plan(settled, map, room);
+  require_room(device_demand(settled, map, state::fullest_rank, room, plan.subgroup_elements),
                given, room.device_memory);
 }
 
@@ -196,13 +196,13 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
   auto const room = room_of<T>(config_, comm_, *device, *link.link);
-  attention_ = make_run_attention<T>(config_, comm_, *device, *map, room);
+  attention_ = make_run_attention(config_, comm_, *device, *map, room);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const given = config_;
   if (config_.plan.choose) {
     chosen_why_ = plan_choice.choose(*device, *map, room);
   }
-  activations_why_ = settle_for_all<T>(config_, *map, comm_, room, *device);
+  activations_why_ = settle_for_all(config_, *map, comm_, room, *device);
   mpi::agree(comm_, [&] { require_memory<T>(config_, given, *map, room); });
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),

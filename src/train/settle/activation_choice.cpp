@@ -8,7 +8,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/instantiate.hpp"
 #include "config/known_rates.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -24,7 +23,6 @@ using activations::Policy;
 using Rule = Policy::Rule;
 
 /// The facts by which a policy is chosen, and the choice.
-template <class T>
 class Chooser {
  public:
   Chooser(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
@@ -57,12 +55,12 @@ class Chooser {
   }
   /// The memory plan with this policy. Errors: UsageError: host memory is too small.
   [[nodiscard]] plan::MemoryPlan host_plan(Policy const& policy) const {
-    return train::host_plan<T>(with(policy), map_, room_);
+    return train::host_plan(with(policy), map_, room_);
   }
   [[nodiscard]] Bytes leaving(Policy const& policy) const {
     auto config = with(policy);
     config.train.activations.storage = false;
-    return activation_bytes<T>(config);
+    return activation_bytes(config);
   }
   void add_room(plan::SwapCompany& company) const;
   void add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const;
@@ -73,14 +71,12 @@ class Chooser {
   model::Dims dims_;
 };
 
-template <class T>
-Bytes Chooser<T>::device_bytes(Policy const& policy) const {
-  return device_demand<T>(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size)
+Bytes Chooser::device_bytes(Policy const& policy) const {
+  return device_demand(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size)
       .total();
 }
 
-template <class T>
-bool Chooser<T>::fits_host(Policy const& policy) const {
+bool Chooser::fits_host(Policy const& policy) const {
   if (room_.host_memory == 0) {
     return true;
   }
@@ -92,16 +88,16 @@ bool Chooser<T>::fits_host(Policy const& policy) const {
   }
 }
 
-template <class T>
-plan::SwapCompany Chooser<T>::company() const {
+plan::SwapCompany Chooser::company() const {
   plan::SwapCompany company;
   for (state::LayerLayout const& layer : map_.layers()) {
-    company.gradients += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+    company.gradients += layer.padded_elements() * config_.numerics.element_bytes();
   }
   bool const streamed = config_.parameter_home != parameters::Home::device;
   company.parameters = streamed ? company.gradients : 0;
   if (config_.parameter_home == parameters::Home::storage) {
-    company.stored_read = map_.shard_elements(state::fullest_rank) * static_cast<Bytes>(sizeof(T));
+    company.stored_read =
+        map_.shard_elements(state::fullest_rank) * config_.numerics.element_bytes();
   }
   if (room_.host_memory > 0) {
     add_room(company);
@@ -110,8 +106,7 @@ plan::SwapCompany Chooser<T>::company() const {
 }
 
 /// Adds the room in host memory. If it is too small for the run itself, another place reports that.
-template <class T>
-void Chooser<T>::add_room(plan::SwapCompany& company) const {
+void Chooser::add_room(plan::SwapCompany& company) const {
   company.host_room = 0;
   try {
     if (config_.paths.empty()) {
@@ -120,7 +115,7 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
       return;
     }
     auto const plan = host_plan(swap(1.0));
-    company.host_room = leaving(swap(1.0)) - stored_activations<T>(with(swap(1.0)), plan);
+    company.host_room = leaving(swap(1.0)) - stored_activations(with(swap(1.0)), plan);
     if (company.host_room >= leaving(swap(1.0))) {
       company.host_room = std::numeric_limits<Bytes>::max();  // the last blocks stay on the device
     }
@@ -133,11 +128,10 @@ void Chooser<T>::add_room(plan::SwapCompany& company) const {
 
 /// Adds the update's traffic. An update has the time of one step, so each micro-batch of the step
 /// gets a part.
-template <class T>
-void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
+void Chooser::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
   auto const rounds = dealt(config_, map_.ranks()).count();
   auto const shape =
-      update_shape<T>(config_, map_.shard_elements(state::fullest_rank), plan.subgroup_elements);
+      update_shape(config_, map_.shard_elements(state::fullest_rank), plan.subgroup_elements);
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;
   company.update_written = traffic.written / rounds;
@@ -150,15 +144,13 @@ void Chooser<T>::add_update(plan::SwapCompany& company, plan::MemoryPlan const& 
   }
 }
 
-template <class T>
-bool Chooser<T>::uses_storage(plan::SwapCompany const& company) const {
+bool Chooser::uses_storage(plan::SwapCompany const& company) const {
   return !config_.paths.empty() &&
          (company.stored_read + company.update_read + company.update_written > 0 ||
           company.host_room < leaving(swap(1.0)));
 }
 
-template <class T>
-ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
+ActivationChoice Chooser::choose(ActivationRates const& rates) const {
   auto const beside = company();
   bool const recomputes = fits({Rule::recompute});
   bool const known =
@@ -167,14 +159,16 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
     return {recomputes ? Policy{Rule::recompute} : swap(0.0)};
   }
   auto const blocks = static_cast<int>(config_.model.layers);
-  int const slabs = run_shape<T>(config_).slabs;
+  int const slabs = run_shape(config_).slabs;
   // A part that leaves has one more copy on the device than one that is computed again.
   int parts = activations::product_parts;
-  while (parts > 0 && !fits_device(swap(activations::share_of_parts<T>(dims_, parts)))) {
+  while (parts > 0 && !fits_device(swap(share_of_parts(config_, parts)))) {
     --parts;
   }
-  auto const paper = activations::paper_choice<T>(rates.rates, beside, dims_,
-                                                  {.all = blocks, .staying = slabs}, parts);
+  auto const paper = with_type(config_.numerics.dtype, [&]<class T>(T) {
+    return activations::paper_choice<T>(rates.rates, beside, dims_,
+                                        {.all = blocks, .staying = slabs}, parts);
+  });
   // Parts that are only computed again have one copy on the device.
   auto const again =
       activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
@@ -194,17 +188,15 @@ ActivationChoice Chooser<T>::choose(ActivationRates const& rates) const {
 
 }  // namespace
 
-template <class T>
 bool has_room(config::RunConfig const& config, state::ShardMap const& map, Room const& room) {
-  Chooser<T> const chooser{config, map, room};
+  Chooser const chooser{config, map, room};
   auto const& policy = config.train.activations;
   return chooser.fits_device(policy) && chooser.fits_host(policy);
 }
 
-template <class T>
 WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
                          Room const& room, ActivationRates const& given) {
-  Chooser<T> const chooser{config, map, room};
+  Chooser const chooser{config, map, room};
   if (config.train.activations.rule != Rule::automatic || chooser.fits({Rule::keep})) {
     return {};
   }
@@ -214,19 +206,14 @@ WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const&
           .storage = rates.storage.read <= 0.0 && chooser.uses_storage(chooser.company())};
 }
 
-template <class T>
 ActivationChoice settle_activations(config::RunConfig const& config, state::ShardMap const& map,
                                     Room const& room, ActivationRates const& rates) {
   if (config.train.activations.rule != Rule::automatic) {
     return {config.train.activations};
   }
-  Chooser<T> const chooser{config, map, room};
+  Chooser const chooser{config, map, room};
   bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, has_room)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, wanted_rates)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_activations)
 
 }  // namespace offstage::train

@@ -20,13 +20,11 @@ struct ActivationChoice {
 
 /// Returns whether a run whose `train` is settled has room on the device of rank `rank`, and in
 /// host memory if the room says how much there is.
-template <class T>
 [[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map,
                             Room const& room);
 
 /// Rates that settle_activations lacks. There are none unless train.activations=auto and `keep`
 /// does not fit. Rates of storage are wanted only if activations go there.
-template <class T>
 [[nodiscard]] WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
                                        Room const& room, ActivationRates const& given);
 
@@ -36,7 +34,6 @@ template <class T>
 /// device. If nothing fits, it is the last of these, and the device reports the error. Activations
 /// that leave go to storage as far as host memory has no room, if there are paths; without paths no
 /// more leave than host memory has room for. Any other value of the key stays.
-template <class T>
 [[nodiscard]] ActivationChoice settle_activations(config::RunConfig const& config,
                                                   state::ShardMap const& map, Room const& room,
                                                   ActivationRates const& rates);

@@ -34,7 +34,6 @@ config::RunConfig frugal(config::RunConfig config) {
   return config;
 }
 
-template <class T>
 Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, state::Route route) {
   config::RunConfig config = frugal(given);
   Room const no_room{.route = route, .device_memory = 1};  // for uses that can do without it
@@ -45,24 +44,19 @@ Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, st
     for (Policy const& policy : policies_of(asked, together)) {
       config.train.activations = policy;
       auto const demand =
-          device_demand<T>(config, map, state::fullest_rank, no_room, config.subgroup_size);
+          device_demand(config, map, state::fullest_rank, no_room, config.subgroup_size);
       least = std::min(least, demand.total() - demand.held);
     }
   }
   return least;
 }
 
-template <class T>
-RankLinkNeeds needs_of(config::RunConfig const& config, int ranks) {
-  state::ShardMap const map{state::layers_of(config.model), ranks};
-  return {.direct = least_bytes<T>(config, map, state::Route::direct),
-          .staged = least_bytes<T>(config, map, state::Route::staged)};
-}
-
 }  // namespace
 
 RankLinkNeeds rank_link_needs(config::RunConfig const& config, int ranks) {
-  return with_type(config.numerics.dtype, [&]<class T>(T) { return needs_of<T>(config, ranks); });
+  state::ShardMap const map{state::layers_of(config.model), ranks};
+  return {.direct = least_bytes(config, map, state::Route::direct),
+          .staged = least_bytes(config, map, state::Route::staged)};
 }
 
 }  // namespace offstage::train

@@ -8,7 +8,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "state/shard.hpp"
 #include "train/memory/device_demand.hpp"
@@ -126,23 +125,20 @@ AttentionFacts planned_attention(config::RunConfig const& config) {
   return facts;
 }
 
-template <class T>
 bool has_attention_room(config::RunConfig config, state::ShardMap const& map, Room const& room,
                         Bytes workspace) {
   config.device.attention_workspace = workspace;
   try {
-    settle_schedule<T>(config, map, room);
+    settle_schedule(config, map, room);
     config.train.activations =
-        settle_activations<T>(config, map, room, given_rates(config, room.ranks_per_node)).policy;
-    auto const demand =
-        device_demand<T>(config, map, state::fullest_rank, room, config.subgroup_size);
+        settle_activations(config, map, room, given_rates(config, room.ranks_per_node)).policy;
+    auto const demand = device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
     return demand.total() - demand.held <= room.device_memory;
   } catch (UsageError const&) {
     return false;
   }
 }
 
-template <class T>
 RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicator const& comm,
                                 device::Device const& device, state::ShardMap const& map,
                                 Room const& room) {
@@ -152,7 +148,7 @@ RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicat
     plan_everywhere(comm, config, attention, facts);
   }
   if (facts.planned) {
-    facts.has_room = has_attention_room<T>(config, map, room, facts.workspace);
+    facts.has_room = has_attention_room(config, map, room, facts.workspace);
   }
   AttentionChoice choice;
   mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });
@@ -165,14 +161,11 @@ RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicat
   } else {
     attention.plans.reset();
   }
-  if (!facts.gpus && std::is_same_v<T, bfloat16>) {
+  if (!facts.gpus && config.numerics.dtype == DType::bf16) {
     attention.text = bf16_on_host(kernels::best_bf16_unit());
     attention.libraries = "attention: " + attention.text;
   }
   return attention;
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, has_attention_room)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, make_run_attention)
 
 }  // namespace offstage::train

@@ -59,19 +59,17 @@ struct RunAttention {
 };
 
 /// Returns whether a run with so much workspace fits on the device, with the schedule and the
-/// activations that it would settle there. Gradients held there take only the rest. T is
-/// numerics.dtype. `room.device_memory` is known.
-template <class T>
+/// activations that it would settle there. Gradients held there take only the rest.
+/// `room.device_memory` is known.
 [[nodiscard]] bool has_attention_room(config::RunConfig config, state::ShardMap const& map,
                                       Room const& room, Bytes workspace);
 
 /// Makes the attention of a run on the device's GPU, which is the calling thread's current one.
 /// cuDNN computes attention if all ranks have the same version and plans, and the device has room
 /// for their workspace beside everything else of the run. If with device.attention=auto only that
-/// room is missing, rank 0 warns, because Offstage's own kernels give other bits. T is
-/// numerics.dtype. Collective; `room` is the same on all ranks.
+/// room is missing, rank 0 warns, because Offstage's own kernels give other bits. Collective;
+/// `room` is the same on all ranks.
 /// Errors: as choose_attention, as mpi::AgreedError.
-template <class T>
 [[nodiscard]] RunAttention make_run_attention(config::RunConfig const& config,
                                               mpi::Communicator const& comm,
                                               device::Device const& device,

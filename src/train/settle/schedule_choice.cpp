@@ -8,7 +8,6 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -21,10 +20,9 @@ namespace {
 using Rule = activations::Policy::Rule;
 
 /// `config` with a vertical schedule.
-template <class T>
 config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map, Room const& room) {
   config.train.together = static_cast<int>(dealt(config, map.ranks()).count());
-  config.train.activations = settle_activations<T>(config, map, room, {}).policy;
+  config.train.activations = settle_activations(config, map, room, {}).policy;
   if (config.train.activations.rule == Rule::swap) {
     config.train.activations.share = 0.0;  // blocks' inputs alone
   }
@@ -38,7 +36,6 @@ bool suits_vertical(activations::Policy const& policy) {
          (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
 }
 
-template <class T>
 ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap const& map) {
   constexpr int passes = 2;  // forward and backward
   constexpr int moves = 5;   // an input leaves once and comes twice, a gradient leaves and comes
@@ -46,14 +43,14 @@ ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap co
   auto const dims = run_dims(config);
   Bytes parameters = 0;
   for (state::LayerLayout const& layer : map.layers()) {
-    parameters += layer.padded_elements() * static_cast<Bytes>(sizeof(T));
+    parameters += layer.padded_elements() * config.numerics.element_bytes();
   }
   ScheduleBytes bytes{.horizontal = micro_batches * passes * parameters,
                       .vertical = passes * parameters};
   if (config.train.activations.rule == Rule::swap) {
-    Bytes const tensor = dims.rows() * dims.C * static_cast<Bytes>(sizeof(T));
+    Bytes const tensor = dims.rows() * dims.C * config.numerics.element_bytes();
     Bytes const table =
-        config.model.tied_head ? dims.V * dims.C * static_cast<Bytes>(sizeof(T)) : 0;
+        config.model.tied_head ? dims.V * dims.C * config.numerics.element_bytes() : 0;
     bytes.vertical += micro_batches * (moves * (config.model.layers + 1) * tensor + passes * table);
   }
   return bytes;
@@ -77,7 +74,6 @@ std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
   return {0};
 }
 
-template <class T>
 void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
   std::int64_t const together = dealt(config, map.ranks()).count();
   if (config.train.schedule == config::LayerSchedule::vertical && together > most_together) {
@@ -90,25 +86,24 @@ void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room
   if (allowed.back() == 0) {
     return;
   }
-  auto const tried = vertical<T>(config, map, room);
+  auto const tried = vertical(config, map, room);
   auto const moves_less = [&] {
-    auto const bytes = schedule_bytes<T>(tried, map);
+    auto const bytes = schedule_bytes(tried, map);
     return bytes.vertical < bytes.horizontal;
   };
-  if (allowed.size() == 1 || (moves_less() && has_room<T>(tried, map, room))) {
+  if (allowed.size() == 1 || (moves_less() && has_room(tried, map, room))) {
     config.train = tried.train;
   }
 }
 
-template <class T>
 std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
                            mpi::Communicator const& comm, Room const& room,
                            device::Device& device) {
   auto rates = given_rates(config, room.ranks_per_node);
   WantedRates wanted;
   mpi::agree(comm, [&] {
-    settle_schedule<T>(config, map, room);
-    wanted = wanted_rates<T>(config, map, room, rates);
+    settle_schedule(config, map, room);
+    wanted = wanted_rates(config, map, room, rates);
   });
   config.train.together = comm.broadcast_value(config.train.together, 0);
   config.train.activations = comm.broadcast_value(config.train.activations, 0);
@@ -120,15 +115,11 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
     }
   }
   ActivationChoice choice;
-  mpi::agree(comm, [&] { choice = settle_activations<T>(config, map, room, rates); });
+  mpi::agree(comm, [&] { choice = settle_activations(config, map, room, rates); });
   config.train.activations = comm.broadcast_value(choice.policy, 0);
-  mpi::agree(comm, [&] { settle_sharding<T>(config, map, room); });
+  mpi::agree(comm, [&] { settle_sharding(config, map, room); });
   config.sharding = comm.broadcast_value(config.sharding, 0);
   return comm.broadcast(std::move(choice.why), 0);
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, schedule_bytes)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_schedule)
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_for_all)
 
 }  // namespace offstage::train

@@ -24,8 +24,7 @@ struct ScheduleBytes {
 };
 
 /// The bytes in which the two schedules differ. `config.train` has the activations and `together`
-/// of the vertical one. T is numerics.dtype.
-template <class T>
+/// of the vertical one.
 [[nodiscard]] ScheduleBytes schedule_bytes(config::RunConfig const& config,
                                            state::ShardMap const& map);
 
@@ -43,14 +42,12 @@ template <class T>
 /// again, there is room for it, and it moves fewer bytes (schedule_bytes).
 /// Errors: UsageError: `vertical` with more micro-batches of a rank than most_together; names the
 ///         keys.
-template <class T>
 void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room);
 
 /// Settles train.schedule and train.activations for a run. Rank 0 decides for all ranks, whose
 /// memory plans may differ. Rates that are needed and were not given are measured. `room` is the
 /// same on all ranks. Writes config.train and, if products were measured, config.platform_products.
 /// Returns ActivationChoice::why. Collective. Errors: mpi::AgreedError.
-template <class T>
 [[nodiscard]] std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
                                          mpi::Communicator const& comm, Room const& room,
                                          device::Device& device);

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/dtype.hpp"
-#include "base/instantiate.hpp"
 #include "base/units.hpp"
 #include "model/transformer.hpp"
 #include "train/memory/sums.hpp"
@@ -88,7 +87,6 @@ std::string warning_of_idle_ranks(config::RunConfig const& config, int ranks) {
                : "");
 }
 
-template <class T>
 void settle_sharding(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
   if (!config.sharding_is_open) {
     return;
@@ -101,13 +99,11 @@ void settle_sharding(config::RunConfig& config, state::ShardMap const& map, Room
     auto whole = config;
     whole.sharding = sharding;
     bool const suits = sharding == Sharding::zero2 || zero1_keeps_ranks_busy(config, map.ranks());
-    if (suits && gathers_once(whole, map.ranks()) && has_room<T>(whole, map, room)) {
+    if (suits && gathers_once(whole, map.ranks()) && has_room(whole, map, room)) {
       config.sharding = sharding;
       return;
     }
   }
 }
-
-OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, settle_sharding)
 
 }  // namespace offstage::train

@@ -30,8 +30,7 @@ namespace offstage::train {
 /// Settles parameters.sharding=auto if no plan did. zero2 if parameters live on the device and
 /// everything else has room beside them, whole, by a configuration that is settled otherwise. zero1
 /// if gradients have room too, and zero1_keeps_ranks_busy. zero3 if nobody told how much memory a
-/// GPU has. T is numerics.dtype.
-template <class T>
+/// GPU has.
 void settle_sharding(config::RunConfig& config, state::ShardMap const& map, Room const& room);
 
 }  // namespace offstage::train

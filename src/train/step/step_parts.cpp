@@ -53,8 +53,8 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
       config, comm, trace.get(),
       memory.state + memory.gradients + (node_memory ? 0 : memory.parameters) + memory.activations);
   bool const stored = config.parameter_home == parameters::Home::storage;
-  offload->allocate(subgroups, memory, extent_sum_bytes<T>(config), *device,
-                    stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents<T>(config));
+  offload->allocate(subgroups, memory, extent_sum_bytes(config), *device,
+                    stored ? static_cast<Bytes>(sizeof(T)) : 0, activation_extents(config));
   UpdateShape shape;
   mpi::agree(comm, [&] {
     make_activations();
@@ -92,16 +92,16 @@ void StepParts<T>::make_model(cudnn::Attention* attention, Room const& room) {
   }
   if (config.parameter_home == parameters::Home::device) {
     copy = std::make_unique<parameters::DeviceParameters<T>>(
-        map, *link, *device, *stream, gathering_layer_slots<T>(config, map, room), trace.get());
+        map, *link, *device, *stream, gathering_layer_slots(config, map, room), trace.get());
   }
-  auto shape = run_shape<T>(config);
+  auto shape = run_shape(config);
   shape.attention = attention;
   model = std::make_unique<model::Transformer<T>>(config.model, shape, *device, *stream);
 }
 
 template <class T>
 void StepParts<T>::make_memory_plan() {
-  memory = host_plan<T>(config, map, run_memory->room());
+  memory = host_plan(config, map, run_memory->room());
   if (!trace) {
     return;
   }
@@ -113,7 +113,7 @@ void StepParts<T>::make_memory_plan() {
 
 template <class T>
 void StepParts<T>::make_activations() {
-  auto const leaving = model::leaving_parts<T>(config.model, run_shape<T>(config));
+  auto const leaving = leaving_parts(config);
   if (leaving.empty()) {
     return;
   }
@@ -147,7 +147,7 @@ void StepParts<T>::make_copy() {
 
 template <class T>
 void StepParts<T>::make_gradients() {
-  update::GradientSettings settings = offload->take_gradients(accumulates_fp32<T>(config));
+  update::GradientSettings settings = offload->take_gradients(accumulates_fp32(config));
   settings.trace = trace.get();
   settings.memory = device_memory.get();
   settings.layer_sums = config.train.together > 1;
@@ -164,7 +164,7 @@ void StepParts<T>::make_gradients() {
 
 template <class T>
 UpdateShape StepParts<T>::shape_of_updates() const {
-  auto shape = update_shape<T>(config, map.shard_elements(comm.rank()), memory.subgroup_elements);
+  auto shape = update_shape(config, map.shard_elements(comm.rank()), memory.subgroup_elements);
   shape.workers = workers();
   shape.storage = storage_traffic(config, shape, memory);
   shape.sums_on_device = sums_on_device(comm.size(), link->route());
@@ -197,7 +197,7 @@ std::unique_ptr<trace::Trace> StepParts<T>::make_trace(char const* what) const {
 
 template <class T>
 DeviceDemand StepParts<T>::device_plan() const {
-  return device_demand<T>(config, map, comm.rank(), run_memory->room(), memory.subgroup_elements);
+  return device_demand(config, map, comm.rank(), run_memory->room(), memory.subgroup_elements);
 }
 
 template <class T>

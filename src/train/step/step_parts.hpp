@@ -77,7 +77,7 @@ struct StepParts {
   int nodes{};
   std::unique_ptr<trace::Trace> trace;            ///< null unless run.trace
   std::optional<CommunicationRow> communication;  ///< none unless run.trace
-  std::optional<RunMemory<T>> run_memory;
+  std::optional<RunMemory> run_memory;
   plan::MemoryPlan memory;
   std::unique_ptr<device::MemoryCounter> device_memory;  ///< null unless run.trace
   std::vector<state::Subgroup> subgroups;

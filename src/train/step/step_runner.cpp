@@ -82,7 +82,7 @@ std::optional<RunForecast> StepRunner<T>::foresee(std::vector<plan::SimulatedEve
   auto reached = reached_;
   reached.update = parts_.update->rates();
   reached.paths = parts_.offload->rates();
-  return foresee_run<T>(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
+  return foresee_run(config_, facts, reached.steps > 0 ? &reached : nullptr, events);
 } catch (std::exception const& error) {  // a missing prediction does not end a run
   log::warning("the steps of this run could not be simulated: {}", error.what());
   return std::nullopt;
