@@ -20,9 +20,11 @@ struct RowBlocks {
   }
 };
 
-/// Enough blocks for a large GPU, few enough that their sums take less than 32 MiB or so.
+/// Enough blocks for a large GPU, few enough that their sums take less than 32 MiB or so. Blocks of
+/// narrow rows have a warp or two, so that there are more of them.
 inline RowBlocks row_blocks(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t least_rows = 4, most_blocks = 512, most_sums = 8 << 20;
+  constexpr std::int64_t least_rows = 4, most_sums = 8 << 20, narrow = 512;
+  std::int64_t const most_blocks = columns <= narrow ? 4096 : 512;
   std::int64_t const limit = std::clamp<std::int64_t>(most_sums / columns, 1, most_blocks);
   std::int64_t const wanted = std::clamp<std::int64_t>(rows / least_rows, 1, limit);
   std::int64_t const rows_per_block = std::max<std::int64_t>(1, (rows + wanted - 1) / wanted);

@@ -156,6 +156,9 @@ nlohmann::ordered_json record_of(checkpoint::Listed const& entry, bool is_best) 
 }
 
 ExitCode ls(std::string const& path, bool as_json) {
+  if (as_json && is_directory(path) && !checkpoint::holds_any(path)) {
+    return ExitCode::done;  // a program that watches a run asks before its first save, too
+  }
   auto entries = checkpoint::list(path);
   // A run removes old ones meanwhile.
   std::erase_if(entries, [](auto const& each) { return !has_meta(each) && was_removed(each); });

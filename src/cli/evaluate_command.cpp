@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <cmath>
 #include <cstdint>
@@ -28,7 +29,8 @@ namespace po = boost::program_options;
 constexpr char const* evaluate_usage =
     R"(Usage: offstage evaluate --from PATH --data FILE[,FILE...] [--option ...]
 
-Prints the mean loss and the perplexity of a model on data, as validations of offstage train do.
+Prints the mean loss and the perplexity of a model on data. It is that of a run's validations with
+the run's train.sequence, data.cross-documents and numerics.dtype in the options below.
 Runs alone or under mpirun or srun: ranks share the parameters, and the loss does not depend on
 their number.
   --from PATH           a checkpoint (step-...), a run or directory of checkpoints, whose newest
@@ -160,7 +162,8 @@ void print(train::Evaluation const& done, Seconds elapsed) {
       done.sequence, done.micro_batch, format_duration(elapsed));
 }
 
-nlohmann::ordered_json record_of(train::Evaluation const& done, Seconds elapsed) {
+nlohmann::ordered_json record_of(train::Evaluation const& done, train::EvaluationTask const& task,
+                                 Seconds elapsed) {
   auto const loss_of = [](train::MeanLoss const& mean) {
     return nlohmann::ordered_json{
         {"loss", mean.loss}, {"perplexity", std::exp(mean.loss)}, {"targets", mean.targets}};
@@ -168,6 +171,11 @@ nlohmann::ordered_json record_of(train::Evaluation const& done, Seconds elapsed)
   auto record = loss_of(done.mean.all);
   record["windows"] = done.windows;
   record["sequence"] = done.sequence;
+  record["from"] = done.from;
+  record["dtype"] = name_of(task.dtype);
+  record["cross_documents"] = std::ranges::find(data::rule_words, task.options.rule,
+                                                &std::pair<char const*, data::WindowRule>::second)
+                                  ->first;
   record["seconds"] = elapsed.count();
   record["sources"] = nlohmann::ordered_json::array();
   for (train::SourceLoss const& source : done.mean.sources) {
@@ -203,7 +211,7 @@ ExitCode evaluate_command(Arguments const& arguments) {
         log::warning("{}", doubt);
       }
       if (as_json) {
-        log::write_lines(train::json_line(record_of(done, watch.elapsed())));
+        log::write_lines(train::json_line(record_of(done, task, watch.elapsed())));
       } else {
         print(done, watch.elapsed());
       }

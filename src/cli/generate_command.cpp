@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@
 #include "pack/template.hpp"
 #include "tokens/beside.hpp"
 #include "tokens/open_tokenizer.hpp"
+#include "train/report/json_line.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -49,7 +51,8 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
                         no token for a document's end]
   --prompt-tokens N,N   the prompt as numbers of tokens
   --prompt-file FILE    the text of FILE is the prompt; - is standard input
-  --prompt-lines FILE   every line of FILE is a prompt; a line --- is printed between the answers
+  --prompt-lines FILE   every line of FILE that is not blank is a prompt; a line --- is printed
+                        between the answers
   --template FILE       the prompt is a user's message, and the model answers up to the template's
                         eos. The role is the one in front of the first learned role; see
                         configs/templates
@@ -66,6 +69,7 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
                         tokenizer.json or a tokenizer.model, or none to print numbers of tokens
                         [that of a Hugging Face directory; bytes if the model's vocabulary is 256]
   --dtype fp32|bf16     type of the model's computation [fp32]
+  --json                for each prompt a line of JSON, with the continuation and why it ended
 
   offstage generate --from run/checkpoints --prompt 'Once upon a time' --temperature 0.8)";
 
@@ -84,6 +88,7 @@ struct Options {
   std::optional<std::string> form;    ///< --template
   std::optional<std::string> system;  ///< --system
   DType dtype = DType::fp32;
+  bool as_json = false;
 };
 
 std::vector<std::int32_t> token_list(std::string const& option, std::string_view text) {
@@ -107,6 +112,7 @@ GivenOptions parse_generate(Arguments const& arguments) {
   known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
   known.add_options()("add-special-tokens", po::value<std::string>());
   known.add_options()("dtype", po::value<std::string>()->default_value("fp32"));
+  known.add_options()("json", po::bool_switch());
   return parse_command_options(arguments, known, "generate");
 }
 
@@ -197,6 +203,7 @@ Options options_of(Arguments const& arguments) {
     options.add_special = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
   });
   options.dtype = choice<DType>(given, "dtype", {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
+  options.as_json = given["json"].as<bool>();
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};
   }
@@ -333,11 +340,11 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
   return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
 }
 
-/// Prints tokens as they come: text up to a stop text, or numbers.
+/// Prints tokens as they come, or keeps what it would print: text up to a stop text, or numbers.
 class Printer {
  public:
-  Printer(data::Tokenizer const* tokenizer, std::vector<std::string> stops)
-      : stops_{std::move(stops)} {
+  Printer(data::Tokenizer const* tokenizer, std::vector<std::string> stops, bool keeps)
+      : stops_{std::move(stops)}, keeps_{keeps} {
     if (tokenizer != nullptr) {
       text_.emplace(*tokenizer);
     }
@@ -357,17 +364,21 @@ class Printer {
   void finish() {
     print(stops_.add(text_ ? text_->finish() : std::string{}));
     print(stops_.finish());
-    if (last_ != '\n') {
+    if (last_ != '\n' && !keeps_) {
       print("\n");
     }
   }
+  [[nodiscard]] bool stopped() const { return stops_.stopped(); }
+  [[nodiscard]] std::string const& kept() const { return kept_; }
   void print(std::string const& text) {
     if (text.empty()) {
       return;
     }
     last_ = text.back();
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-        std::fflush(stdout) != 0) {
+    if (keeps_) {
+      kept_ += text;
+    } else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+               std::fflush(stdout) != 0) {
       throw IoError{"cannot write to", "standard output", errno};
     }
   }
@@ -381,32 +392,64 @@ class Printer {
 
   std::optional<generate::TextStream> text_;
   generate::StopTexts stops_;
+  bool keeps_;
+  std::string kept_;
   bool any_ = false;
   char last_ = '\n';
 };
 
-/// Prints a prompt and the model's continuation.
-void continue_prompt(generate::Task task, generate::LanguageModel& model,
-                     data::Tokenizer const* tokenizer, std::vector<std::string> const& stops) {
-  Printer printer{tokenizer, stops};
+/// A continuation. Its text is empty where it was printed.
+struct Continuation {
+  std::string text;
+  std::int64_t tokens{};  ///< without the one that ended it
+  char const* end{};      ///< "end": the model ended its text; "stop": --stop; "tokens": --tokens
+};
+
+/// Prints a prompt and the model's continuation, or keeps the continuation.
+Continuation continue_prompt(generate::Task task, generate::LanguageModel& model,
+                             data::Tokenizer const* tokenizer,
+                             std::vector<std::string> const& stops, bool keeps) {
+  Printer printer{tokenizer, stops, keeps};
   for (std::int32_t const token : task.prompt) {
-    printer.add_prompt(token);
+    keeps ? printer.pass_over(token) : printer.add_prompt(token);
   }
   if (task.prompt.empty()) {
     task.prompt = default_start(tokenizer);
     std::ranges::for_each(task.prompt, [&](std::int32_t token) { printer.pass_over(token); });
   }
   bool forgets = false;
+  Continuation made;
   generate::generate(
       task, [&](std::span<std::int32_t const> tokens) { return model.logits(tokens); },
-      [&](std::int32_t token) { return printer.add(token); }, [&] { forgets = true; });
+      [&](std::int32_t token) {
+        ++made.tokens;
+        return printer.add(token);
+      },
+      [&] { forgets = true; });
+  made.end = printer.stopped() ? "stop" : made.tokens < task.tokens ? "end" : "tokens";
   printer.finish();
+  made.text = printer.kept();
   if (forgets) {  // not in the middle of the text
     log::warning(
         "the text is longer than the {} tokens that the model can look at (model.max-sequence): it "
         "forgets the older half whenever they are full",
         task.window);
   }
+  return made;
+}
+
+/// `number` is the prompt's place among all. Bytes that are no UTF-8 are replaced.
+std::string record_of(Options const& options, std::size_t number,
+                      std::vector<std::int32_t> const& prompt, Continuation const& made) {
+  nlohmann::ordered_json record;
+  if (number < options.prompts.size()) {
+    record["prompt"] = options.prompts[number];
+  }
+  record["prompt_tokens"] = prompt.size();
+  record["text"] = made.text;
+  record["tokens"] = made.tokens;
+  record["end"] = made.end;
+  return train::json_line(record);
 }
 
 }  // namespace
@@ -435,12 +478,16 @@ ExitCode generate_command(Arguments const& arguments) {
   auto const prompts = prompts_of(options, tokenizer.get(), form ? &*form : nullptr, task.vocab);
   require_team();
   auto const model = generate::load(*reader, options.dtype);
-  for (auto const& prompt : prompts) {
-    if (options.many && &prompt != &prompts.front()) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (options.many && i > 0 && !options.as_json) {
       std::fputs("---\n", stdout);
     }
-    task.prompt = prompt;
-    continue_prompt(task, *model, tokenizer.get(), options.stops);
+    task.prompt = prompts[i];
+    auto const made =
+        continue_prompt(task, *model, tokenizer.get(), options.stops, options.as_json);
+    if (options.as_json) {
+      log::write_lines(record_of(options, i, prompts[i], made));
+    }
   }
   return ExitCode::done;
 }

@@ -211,9 +211,13 @@ std::string resolve_best(std::string const& run, std::string const& key, checkpo
   throw DataError{fmt::format(
       "{}: {}", named,
       step.empty() ? fmt::format("{} knows of no validation", newest->path)
-                   : fmt::format("the best validation was that of step {}, whose checkpoint is not "
-                                 "kept; checkpoint.keep-best=on would have kept it",
-                                 step))};
+      : step == "0"
+          ? fmt::format("the best validation was that of step 0, before the first one: "
+                        "the model that the run began with (train.init-from) is better "
+                        "than all of its checkpoints")
+          : fmt::format("the best validation was that of step {}, whose checkpoint is not "
+                        "kept; checkpoint.keep-best=on would have kept it",
+                        step))};
 }
 
 void warn_of_better(std::string const& directory, checkpoint::Listed const& newest,

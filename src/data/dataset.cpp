@@ -132,24 +132,28 @@ void Dataset::open(std::string const& path) {
   }
   auto const or_less = [&] { return options_.held_out.any() ? ", or hold out less" : ""; };
   if (part.windows < 1 && crossing) {
-    throw DataError{fmt::format(
-        "{}={}{}: has {} tokens, but train.sequence={} needs at least {}; give a longer text or a "
-        "shorter sequence{}",
-        options_.key, part.file->path(), held_out_text(), tokens, options_.sequence,
-        options_.sequence + 1, or_less())};
+    throw DataError{
+        fmt::format("{}={}{}: has {} tokens, but {}={} needs at least {}; give a longer text or a "
+                    "shorter sequence{}",
+                    options_.key, part.file->path(), held_out_text(), tokens,
+                    named("train.sequence"), options_.sequence, options_.sequence + 1, or_less())};
   }
   if (part.windows < 1) {
     throw DataError{fmt::format(
         "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
-        "data.cross-documents={} needs; give a longer text{}",
+        "{}={} needs; give a longer text{}",
         options_.key, part.file->path(), held_out_text(), tokens, part.documents.size(),
-        part.mask ? " with one that its mask counts" : "",
+        part.mask ? " with one that its mask counts" : "", named("data.cross-documents"),
         options_.rule == WindowRule::apart ? "false" : "whole", or_less())};
   }
   if (marks_documents()) {
     part.attended = attended_by(part);
   }
   parts_.push_back(std::move(part));
+}
+
+std::string Dataset::named(std::string const& key) const {
+  return options_.key.starts_with("--") ? "--" + key.substr(key.find('.') + 1) : key;
 }
 
 std::string Dataset::held_out_text() const {

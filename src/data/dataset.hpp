@@ -18,7 +18,8 @@
 namespace offstage::data {
 
 struct DatasetOptions {
-  std::string key;  ///< "data.train"
+  /// "data.train". For an option, such as "--data", errors name options in place of keys.
+  std::string key;
   Format format = Format::automatic;
   std::int64_t vocab{};
   std::int64_t sequence{};  ///< T
@@ -161,6 +162,8 @@ class Dataset {
   void hold_out(Part& part) const;
   /// ", all but the last 2 %", behind a path; empty: nothing is held out.
   [[nodiscard]] std::string held_out_text() const;
+  /// The name of a key, or of the option in its place (DatasetOptions::key).
+  [[nodiscard]] std::string named(std::string const& key) const;
   /// Errors: DataError: the separator is no token.
   void require_separator() const;
   void find_documents(Part& part) const;

@@ -28,6 +28,27 @@ std::string text_of(nlohmann::json const& value, std::string const& name,
   return value.get<std::string>();
 }
 
+/// The content of a message: a text, or OpenAI's parts of type text, one after the other.
+std::string content_of(nlohmann::json const& value, std::string const& name,
+                       std::string const& place) {
+  if (!value.is_array()) {
+    return text_of(value, name, place);
+  }
+  std::string content;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    auto const& part = value[i];
+    auto const kind = part.is_object() ? part.find("type") : part.end();
+    auto const text = part.is_object() ? part.find("text") : part.end();
+    if (kind == part.end() || *kind != "text" || text == part.end()) {
+      fail(place, fmt::format("part {} of {} is no {{\"type\": \"text\", \"text\": ...}}, and a "
+                              "model of text has no use for others",
+                              i + 1, name));
+    }
+    content += text_of(*text, fmt::format("text of part {} of {}", i + 1, name), place);
+  }
+  return content;
+}
+
 /// Names of a message's fields.
 struct MessageFields {
   char const* role;
@@ -102,7 +123,7 @@ Message read_message(nlohmann::json const& object, std::size_t number, Template 
   Message message{role, "", has_weight(object, number, place)};
   if (!content.is_null() || !calls) {
     message.content =
-        text_of(content, fmt::format("{} of message {}", names.content, number), place);
+        content_of(content, fmt::format("{} of message {}", names.content, number), place);
   }
   // To end the answer where a call followed is not what the model did there.
   message.learns = message.learns && !calls;

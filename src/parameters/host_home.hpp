@@ -20,6 +20,7 @@ class HostHome final : public ShardHome<T> {
 
   HostHome(state::ShardMap const& map, int rank, device::Device& device);
 
+  [[nodiscard]] bool stays_in_place() const noexcept override { return true; }
   void bring(int layer, Take const& take) override;
   [[nodiscard]] Target target(state::Subgroup const& subgroup) override;
   void set_readiness(state::Readiness* readiness) override { readiness_ = readiness; }

@@ -33,6 +33,7 @@ class NodeHome final : public ShardHome<T> {
            trace::Trace* trace = nullptr);
 
   void begin() override;
+  [[nodiscard]] bool stays_in_place() const noexcept override { return true; }
   [[nodiscard]] bool has_whole_layers() const noexcept override { return true; }
   /// The whole layer, in one piece that stays.
   void bring(int layer, Take const& take) override;

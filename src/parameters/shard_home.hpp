@@ -17,12 +17,15 @@ namespace offstage::parameters {
 template <class T>
 class ShardHome {
  public:
-  /// Gets elements of a part from `offset` on. They are valid until it returns.
+  /// Gets elements of a part from `offset` on. They are valid until it returns, and where
+  /// stays_in_place() until an update changes them.
   using Take = std::function<void(std::int64_t offset, std::span<T const> elements)>;
 
   virtual ~ShardHome() = default;
   /// Announces that parameters may have changed. Nothing is expected.
   virtual void begin() {}
+  /// Returns true if bring hands out the parameters where they live.
+  [[nodiscard]] virtual bool stays_in_place() const noexcept { return false; }
   /// Returns true if bring hands out whole layers, which stay in place. It is collective then.
   [[nodiscard]] virtual bool has_whole_layers() const noexcept { return false; }
   /// Announces that the parts of these layers will be brought in this order, after those expected

@@ -127,6 +127,7 @@ std::span<T const> StreamedParameters<T>::acquire(int layer) {
     if (filled_ <= index) {
       std::rethrow_exception(error_);
     }
+    wait_for_arrival(now);
   } else {
     gather_ahead(lock, now, index);
   }
@@ -201,11 +202,16 @@ void StreamedParameters<T>::gather_ahead(std::unique_lock<std::mutex>& lock,
   if (visible_) {
     return;
   }
-  if (auto const& arrived = arrived_[static_cast<std::size_t>(now.slot)]) {
-    model_.wait(*arrived);
-  }
+  wait_for_arrival(now);
   while (filled_ <= index + 1 && may_fill()) {
     fill_next(lock);
+  }
+}
+
+template <class T>
+void StreamedParameters<T>::wait_for_arrival(plan::LayerSlots::Use const& use) {
+  if (auto const& arrived = arrived_[static_cast<std::size_t>(use.slot)]) {
+    model_.wait(*arrived);
   }
 }
 
@@ -219,9 +225,7 @@ void StreamedParameters<T>::bring(plan::LayerSlots::Use const& use,
   } else {
     bring_from_home(use.layer, whole, freed);
   }
-  if (link_.size() > 1) {
-    arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
-  }
+  arrived_[static_cast<std::size_t>(use.slot)] = visible_ ? nullptr : stream_->record();
 }
 
 template <class T>
@@ -230,7 +234,7 @@ void StreamedParameters<T>::bring_from_home(int layer, std::span<T> whole,
   wait_for(freed);
   home_->bring(layer, [&](std::int64_t offset, std::span<T const> part) {
     copy(whole.subspan(static_cast<std::size_t>(offset)), part);
-    if (!visible_ && link_.size() == 1) {
+    if (!visible_ && !home_->stays_in_place()) {
       stream_->synchronize();  // the part may be gone when this returns
     }
   });

@@ -33,7 +33,8 @@ struct StreamSettings {
 /// A working copy that is brought to the device layer by layer, ahead of use, through a few slots.
 ///
 /// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is
-///           free.
+///           free. The model's stream waits for a layer, and the next one's way to the device begins
+///           behind it, where the home's parameters stay in place.
 /// Several:  acquire gathers, because one thread calls MPI: the layer itself if that was not done
 ///           before, then the next one. The way of the next one to the device hides under the
 ///           model's work with this one (a host_visible device has it at once, and nothing is
@@ -99,6 +100,8 @@ class StreamedParameters final : public WorkingParameters<T> {
                     std::int64_t index);
   /// Fills the first use that is not filled. The lock is released meanwhile, and after an error.
   void fill_next(std::unique_lock<std::mutex>& lock);
+  /// Makes the model's stream wait for the layer.
+  void wait_for_arrival(plan::LayerSlots::Use const& use);
   /// Brings a use's layer to its slot. `freed` is the event until which the slot is in use; null:
   /// it is not in use.
   void bring(plan::LayerSlots::Use const& use, std::shared_ptr<device::Event> const& freed);
@@ -120,7 +123,7 @@ class StreamedParameters final : public WorkingParameters<T> {
   memory::HugeBuffer staging_;  ///< one gathered layer on the host, or this rank's part of one
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> stream_;
-  std::vector<std::shared_ptr<device::Event>> arrived_;  ///< arrivals in each slot; several ranks
+  std::vector<std::shared_ptr<device::Event>> arrived_;  ///< arrivals in each slot
   std::shared_ptr<device::Event> sent_;  ///< event at which the layer has left staging_
   plan::LayerSlots schedule_;            ///< used by the calling thread
   state::Readiness* readiness_{};        ///< used by the calling thread

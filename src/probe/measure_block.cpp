@@ -86,6 +86,7 @@ BlockRates rates_of(device::Device& device, Effort const& effort) {
     return forward + backward;
   };
   constexpr Seconds shortest{1e-7};
+  static_cast<void>(timed(1));  // on a GPU it loads code
   Seconds const once = std::max(shortest, timed(1));
   int const passes = std::max(1, static_cast<int>(std::ceil(effort.least / once)));
   std::vector<double> forward_rates;

@@ -19,11 +19,13 @@ namespace offstage::probe {
 }
 
 /// Units per second of `timed(passes)`, which does work worth so many units that many times and
-/// says how long it took: the median of the rounds, each long enough, after one pass that warms up.
+/// says how long it took: the median of the rounds, each long enough. A first pass warms up: on a
+/// GPU it loads code, which takes longer than the work.
 template <class Timed>
 [[nodiscard]] double median_rate(Effort const& effort, double units, Timed&& timed) {
   constexpr Seconds shortest{1e-7};  // less cannot be told from nothing
   constexpr double most_passes = 10'000.0;
+  static_cast<void>(timed(1));
   Seconds const once = std::max(shortest, Seconds{timed(1)});
   auto const passes =
       static_cast<int>(std::clamp(std::ceil(effort.least / once), 1.0, most_passes));

@@ -61,6 +61,11 @@ struct DeviceLane::Job {
   kernels::OptimizerStep const& step;
   bool resident;
   GradientPlace place;
+
+  /// Returns whether anything crosses the link, by buffers; else one kernel does all.
+  [[nodiscard]] bool needs_buffers() const {
+    return place == GradientPlace::host || !resident || !target.on_device;
+  }
 };
 
 DeviceLane::DeviceLane(device::Device& device, DeviceLaneSettings const& settings,
@@ -111,8 +116,9 @@ void DeviceLane::run(Job const& job) {
     {
       Waiting const waiting{"the device to be fed with subgroup", job.subgroup.index};
       std::scoped_lock const lock{feed_mutex_};
-      for (std::int64_t begin = 0; begin < job.subgroup.size; begin += settings_.chunk) {
-        chunks.push_back(feed(job, {begin, std::min(settings_.chunk, job.subgroup.size - begin)}));
+      std::int64_t const chunk = job.needs_buffers() ? settings_.chunk : job.subgroup.size;
+      for (std::int64_t begin = 0; begin < job.subgroup.size; begin += chunk) {
+        chunks.push_back(feed(job, {begin, std::min(chunk, job.subgroup.size - begin)}));
       }
     }
     count(job.subgroup, chunks);
@@ -124,7 +130,7 @@ void DeviceLane::run(Job const& job) {
 
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   std::optional<ChunkBuffers::Hold> buffer;  // of what crosses the link
-  if (job.place == GradientPlace::host || !job.resident || !job.target.on_device) {
+  if (job.needs_buffers()) {
     buffer.emplace(buffers_.take());
   }
   auto const taken = device::MemoryCounter::Clock::now();

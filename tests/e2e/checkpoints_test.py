@@ -167,11 +167,18 @@ class Checkpoints(OffstageTest):
         self.assertEqual([str(each["step"]) for each in listed], [line.split()[0] for line in table.splitlines()[1:5]])
         evaluate = ["evaluate", "--from", self.folder / "run", "--data", f"{self.valid},{self.text}", "--sequence=24"]
         found = json.loads(self.offstage(*evaluate, "--json").out)
+        self.assertEqual((str(self.checkpoints("run")[-2]), "fp32", "true"), (found["from"], found["dtype"], found["cross_documents"]))
         said = self.offstage(*evaluate).out
         self.assertRegex(said, rf"loss {found['loss']:.7f} nats per token, .* over {found['targets']} targets in {found['windows']} windows")
         self.assertEqual([str(self.valid), str(self.text)], [each["path"] for each in found["sources"]])
         self.assertAlmostEqual(found["loss"] * found["targets"],
                                sum(each["loss"] * each["targets"] for each in found["sources"]), 4)
+
+    def test_a_run_that_has_not_saved_yet_has_an_empty_listing_for_programs(self):
+        (self.folder / "begun").mkdir()
+        self.assertEqual("", self.offstage("checkpoint", "ls", "--json", self.folder / "begun").out)
+        self.offstage("checkpoint", "ls", self.folder / "begun", expect=65)
+        self.offstage("checkpoint", "ls", "--json", self.folder / "mistyped", expect=65)
 
     def test_resume_none_starts_afresh(self):
         self.train("run", *COMMON)

@@ -430,6 +430,53 @@ class Validations(OffstageTest):
             self.assertIn("nothing to do: 3 validations were no better", again.out)
             self.assertEqual(left, {path: path.read_bytes() for path in (self.folder / name).glob("*.*")})
 
+    def test_stops_change_neither_the_validations_nor_the_best_one(self):
+        options = [f"data.valid={self.valid}", *self.OPTIONS, "train.patience=3"]
+        whole = self.train("whole", *options).out
+        self.assertIn("validations were no better", whole)
+        result = None
+        for ranks in 1, 2:
+            name = f"stopped-{ranks}"
+            for _ in range(3):  # each makes one step, whose validation is left to the next
+                self.train(name, *options, "train.max-time=0.001s", ranks=ranks, expect=75)
+            self.assertEqual([0, 1, 2], list(self.validations(name)))
+            result = self.train(name, *options, ranks=ranks)
+            self.assertEqual(self.validations("whole"), self.validations(name))
+            self.assertEqual([self.step_of(path) for path in self.checkpoints("whole")],
+                             [self.step_of(path) for path in self.checkpoints(name)])
+            self.assert_same_state("whole", name)
+            best = r"best validation: .*\n"
+            self.assertEqual(re.search(best, whole).group(), re.search(best, result.out).group())
+
+    def test_a_model_that_is_better_than_all_checkpoints_is_named(self):
+        self.train("run", f"data.valid={self.valid}", *self.OPTIONS, "optimizer.lr=10", "train.steps=2")
+        self.assertEqual(0, min(self.validations("run"), key=self.validations("run").get))
+        refused = self.offstage("evaluate", "--from", self.folder / "run/best", "--data", self.valid, expect=DATA)
+        self.assertIn("the best validation was that of step 0, before the first one: the model that the run began with", refused.errors[0])
+
+    def test_a_validation_that_never_ends_stops_no_run_for_good(self):
+        options = [f"data.valid={self.valid}", *self.OPTIONS]
+        (self.folder / "run").mkdir()
+        for _ in range(4):
+            (self.folder / "run/STOP").touch()
+            self.train("run", *options, expect=75)
+        self.assertEqual([1, 2], [r["step"] for r in self.steps("run")])
+
+    def test_a_validation_after_a_bad_step_is_not_the_best(self):
+        bad = [f"data.valid={self.valid}", *self.OPTIONS, "train.valid-first=off", "train.valid-every=2", "train.max-bad-steps=4",
+               "train.steps=50", "optimizer.clip=0"]
+        result = self.train("run", *bad, "optimizer.lr=1e30", expect=65)
+        skipped = [r["step"] for r in self.steps("run") if r.get("skipped")]
+        self.assertEqual(4, len(skipped), result)
+        self.assertEqual([], self.checkpoints("run"))
+        end = self.records("run")[-1]
+        self.assertEqual(("diverged", 65), (end["reason"], end["exit"]))
+        # The advice of the error works.
+        self.train("run", *bad, "optimizer.lr=1e-3", "train.steps=7")
+        ends = [r for r in self.records("run") if "end" in r]
+        self.assertEqual([("diverged", 65), ("done", 0)], [(r["reason"], r["exit"]) for r in ends])
+        self.assertEqual(min(self.validations("run").values()), ends[-1]["best_loss"])
+
     def test_the_best_one_is_known_after_a_restart(self):
         options = [f"data.valid={self.valid}", *self.OPTIONS]
         self.train("whole", *options)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """offstage generate continues a text with what a run has learnt."""
+import json
 import os
 import subprocess
 
@@ -62,6 +63,11 @@ class Generate(OffstageTest):
         lines = self.write("prompts.txt", "the quick\n\nthe quick brown\n")
         longer = "the quick brown" + (LINE * 2)[15:55]
         self.assertEqual(f"{expected}\n---\n{longer}\n", self.generate(*start, "--prompt-lines", lines).out)
+        said = [json.loads(line) for line in self.generate(*start, "--prompt-lines", lines, "--json", "--stop= over the").out.splitlines()]
+        self.assertEqual([{"prompt": "the quick", "prompt_tokens": 9, "text": " brown fox jumps", "tokens": 25, "end": "stop"},
+                          {"prompt": "the quick brown", "prompt_tokens": 15, "text": " fox jumps", "tokens": 19, "end": "stop"}], said)
+        said = json.loads(self.generate("--from", checkpoints, "--prompt=the quick", "--tokens=3", "--json").out)
+        self.assertEqual((" br", 3, "tokens"), (said["text"], said["tokens"], said["end"]))
         stopped = self.generate(*start, "--prompt=the quick", "--stop=zebra", "--stop", " over the")
         self.assertEqual("the quick brown fox jumps\n", stopped.out)
         given = subprocess.run([OFFSTAGE, "generate", *map(str, start), "--prompt-file", "-"], input="the quick\n",

@@ -101,6 +101,8 @@ class Job(OffstageTest):
         self.assertIn("Slurm job 4711 (train), restart 2, task 3 of array 4709, on n[1-2]; it ends at 2", result.out)
         start, = self.starts("run")
         self.assertLess(abs(datetime.fromisoformat(start.pop("time").replace("Z", "+00:00")).timestamp() - time.time()), 60)
+        self.assertEqual(str(self.folder), start.pop("working_directory"))
+        self.assertRegex(start.pop("program"), r"^offstage [0-9.]+ \(")
         self.assertEqual({"start": 0, "ranks": 2, "nodes": ["n1"], "job": "4711", "job_name": "train",
                           "restart_count": 2, "array_job": "4709", "array_task": 3, "parameters": 34976},
                          {key: value for key, value in start.items() if "_memory_" not in key})
@@ -109,7 +111,7 @@ class Job(OffstageTest):
         self.squeue("exit 1")
         result = self.train("run", "train.steps=2")
         self.assertNotIn("Slurm", result.out)
-        self.assertEqual({"start", "time", "ranks", "nodes", "parameters"},
+        self.assertEqual({"start", "time", "ranks", "nodes", "parameters", "program", "working_directory"},
                          {key for key in self.starts("run")[0] if "_memory_" not in key})
         self.assertFalse((self.folder / "calls").exists())
 

@@ -95,7 +95,7 @@ class Levels(OffstageTest):
         (self.folder / "run/STOP").touch()
         result = self.finish("run", process)
         self.assertEqual(75, result.code, result)
-        self.assertIn("its validation is left out", result.out)
+        self.assertIn("its validation is left out, as the run stops", result.out)
         self.assertEqual([newest], [self.step_of(path) for path in self.checkpoints("run")], result)
         result = self.train("run", *last, "train.valid-batches=2", ranks=2)
         self.assertIn(f"step {newest:6}  validation loss", result.out)

@@ -194,6 +194,30 @@ TEST_F(Conversations, DoNotLearnCallsOfTools) {
   }
 }
 
+TEST_F(Conversations, HaveContentInPartsOfText) {
+  auto const made = form(chat, bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encode = [&](std::string const& content) {
+    std::string const line =
+        R"({"messages": [{"role": "user", "content": )" + content +
+        R"(}, {"role": "assistant", "content": [{"type": "text", "text": "yes"}]}]})";
+    return shown(encoder.encode(read_conversation(line, "messages", made, "").messages));
+  };
+  EXPECT_EQ(encode(R"([{"type": "text", "text": "h"}, {"text": "i", "type": "text"}])"),
+            encode(R"("hi")"));
+  EXPECT_EQ(encode("[]"), encode(R"("")"));
+  for (std::string const part :
+       {R"({"type": "image_url", "image_url": {}})", R"("h")", R"({"type": "text"})"}) {
+    EXPECT_THAT(
+        refusal(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )" +
+                part + "]}]}"),
+        HasSubstr("part 2 of content of message 1 is no {\"type\": \"text\""));
+  }
+  EXPECT_THAT(
+      refusal(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]})"),
+      HasSubstr("text of part 1 of content of message 1 is number, but a text is expected"));
+}
+
 TEST_F(Conversations, AreShareGptsToo) {
   auto const made = form(chat, bytes);
   ConversationEncoder encoder{made, bytes};

@@ -93,7 +93,7 @@ class SpoilingDevice final : public device::WrappedDevice {
 TEST(MeasureLink, NamesTheFirstByteThatCameBackWrong) {
   // Pageable, pinned and both ways at once: each is looked at.
   for (auto const& [good, how] :
-       {std::pair{0, "pageable"}, std::pair{6, "pinned"}, std::pair{12, "both ways"}}) {
+       {std::pair{0, "pageable"}, std::pair{8, "pinned"}, std::pair{16, "both ways"}}) {
     SpoilingDevice device{good};
     try {
       (void)measure_link(device, {.bytes = 4 * MiB, .rounds = 2, .least = Seconds{}});

@@ -257,13 +257,20 @@ TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {
 TEST_F(Metrics, AnEndSaysWhyItEndedAndWhatMemoryItTook) {
   MetricsFile file{path_};
   file.write_end({.step = 5,
-                  .why = "done",
-                  .memory = {.device_limit = 9, .host_peak = 4, .device_peak = 8},
+                  .end = "done",
+                  .reason = "patience",
+                  .exit = ExitCode::done,
                   .elapsed = Seconds{1.0},
+                  .memory = {.device_limit = 9, .host_peak = 4, .device_peak = 8},
+                  .best = Validation{3, 2.5},
                   .advice = {"buy \"disks\""}});
   auto const parsed = nlohmann::json::parse(lines().at(0));
   EXPECT_EQ(parsed["step"], 5);
   EXPECT_EQ(parsed["end"], "done");
+  EXPECT_EQ(parsed["reason"], "patience");
+  EXPECT_EQ(parsed["exit"], 0);
+  EXPECT_EQ(parsed["best_step"], 3);
+  EXPECT_EQ(parsed["best_loss"], 2.5);
   EXPECT_EQ(parsed["host_memory_peak"], 4);
   EXPECT_EQ(parsed["device_memory_limit"], 9);
   EXPECT_EQ(parsed["advice"][0], "buy \"disks\"");
@@ -422,7 +429,7 @@ TEST_F(Metrics, LinesWaitWhereADeviceIsFull) {
     file.write_validation(2, {.all = {3.0, 1}, .sources = {}}, {});
     file.sync();
     EXPECT_TRUE(file.lacks_lines());
-    EXPECT_THROW(file.write_end({.step = 2, .why = "done"}), IoError);
+    EXPECT_THROW(file.write_end({.step = 2, .end = "done"}), IoError);
   }
   file.write(record(3));
   EXPECT_FALSE(file.lacks_lines());

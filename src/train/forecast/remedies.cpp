@@ -212,7 +212,13 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
     return {};
   }
   Seconds const step = now->step.step;
-  if (std::abs(reached / step - 1.0) > far_off) {
+  if (reached / step < 1.0 - far_off) {
+    return {fmt::format(
+        "steps took {:.3g} s, but {:.3g} s by the rates at the run's end, which were lower than "
+        "those before: something else was at work on the machine then",
+        reached.count(), step.count())};
+  }
+  if (reached / step > 1.0 + far_off) {
     return {fmt::format(
         "steps took {:.3g} s, but {:.3g} s by the rates at the run's end: something that is "
         "not simulated bounds them, such as other work on the machine",

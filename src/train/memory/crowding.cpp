@@ -20,8 +20,10 @@ std::string Crowding::judge(Seconds waited, Seconds elapsed) {
   }
   return fmt::format(
       "{}: in the last {:.0f} s the main thread waited {:.0f} % of the time for a core (cores {}): "
-      "other processes run there, a quota limits this one, or ranks times run.threads exceed the "
-      "cores; steps take longer than they would alone",
+      "other processes run there (two mpirun on one machine bind their ranks to the same cores "
+      "unless both have --bind-to none), a quota limits this one, or ranks times run.threads "
+      "exceed "
+      "the cores; steps take longer than they would alone",
       cpu::host_name(), elapsed.count(), 100.0 * share, cpu::format_cpus(cpu::allowed_cpus()));
 }
 

@@ -131,14 +131,14 @@ std::string doubt_about_cuts(data::FileFacts const& file, std::string const& opt
     case data::WindowRule::crossing:
       return documents > 1 ? fmt::format(
                                  "conversations are cut where a sequence ends, so that "
-                                 "answers are learned without their questions; {}=whole "
+                                 "answers stand without their questions; {}=whole "
                                  "keeps them whole",
                                  option)
                            : std::string{};
     case data::WindowRule::apart:
       return file.cut > 0 ? fmt::format(
                                 "{} of {} conversations are longer than a sequence and are "
-                                "parted, so that answers are learned without their "
+                                "parted, so that answers stand without their "
                                 "questions; take longer sequences, or {}=whole, which cuts "
                                 "them",
                                 file.cut, documents, option)

@@ -37,10 +37,12 @@ std::optional<std::int64_t> number_in(Record const& record, char const* key) {
              : std::nullopt;
 }
 
+/// The ends of earlier starts stay, also those behind later steps: they say what became of them.
 bool is_kept(Record const& record, std::int64_t last_step) {
   constexpr auto none = std::numeric_limits<std::int64_t>::max();
-  return record.is_object() && (number_in(record, "step").value_or(none) <= last_step ||
-                                number_in(record, "start").value_or(none) <= last_step);
+  return record.is_object() &&
+         (record.contains("end") || number_in(record, "step").value_or(none) <= last_step ||
+          number_in(record, "start").value_or(none) <= last_step);
 }
 
 /// The loss of a step's record; NaN: it is no number, or the record is none of a step.

@@ -77,6 +77,10 @@ BestLoss Journal::best_after(BestLoss best) const {
   return best;
 }
 
+bool Journal::has_start_at(std::int64_t step) const {
+  return speaks_ && has_start(metrics_path(config_), step);
+}
+
 void Journal::begin(StartRecord const& start, bool works, Seconds now) {
   started_ = logged_ = now;
   works_ = works;
@@ -342,10 +346,14 @@ void Journal::conclude(RunEnd const& end) {
   }
 }
 
-void Journal::failed(std::int64_t step, std::string const& why, Seconds now) {
+void Journal::failed(std::int64_t step, Failure const& failure, bool has_diverged, Seconds now) {
   try {
     if (metrics_ && works_) {
-      metrics_->write_failure(step, why, now - started_);
+      metrics_->write_failure({.step = step,
+                               .end = fmt::format("failed: {}", failure.text),
+                               .reason = has_diverged ? "diverged" : "failed",
+                               .exit = failure.code,
+                               .elapsed = now - started_});
     }
   } catch (std::exception const&) {
     // The error that ends the run may be the file system's.
@@ -356,10 +364,14 @@ void Journal::failed(std::int64_t step, std::string const& why, Seconds now) {
 void Journal::write_end(RunEnd const& end, std::vector<std::string> sentences) {
   bool const lacks_others = metrics_->lacks_lines();
   try {
+    bool const is_done = end.stop == Stop::none || end.stop == Stop::patience;
     metrics_->write_end({.step = end.step,
-                         .why = end.stop == Stop::none ? "done" : reason_of(end.stop),
-                         .memory = end.memory,
+                         .end = end.stop == Stop::none ? "done" : reason_of(end.stop),
+                         .reason = name_of(end.stop),
+                         .exit = is_done ? ExitCode::done : ExitCode::more,
                          .elapsed = end.total - started_,
+                         .memory = end.memory,
+                         .best = end.best.any() ? std::optional{end.best.best()} : std::nullopt,
                          .advice = std::move(sentences)});
   } catch (IoError const& error) {
     if (lacks_others) {

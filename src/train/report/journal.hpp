@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/units.hpp"
 #include "checkpoint/meta.hpp"
 #include "tensorboard/event_file.hpp"
@@ -73,6 +74,9 @@ class Journal final : public SaveListener {
   /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
   /// open(); on rank 0 alone.
   [[nodiscard]] BestLoss best_after(BestLoss best) const;
+  /// Returns whether metrics.jsonl tells of an earlier start after this step; on rank 0, else false.
+  /// Call it after open() and before begin().
+  [[nodiscard]] bool has_start_at(std::int64_t step) const;
   /// Whether records wait that could not be written; on rank 0, else false.
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }
   /// Call it before a checkpoint, which is never ahead of its metrics.
@@ -81,7 +85,7 @@ class Journal final : public SaveListener {
   /// steps or validations could not be written until now.
   void conclude(RunEnd const& end);
   /// Writes the line that says that the run failed, if that is possible. Throws nothing.
-  void failed(std::int64_t step, std::string const& why, Seconds now);
+  void failed(std::int64_t step, Failure const& failure, bool has_diverged, Seconds now);
 
  private:
   void log_step(StepEntry const& entry, Seconds now);

@@ -86,6 +86,14 @@ void add_memory(nlohmann::ordered_json& line, MemoryRecord const& memory) {
   }
 }
 
+nlohmann::ordered_json json_of(EndRecord const& record) {
+  return {{"step", record.step},
+          {"end", record.end},
+          {"reason", record.reason},
+          {"exit", static_cast<int>(record.exit)},
+          {"elapsed_seconds", record.elapsed.count()}};
+}
+
 std::string line_of(nlohmann::ordered_json const& record) {
   return json_line(record) + '\n';
 }
@@ -156,6 +164,10 @@ void MetricsFile::write_start(StartRecord const& record) {
                            fmt::gmtime(slurm::TimePoint::clock::to_time_t(seconds)))},
       {"ranks", record.ranks},
       {"nodes", record.nodes}};
+  if (!record.program.empty()) {
+    line["program"] = record.program;
+    line["working_directory"] = record.working_directory;
+  }
   if (record.job) {
     line["job"] = record.job->id;
     line["job_name"] = record.job->name;
@@ -198,15 +210,17 @@ void MetricsFile::write_validation(std::int64_t step, MeanLosses const& losses, 
   append_or_keep(line_of(line));
 }
 
-void MetricsFile::write_failure(std::int64_t step, std::string const& why, Seconds elapsed) {
-  append(
-      line_of({{"step", step}, {"end", "failed: " + why}, {"elapsed_seconds", elapsed.count()}}));
+void MetricsFile::write_failure(EndRecord const& record) {
+  append(line_of(json_of(record)));
 }
 
 void MetricsFile::write_end(EndRecord const& record) {
-  nlohmann::ordered_json line{
-      {"step", record.step}, {"end", record.why}, {"elapsed_seconds", record.elapsed.count()}};
+  auto line = json_of(record);
   add_memory(line, record.memory);
+  if (record.best) {
+    line["best_step"] = record.best->step;
+    line["best_loss"] = record.best->loss;
+  }
   line["advice"] = record.advice;
   append(line_of(line));
 }

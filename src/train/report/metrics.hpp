@@ -78,7 +78,7 @@ class MetricsFile {
   void write_start(StartRecord const& record);
   void write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed);
   void write_end(EndRecord const& record);
-  void write_failure(std::int64_t step, std::string const& why, Seconds elapsed);
+  void write_failure(EndRecord const& record);
   /// Adds a line that is written with the next one; throws no IoError.
   void add(SaveRecord const& record);
   void add(ForecastRecord const& record);

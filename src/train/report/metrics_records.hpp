@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "platform/slurm/job.hpp"
 #include "state/exchange.hpp"
 #include "train/offload/storage_step.hpp"
+#include "train/saves/best_loss.hpp"
 #include "train/saves/continuation.hpp"
 #include "train/step/share_step.hpp"
 
@@ -54,6 +56,8 @@ struct PathRecord {
 struct StartRecord {
   std::int64_t step{};  ///< steps done before
   slurm::TimePoint time;
+  std::string program{};            ///< version and commit
+  std::string working_directory{};  ///< of rank 0, from which relative paths count
   std::int64_t ranks{};
   std::vector<std::string> nodes;
   std::optional<slurm::Job> job{};
@@ -90,9 +94,12 @@ struct ForecastRecord {
 /// The line of a start that has come to its end.
 struct EndRecord {
   std::int64_t step{};
-  std::string why;  ///< "done", or why it stopped
-  MemoryRecord memory{};
-  Seconds elapsed{};                  ///< since the start
+  std::string end{};      ///< in words: "done", the reason of a stop, or "failed: " with the error
+  std::string reason{};   ///< in a word: name_of(Stop), "diverged" or "failed"
+  ExitCode exit{};        ///< the program's
+  Seconds elapsed{};      ///< since the start
+  MemoryRecord memory{};  ///< as all below, not of a failure
+  std::optional<Validation> best{};   ///< the best validation of all starts; none: there was none
   std::vector<std::string> advice{};  ///< sentences of the end report
 };
 

@@ -35,6 +35,11 @@ std::string old_text(std::string const& path) {
 
 }  // namespace
 
+std::string working_directory() {
+  std::error_code unknown;
+  return std::filesystem::current_path(unknown).string();
+}
+
 void require_records(config::RunConfig const& config) {
   for (char const* const name : {header_name, config::effective_config_name}) {
     std::string const path = (std::filesystem::path{config.run_dir} / name).string();
@@ -49,7 +54,9 @@ void write_records(config::RunConfig const& config, Header const& header, int ra
     text += printable(line) + '\n';
   }
   write_run_file(config, header_name, text);
-  write_run_file(config, config::effective_config_name, config::effective_config(config));
+  write_run_file(config, config::effective_config_name,
+                 fmt::format("# relative paths count from {}\n{}", printable(working_directory()),
+                             config::effective_config(config)));
   for (char const* const what : {"trace", "foreseen"}) {
     bool found = config.trace;
     for (int rank = ranks; found; ++rank) {

@@ -7,6 +7,9 @@
 
 namespace offstage::train {
 
+/// The directory from which the run's relative paths count; empty if that cannot be found out.
+[[nodiscard]] std::string working_directory();
+
 /// Checks that write_records can write.
 /// Errors: IoError if the name of a record is that of no regular file.
 void require_records(config::RunConfig const& config);

@@ -93,6 +93,7 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
   std::unique_ptr<state::ParameterReader> reader;
   std::optional<data::Dataset> data;
   Evaluation result;
+  result.from = from;
   mpi::agree(comm, [&] {
     reader = convert::open_parameters(from, "--from");
     auto const& shape = reader->shape();

@@ -27,6 +27,7 @@ struct EvaluationTask {
 };
 
 struct Evaluation {
+  std::string from;  ///< path of the model: of a run, that of the checkpoint
   MeanLosses mean;
   std::int64_t windows{}, sequence{}, micro_batch{};
   std::vector<data::FileFacts> files;

@@ -78,7 +78,7 @@ void Position::advance(StepResult const& result, double rate) {
 }
 
 void Position::require_good_steps() const {
-  if (meta_.bad_steps >= config_.train.max_bad_steps) {
+  if (has_diverged()) {
     bool const is_fixed =
         config_.numerics.dtype == DType::fp16 && !config_.numerics.loss_scale.dynamic;
     bool const are_first = meta_.optimizer_step == 0 && !config_.train.init_from.empty();

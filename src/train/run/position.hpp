@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,8 +39,12 @@ class Position {
   /// Counts a step that was made at this learning rate. A step is not bad if the next one has a
   /// smaller loss scale.
   void advance(StepResult const& result, double rate);
-  /// Errors: DataError if train.max-bad-steps steps in a row were bad.
+  /// Errors: DataError if has_diverged().
   void require_good_steps() const;
+  /// Returns whether train.max-bad-steps steps in a row were bad.
+  [[nodiscard]] bool has_diverged() const noexcept {
+    return meta_.bad_steps >= config_.train.max_bad_steps;
+  }
   /// Returns whether the last step was bad. The run may have diverged.
   [[nodiscard]] bool is_bad() const noexcept { return meta_.bad_steps > 0; }
 
@@ -48,8 +53,9 @@ class Position {
   [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.value(); }
   [[nodiscard]] checkpoint::Meta const& meta() const noexcept { return meta_; }
-  /// Counts the validation of this step.
-  void validated(double loss) { best_.add({meta_.step, loss}); }
+  /// Counts the validation of this step. After a bad step it is not the best: the weights may be
+  /// spoilt, and with checkpoint.keep-best=on they would be kept.
+  void validated(double loss) { best_.add({meta_.step, is_bad() ? std::nan("") : loss}); }
   /// The best validation of all starts of the run.
   [[nodiscard]] BestLoss const& best() const noexcept { return best_; }
   void set_best(BestLoss const& best) { best_ = best; }

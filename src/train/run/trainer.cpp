@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/failure.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
@@ -19,9 +20,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/local_directory.hpp"
 #include "config/split_parameters.hpp"
-#include "convert/convert.hpp"
 #include "launch/launcher.hpp"
-#include "state/grown_vocabulary.hpp"
 #include "train/memory/crowding.hpp"
 #include "train/report/data_lines.hpp"
 #include "train/report/header.hpp"
@@ -29,6 +28,7 @@
 #include "train/report/records.hpp"
 #include "train/report/storage_totals.hpp"
 #include "train/run/due_saves.hpp"
+#include "train/run/first_weights.hpp"
 #include "train/run/plan_choice.hpp"
 #include "train/run/position.hpp"
 #include "train/run/run_parts.hpp"
@@ -96,22 +96,6 @@ void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig cons
   }
 }
 
-/// The parameters that train.init-from names, and a line about the tokens that `vocab` adds to
-/// theirs.
-std::unique_ptr<state::ParameterReader> open_first_weights(std::string const& path,
-                                                           std::int64_t vocab, bool leads) {
-  auto reader = convert::open_parameters(path, "train.init-from");
-  auto const added = vocab - reader->shape().vocab;
-  if (added <= 0) {
-    return reader;
-  }
-  if (leads) {
-    log::dated("{} tokens are added to the vocabulary of {}: they begin as the mean of all others",
-               added, reader->shape().vocab);
-  }
-  return std::make_unique<state::GrownVocabulary>(std::move(reader), vocab);
-}
-
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
@@ -139,28 +123,31 @@ class Training {
   void prepare();
   /// Looks for a target that counts in validations, whose loss would be no number.
   void require_validation_target();
-  /// Returns whether the last step was saved before its validation, which did not end.
+  /// Returns whether the step from which this start goes on lacks its validation, which an earlier
+  /// start left out when it stopped.
   [[nodiscard]] bool owes_validation() const {
-    return goes_on_from_own_ && at_.step() == config_.train.steps &&
-           parts_->valid_data() != nullptr && last_validation_ < at_.step();
+    return goes_on_from_own_ && cadence_.validation_follows(at_.step()) &&
+           last_validation_ < at_.step() && (is_last_step() || !has_tried_);
   }
+  [[nodiscard]] bool is_last_step() const { return at_.step() == config_.train.steps; }
   /// Returns whether this start has anything to do.
   [[nodiscard]] bool has_work() const {
     return (at_.step() < config_.train.steps && !has_lost_patience()) || owes_validation();
   }
-  /// Makes the validation of the last step that an earlier start did not end.
+  /// Makes the validation that an earlier start left out.
   void make_up_validation();
   void begin_records();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   void start_or_continue();
-  void start();
   void one_step();
   /// Makes a forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
   /// Returns false if the validation was left out because the run stops.
   bool validate();
+  /// The same before a start's first step, which train.max-time never ends.
+  bool validate_whatever_the_time();
   /// Returns whether the last validation was the best so far, and of this step.
   [[nodiscard]] bool is_best() const {
     BestLoss const& best = at_.best();
@@ -192,6 +179,9 @@ class Training {
   bool goes_on_from_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
   bool validations_begin_anew_ = false;
   std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
+  /// An earlier start began at the same step, too. Then a validation for which there is never time
+  /// does not stop this one.
+  bool has_tried_ = false;
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
   std::optional<RunParts<T>> parts_;  ///< from prepare() on
@@ -223,7 +213,8 @@ void Training<T>::start_or_continue() {
           config_.train.seed, at_.meta().seed);
     }
   } else {
-    start();
+    auto const first = first_weights(config_, comm_);
+    runner().initialize(first.get());
   }
   mpi::agree(comm_, [&] { require_begun(config_.optimizer, at_.step()); });
   auto const warning = warning_of_rates(config_.optimizer, config_.train.steps, at_.step());
@@ -236,46 +227,20 @@ void Training<T>::start_or_continue() {
 }
 
 template <class T>
-void Training<T>::start() {
-  std::string const& from = config_.train.init_from;
-  std::unique_ptr<state::ParameterReader> first_weights;
-  std::string const resolved =
-      from.empty() ? "" : convert::resolve_parameters(from, "train.init-from", comm_);
-  if (leads()) {
-    log::dated("starting at step 0 with seed {}{}", config_.train.seed,
-               from.empty() ? "" : fmt::format(" from the weights in {}", resolved));
-  }
-  if (!from.empty()) {
-    mpi::agree(comm_, [&] {
-      first_weights = open_first_weights(resolved, config_.model.vocab, leads());
-      if (!same_parameters(first_weights->shape(), config_.model)) {
-        throw UsageError{fmt::format(
-            "train.init-from={}: its model is not that of the model.* keys; leave them out", from)};
-      }
-    });
-    if (auto const line = first_weights->left_out(); leads() && !line.empty()) {
-      log::dated("{}", line);
-    }
-    if (auto const advice = advice_on_tuning(config_.settings); leads() && !advice.empty()) {
-      log::warning("{}", advice);
-    }
-  }
-  runner().initialize(first_weights.get());
-}
-
-template <class T>
 ExitCode Training<T>::run() {
   Stopwatch const watch;
   prepare();
   start_seconds_ = watch.elapsed();
   try {
     run_steps();
-  } catch (mpi::AgreedError const& error) {
-    journal_.failed(at_.step(), error.what(), cadence_.now());
+  } catch (mpi::AgreedError const&) {
+    journal_.failed(at_.step(), failure_of(std::current_exception()), at_.has_diverged(),
+                    cadence_.now());
     saves().finish_after_error();
     throw;
-  } catch (std::exception const& error) {
-    journal_.failed(at_.step(), error.what(), cadence_.now());
+  } catch (std::exception const&) {
+    journal_.failed(at_.step(), failure_of(std::current_exception()), at_.has_diverged(),
+                    cadence_.now());
     if (comm_.size() == 1) {
       saves().finish_after_error();
     }
@@ -295,11 +260,21 @@ ExitCode Training<T>::run() {
 }
 
 template <class T>
+bool Training<T>::validate_whatever_the_time() {
+  cadence_.only_validates(true);
+  bool const done = validate();
+  cadence_.only_validates(false);
+  return done;
+}
+
+template <class T>
 void Training<T>::make_up_validation() {
-  cadence_.only_validates();
-  if (!validate()) {
+  if (!validate_whatever_the_time()) {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
   } else if (config_.checkpoint.keep_best && is_best()) {
+    if (!saves().is_saved(at_.step())) {
+      due_saves_->save({.save = true}, !is_last_step(), true);  // level 1 alone has it
+    }
     saves().store().keep_best(at_.step());
   }
 }
@@ -310,7 +285,9 @@ void Training<T>::run_steps() {
     make_up_validation();
   }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
-    validate();
+    if (!validate_whatever_the_time() && !has_tried_) {
+      stop_ = cadence_.after_half_a_validation(at_.step()).stop;
+    }
   }
   if (has_lost_patience()) {
     stop_ = Stop::patience;
@@ -319,7 +296,7 @@ void Training<T>::run_steps() {
     one_step();
     Decision next = cadence_.after(at_.step());
     stop_ = next.stop;
-    if (next.validate && at_.step() == config_.train.steps && !config_.checkpoint.keep_best) {
+    if (next.validate && is_last_step() && !config_.checkpoint.keep_best) {
       due_saves_->save(next, false, false);  // nothing stops what follows, which may be long
     }
     if (next.validate && !validate()) {
@@ -339,7 +316,7 @@ void Training<T>::run_steps() {
     next.save = next.save || next_.has_value();
     due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
   }
-  if (!saves().is_saved(at_.step())) {
+  if (at_.step() > 0 && !saves().is_saved(at_.step())) {
     due_saves_->save({.save = true}, false, is_best());  // only level 1 had the last step
   }
 }
@@ -381,6 +358,8 @@ template <class T>
 void Training<T>::begin_records() {
   StartRecord const start{.step = at_.step(),
                           .time = slurm::TimePoint::clock::now(),
+                          .program = at_.meta().program,
+                          .working_directory = working_directory(),
                           .ranks = comm_.size(),
                           .nodes = node_names(config_.node, comm_),
                           .job = config_.job,
@@ -424,6 +403,7 @@ void Training<T>::find_best() {
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
   mpi::agree(comm_, [&] { best = journal_.best_after(best); });
   last_validation_ = comm_.broadcast_value(best.last(), 0);
+  has_tried_ = comm_.broadcast_value(journal_.has_start_at(at_.step()), 0);
   if (at_.step() == 0) {
     best = {};  // it is another run's, or one that this start makes again
   } else if (best.last() >= 0 && at_.step() < config_.train.steps &&

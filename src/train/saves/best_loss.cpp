@@ -10,10 +10,13 @@
 
 namespace offstage::train {
 
-std::vector<Validation> read_validations(std::string const& metrics) {
-  std::vector<Validation> found;
+namespace {
+
+/// Calls take(record) for each line that is a JSON object; none if there is no such file.
+template <class Take>
+void for_each_object(std::string const& metrics, Take const& take) {
   if (!is_there(metrics)) {
-    return found;
+    return;
   }
   std::ifstream file{metrics};
   if (!file) {
@@ -21,9 +24,23 @@ std::vector<Validation> read_validations(std::string const& metrics) {
   }
   for (std::string line; std::getline(file, line);) {
     auto const record = nlohmann::json::parse(line, nullptr, false);
-    if (!record.is_object() || !record.contains("valid_loss") || !record.contains("step") ||
+    if (record.is_object()) {
+      take(record);
+    }
+  }
+  if (file.bad()) {
+    throw IoError{"run.dir: cannot read", metrics, errno};
+  }
+}
+
+}  // namespace
+
+std::vector<Validation> read_validations(std::string const& metrics) {
+  std::vector<Validation> found;
+  for_each_object(metrics, [&](nlohmann::json const& record) {
+    if (!record.contains("valid_loss") || !record.contains("step") ||
         !record["step"].is_number_integer()) {
-      continue;
+      return;
     }
     auto const& loss = record["valid_loss"];
     Validation const validation{record["step"].get<std::int64_t>(),
@@ -33,10 +50,17 @@ std::vector<Validation> read_validations(std::string const& metrics) {
     } else {
       found.push_back(validation);
     }
-  }
-  if (file.bad()) {
-    throw IoError{"run.dir: cannot read", metrics, errno};
-  }
+  });
+  return found;
+}
+
+bool has_start(std::string const& metrics, std::int64_t step) {
+  bool found = false;
+  for_each_object(metrics, [&](nlohmann::json const& record) {
+    auto const start = record.find("start");
+    found = found || (start != record.end() && start->is_number_integer() &&
+                      start->get<std::int64_t>() == step);
+  });
   return found;
 }
 

@@ -17,6 +17,9 @@ struct Validation {
 /// a step counts. Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
 
+/// Returns whether a metrics.jsonl tells of a start after this step. Errors: as read_validations.
+[[nodiscard]] bool has_start(std::string const& metrics, std::int64_t step);
+
 /// The best validation so far, and the number of those since.
 class BestLoss {
  public:

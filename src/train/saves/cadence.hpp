@@ -39,7 +39,10 @@ class Cadence {
   void local_level_ended() { pace_.local_level_ended(); }
   void copies_ended() { pace_.copies_ended(); }
   /// See Pace.
-  void only_validates() { pace_.only_validates(); }
+  [[nodiscard]] bool validation_follows(std::int64_t step) const {
+    return pace_.validation_follows(step);
+  }
+  void only_validates(bool only) { pace_.only_validates(only); }
   void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
 
   /// Returns the action that follows `step`, the same on all ranks. Logs the reason if time is up.

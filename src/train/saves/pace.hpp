@@ -81,9 +81,9 @@ class Pace {
   /// checkpoint.every=auto. First weights may come from slower work.
   void expect_save(Seconds seconds, bool loaded);
 
-  /// Says that this start makes up the validation of the last step, which is saved. train.max-time,
-  /// which may be shorter, does not end it.
-  void only_validates() { only_validates_ = true; }
+  /// Says whether a validation is under way before this start's first step. Its step is saved, and
+  /// train.max-time, which may be shorter, does not end it.
+  void only_validates(bool only) { only_validates_ = only; }
 
   /// Returns the action that follows `step`. `asked` is signal or file if somebody wants the run to
   /// stop. Time is up if the actions due now, another step and its save might not end before
@@ -102,8 +102,10 @@ class Pace {
   /// The same under checkpoint.local-every=auto.
   [[nodiscard]] Seconds local_automatic() const;
 
- private:
+  /// Returns whether the step is one behind which a validation is made.
   [[nodiscard]] bool validation_follows(std::int64_t step) const;
+
+ private:
   [[nodiscard]] bool save_is_due(std::int64_t step, Seconds now) const;
   [[nodiscard]] bool local_save_is_due(std::int64_t step, Seconds now) const;
   [[nodiscard]] Seconds mtbf() const;

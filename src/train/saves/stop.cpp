@@ -20,6 +20,24 @@ char const* reason_of(Stop stop) {
   return "";
 }
 
+char const* name_of(Stop stop) {
+  switch (stop) {
+    case Stop::signal:
+      return "signal";
+    case Stop::file:
+      return "stop-file";
+    case Stop::max_time:
+      return "max-time";
+    case Stop::job_end:
+      return "job-end";
+    case Stop::patience:
+      return "patience";
+    case Stop::none:
+      break;
+  }
+  return "done";
+}
+
 bool is_urgent(Stop stop) {
   return stop == Stop::signal || stop == Stop::max_time || stop == Stop::job_end;
 }

@@ -27,6 +27,8 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
                               "gradients that wait there for the update "
                               "(update.device-gradients)")},
       norms_{device.allocate(norm_bytes(elements_of(subgroups)), "norms of gradients")},
+      host_norms_{norm_bytes(elements_of(subgroups))},
+      pinned_{host_norms_.size() > 0 ? device.pin(host_norms_.bytes()) : nullptr},
       bring_{device.make_stream("gradients to device")},
       take_{device.make_stream("sums to host")},
       places_(subgroups.size()),
@@ -102,7 +104,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
         gradient.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(count));
     add_to<A, T>(places, part, how, [&](auto const& call) { kernels::accumulate(stream, call); });
     if (how.final) {
-      kernels::chunk_norms<A>(stream, {places.total, norms_of(from, count)});
+      kernels::chunk_norms<A>(stream, {places.total, norms_of(norms_.as<double>(), from, count)});
     }
   }
   return others;
@@ -121,28 +123,38 @@ void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte
   auto const from =
       gradient(subgroup).subspan(static_cast<std::size_t>(range.begin * element_bytes_),
                                  static_cast<std::size_t>(range.count * element_bytes_));
-  auto const squares =
-      norms_of(subgroups_[static_cast<std::size_t>(subgroup)].begin + range.begin, range.count);
-  require(to.size() == from.size() && norms.size() == squares.size(),
+  require(to.size() == from.size() && std::ssize(norms) == range.count / chunk_elements,
           "HeldGradients: room for sums of another size");
   take_->copy(to.data(), from.data(), std::ssize(to), device::Copy::device_to_host);
-  take_->copy(norms.data(), squares.data(), static_cast<Bytes>(norms.size_bytes()),
-              device::Copy::device_to_host);
+  auto const squares = fetch_norms(
+      *take_, subgroups_[static_cast<std::size_t>(subgroup)].begin + range.begin, range.count);
   take_->synchronize();
+  std::ranges::copy(squares, norms.begin());
   uses_.at(static_cast<std::size_t>(subgroup)).read = device::MemoryCounter::Clock::now();
 }
 
 void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
   for (state::Subgroup const& each : subgroups_) {
     if (stays(each.index)) {
-      auto const from = norms_of(each.begin, each.size);
-      auto const to =
-          chunk_norms.subspan(static_cast<std::size_t>(each.begin / chunk_elements), from.size());
-      stream.copy(to.data(), from.data(), static_cast<Bytes>(from.size_bytes()),
-                  device::Copy::device_to_host);
+      fetch_norms(stream, each.begin, each.size);
     }
   }
   stream.synchronize();
+  for (state::Subgroup const& each : subgroups_) {
+    if (stays(each.index)) {
+      std::ranges::copy(norms_of(host_norms_.as<double>(), each.begin, each.size),
+                        norms_of(chunk_norms, each.begin, each.size).begin());
+    }
+  }
+}
+
+std::span<double> HeldGradients::fetch_norms(device::Stream& stream, std::int64_t begin,
+                                             std::int64_t count) const {
+  auto const from = norms_of(norms_.as<double>(), begin, count);
+  auto const to = norms_of(host_norms_.as<double>(), begin, count);
+  stream.copy(to.data(), from.data(), static_cast<Bytes>(to.size_bytes()),
+              device::Copy::device_to_host);
+  return to;
 }
 
 HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
@@ -168,9 +180,10 @@ void HeldGradients::tell() noexcept {
   }
 }
 
-std::span<double> HeldGradients::norms_of(std::int64_t begin, std::int64_t count) const {
-  return norms_.as<double>().subspan(static_cast<std::size_t>(begin / chunk_elements),
-                                     static_cast<std::size_t>(count / chunk_elements));
+std::span<double> HeldGradients::norms_of(std::span<double> norms, std::int64_t begin,
+                                          std::int64_t count) {
+  return norms.subspan(static_cast<std::size_t>(begin / chunk_elements),
+                       static_cast<std::size_t>(count / chunk_elements));
 }
 
 #define OFFSTAGE_INSTANTIATE_ADD(A, T)                                                \

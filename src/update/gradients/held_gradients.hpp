@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "device/device.hpp"
 #include "device/memory_counter.hpp"
+#include "platform/memory/huge_buffer.hpp"
 #include "state/shard.hpp"
 #include "update/gradients/sum_blocks.hpp"
 
@@ -23,7 +24,7 @@ namespace offstage::update {
 ///
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Memory of activations does not help
-///          here, since they are in use while gradients come.
+///          here, since they are in use while gradients come. Host: as many, pinned.
 /// Threads: one, but a second one may call bring, and a third one take. Once a step's gradients are
 ///          complete, any thread may read.
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
@@ -98,13 +99,19 @@ class HeldGradients {
   void note_written(std::int64_t subgroup);
   void tell() noexcept;
   /// Norms of elements [begin, begin + count) of the shard, whole chunks.
-  [[nodiscard]] std::span<double> norms_of(std::int64_t begin, std::int64_t count) const;
+  [[nodiscard]] static std::span<double> norms_of(std::span<double> norms, std::int64_t begin,
+                                                  std::int64_t count);
+  /// Queues the copy of those norms to host memory. Returns where they will be.
+  std::span<double> fetch_norms(device::Stream& stream, std::int64_t begin,
+                                std::int64_t count) const;
 
   std::vector<state::Subgroup> const& subgroups_;
   Bytes element_bytes_;
   int planes_;  ///< totals, and behind them a subgroup's sums of a block
   device::Buffer memory_;
-  device::Buffer norms_;  ///< norms of the shard's chunks
+  device::Buffer norms_;           ///< norms of the shard's chunks
+  memory::HugeBuffer host_norms_;  ///< the same, on their way to whoever asks
+  std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> bring_, take_;
   struct Place {
     Bytes offset = -1;  ///< below 0: not held
