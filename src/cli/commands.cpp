@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 #include <system_error>
 
 #include "base/failure.hpp"
@@ -14,6 +15,7 @@
 #include "base/simd.hpp"
 #include "base/version.hpp"
 #include "cli/commit.hpp"
+#include "cli/options.hpp"
 #include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
@@ -37,17 +39,31 @@ constexpr char const* commands_usage =
   data inspect PATH                              say what is in a file of tokens
   data pack --from TEXT --to PREFIX ...          make a file of tokens from text
   help COMMAND                                   explain a command, as COMMAND --help does
+  help KEY                                       explain keys, given a name or a part of names
   --version                                      version, commit, libraries, GPU architectures
 
 Exit codes: 0 done; 75 saved, more to do; 64 usage; 65 bad data; 74 I/O; 70 internal; 1 else.)";
 
+struct Command {
+  std::string name;
+  ExitCode (*run)(Arguments const&);
+};
+
+Command const* find_command(std::string const& word);
 ExitCode dispatch(Arguments const& arguments);
 
-/// `help COMMAND` is `COMMAND --help`, also of a COMMAND of two words.
+/// `help COMMAND` is `COMMAND --help`, also of a COMMAND of two words. Other words are parts of
+/// keys.
 ExitCode help(Arguments const& arguments) {
-  bool const of_command = !arguments.empty() && !arguments.front().starts_with('-') &&
-                          arguments.front() != "help" && arguments.front() != "version";
-  if (of_command) {
+  bool const of_something = !arguments.empty() && !arguments.front().starts_with('-') &&
+                            arguments.front() != "help" && arguments.front() != "version";
+  if (of_something) {
+    auto const keys =
+        find_command(arguments.front()) == nullptr ? keys_help(arguments.front()) : std::string{};
+    if (!keys.empty()) {
+      log::write_lines(keys.substr(0, keys.size() - 1));
+      return ExitCode::done;
+    }
     Arguments of_it = arguments;
     of_it.emplace_back("--help");
     return dispatch(of_it);
@@ -65,24 +81,29 @@ ExitCode print_version(Arguments const& /*unused*/) {
   return ExitCode::done;
 }
 
-struct Command {
-  std::string name;
-  ExitCode (*run)(Arguments const&);
-};
+std::span<Command const> commands() {
+  static std::array<Command, 12> const all{{{"train", train_command},
+                                            {"plan", plan_command},
+                                            {"probe", probe_command},
+                                            {"report", report_command},
+                                            {"checkpoint", checkpoint_command},
+                                            {"import", import_command},
+                                            {"export", export_command},
+                                            {"data", data_command},
+                                            {"generate", generate_command},
+                                            {"evaluate", evaluate_command},
+                                            {"help", help},
+                                            {"version", print_version}}};
+  return all;
+}
+
+/// Null: there is no such command.
+Command const* find_command(std::string const& word) {
+  auto const found = std::ranges::find(commands(), word, &Command::name);
+  return found == commands().end() ? nullptr : &*found;
+}
 
 ExitCode dispatch(Arguments const& arguments) {
-  static std::array<Command, 12> const commands{{{"train", train_command},
-                                                 {"plan", plan_command},
-                                                 {"probe", probe_command},
-                                                 {"report", report_command},
-                                                 {"checkpoint", checkpoint_command},
-                                                 {"import", import_command},
-                                                 {"export", export_command},
-                                                 {"data", data_command},
-                                                 {"generate", generate_command},
-                                                 {"evaluate", evaluate_command},
-                                                 {"help", help},
-                                                 {"version", print_version}}};
   std::string word = arguments.empty() ? "help" : arguments.front();
   Arguments const rest{arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end()};
   if (word == "--help" || word == "-h") {
@@ -90,12 +111,11 @@ ExitCode dispatch(Arguments const& arguments) {
   } else if (word == "--version") {
     word = "version";
   }
-  auto const* const found = std::ranges::find(commands, word, &Command::name);
-  if (found != commands.end()) {
+  if (Command const* const found = find_command(word)) {
     return found->run(rest);
   }
   std::vector<std::string> known;
-  std::ranges::transform(commands, std::back_inserter(known), &Command::name);
+  std::ranges::transform(commands(), std::back_inserter(known), &Command::name);
   throw unknown_command(word, known);
 }
 

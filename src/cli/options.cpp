@@ -187,6 +187,10 @@ std::string describe(config::Key const& key) {
   return fmt::format("{} [{}]", key.help, *key.fallback);
 }
 
+std::string line_of(config::Key const& key) {
+  return fmt::format("  {:<38}  {}\n", fmt::format("--{} {}", key.name, key.hint), describe(key));
+}
+
 config::RunConfig checked(Values const& values) {
   config::RunConfig config = configure(values);
   validate(config, values);
@@ -268,8 +272,7 @@ std::string train_help() {
       text += '\n';
     }
     section = section_of(key);
-    text +=
-        fmt::format("  {:<38}  {}\n", fmt::format("--{} {}", key.name, key.hint), describe(key));
+    text += line_of(key);
   }
   return text +
          "\n"
@@ -278,6 +281,16 @@ std::string train_help() {
          "endurance=SIZE (what its drives are rated to take);\n"
          "to slow it down: emulate-read=RATE, emulate-write=RATE, emulate-latency=TIME,\n"
          "emulate-duplex=half|full, emulate-stream=RATE, emulate-sharing=X.\n";
+}
+
+std::string keys_help(std::string_view part) {
+  std::string text;
+  for (config::Key const& key : config::key_table()) {
+    if (key.name.find(part) != std::string_view::npos) {
+      text += line_of(key);
+    }
+  }
+  return text;
 }
 
 }  // namespace offstage::cli

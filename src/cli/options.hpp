@@ -46,5 +46,7 @@ struct PlanOptions {
 
 /// All keys with defaults and one-line descriptions, for `offstage train --help`.
 [[nodiscard]] std::string train_help();
+/// The same lines of the keys whose names have `part` in them; empty if there is none.
+[[nodiscard]] std::string keys_help(std::string_view part);
 
 }  // namespace offstage::cli

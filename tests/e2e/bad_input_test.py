@@ -263,6 +263,14 @@ class BadInput(Refusals):
                         *data, "train.micro-batch=1", ranks=ranks)
         self.train("run", *data, "train.micro-batch=2")
 
+    def test_help_explains_keys_and_commands_and_nothing_else(self):
+        all_keys = self.offstage("train", "--help").out.splitlines()
+        found = self.offstage("help", "warmup").out.splitlines()
+        self.assertEqual([line for line in all_keys if line.startswith("  --") and "warmup" in line.split()[0]], found)
+        self.assertIn("--checkpoint.every", self.offstage("help", "checkpoint.").out)
+        self.assertEqual(self.offstage("checkpoint", "--help").out, self.offstage("help", "checkpoint").out)
+        self.check(self.offstage("help", "warmip", expect=USAGE), USAGE, ["unknown command 'warmip'"])
+
     def test_output_that_is_lost(self):
         self.train("run")
         for command in ["--help"], ["--version"], ["train", "--help"], ["checkpoint", "ls", self.folder / "run"]:

@@ -38,7 +38,7 @@ def program_page(commands, exit_codes, version):
     for command in commands:
         for usage, what in command.rows:
             page += tagged(usage, what)
-    page += tagged("help COMMAND", "as COMMAND --help") + tagged("--version", "version, commit, libraries, GPU architectures")
+    page += tagged("help COMMAND", "as COMMAND --help") + tagged("help KEY", "explain keys, given a name or a part of names") + tagged("--version", "version, commit, libraries, GPU architectures")
     for command in commands:
         usage, rest = synopsis_and_rest(command.text)
         page += f'.SH "OFFSTAGE {command.name.upper()}"\n' + as_it_is(usage)
