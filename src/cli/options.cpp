@@ -230,7 +230,9 @@ config::RunConfig parse_train_options(std::vector<std::string> const& arguments)
 }
 
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
-  auto const line = parse_command_line(arguments, {"ranks", "ranks-per-node", "max"});
+  auto words = arguments;
+  bool const as_json = std::erase(words, "--json") > 0;
+  auto const line = parse_command_line(words, {"ranks", "ranks-per-node", "max"});
   auto values = all_values(line);
   // A plan needs none of these keys. A warm-up leaves some of so many steps. Keys of validation may
   // be given without its data.
@@ -253,6 +255,10 @@ PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   options.ranks_per_node = std::min(options.ranks, count("ranks-per-node", options.ranks));
   if (auto const found = line.extra.find("max"); found != line.extra.end()) {
     options.largest = largest_of(found->second);
+  }
+  options.as_json = as_json;
+  if (as_json && options.largest != Largest::none) {
+    throw UsageError{"--max has no answer in JSON; leave out --json, or --max"};
   }
   return options;
 }

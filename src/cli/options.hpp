@@ -38,9 +38,10 @@ struct PlanOptions {
   int ranks = 1;
   int ranks_per_node = 1;
   Largest largest = Largest::none;
+  bool as_json = false;
 };
-/// The command line of `offstage plan`: that of train, and --ranks N (1), --ranks-per-node M (all)
-/// and --max model|batch|sequence. data.train, run.dir and train.steps may be missing.
+/// The command line of `offstage plan`: that of train, and --ranks N (1), --ranks-per-node M (all),
+/// --max model|batch|sequence and --json. data.train, run.dir and train.steps may be missing.
 /// Errors: as parse_train_options.
 [[nodiscard]] PlanOptions parse_plan_options(std::vector<std::string> const& arguments);
 

@@ -139,6 +139,20 @@ std::string in_short(double value) {
   return fmt::format("{:.0f}", value);
 }
 
+RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope) {
+  if (!row.config) {
+    return {.problem = row.problem};
+  }
+  try {
+    RowForecast found{.forecast = train::forecast(*row.config, scope)};
+    auto const shortage = train::shortage_of(found.forecast, row.config->device.memory);
+    found.problem = shortage.empty() ? found.forecast.update.problem : "does not fit: " + shortage;
+    return found;
+  } catch (UsageError const& error) {
+    return {.problem = error.what()};
+  }
+}
+
 void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,
                    PlanOptions const& options, train::ForecastScope const& scope) {
   bool const fits = forecast && train::shortage_of(*forecast, options.config.device.memory).empty();

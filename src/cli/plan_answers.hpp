@@ -12,6 +12,13 @@ namespace offstage::cli {
 void print_line(std::string const& name, std::string const& text);
 /// A number in three significant figures: "6.74 B".
 [[nodiscard]] std::string in_short(double value);
+/// The forecast of a policy's row. `problem` says why it has no times, or does not fit; else empty.
+struct RowForecast {
+  train::Forecast forecast{};
+  std::string problem{};
+};
+[[nodiscard]] RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope);
+
 /// Prints in plain words whether the run fits, how long a step is, what bounds it, and which change
 /// of the machine would help how much, each by a forecast of its own. There is no `forecast` if
 /// host memory is too small, which `problem` then says.

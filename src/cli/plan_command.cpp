@@ -13,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_answers.hpp"
+#include "cli/plan_record.hpp"
 #include "platform/memory/process_memory.hpp"
 #include "platform/memory/shared_file.hpp"
 #include "train/forecast/forecast.hpp"
@@ -26,7 +27,7 @@ namespace {
 
 constexpr char const* plan_usage =
     R"(Usage: offstage plan [--config FILE]... [--ranks N] [--ranks-per-node M]
-                     [--max model|batch|sequence] [--section.key=value]...
+                     [--max model|batch|sequence] [--json] [--section.key=value]...
 
 Predicts a run: whether it fits, how long a step takes, what bounds it, and what would help.
 Tells memory per rank and tier, the share of the update that goes to the device, and the split
@@ -35,6 +36,7 @@ over storage paths. Nothing is measured, and no GPU, MPI or data is needed.
   --ranks-per-node M  ranks of each node [all]
   --max model|batch|sequence  says the most blocks, sequences of a micro-batch or tokens of a
                       sequence that fit
+  --json              the answers as a line of JSON
 
 Takes the keys of train; data.train, run.dir and train.steps may be missing. Rates come from
 platform.*, from read= and write= of tiers.path, and from device.emulate; offstage probe --output
@@ -144,21 +146,6 @@ void print_row(std::string const& name, train::Forecast const& forecast,
                 : "?");
 }
 
-void print_policy(PolicyRow const& row, train::ForecastScope const& scope) {
-  if (!row.config) {
-    print_row(row.name, {}, row.problem);
-    return;
-  }
-  try {
-    auto const forecast = train::forecast(*row.config, scope);
-    auto const shortage = train::shortage_of(forecast, row.config->device.memory);
-    print_row(row.name, forecast,
-              shortage.empty() ? forecast.update.problem : "does not fit: " + shortage);
-  } catch (UsageError const& error) {
-    print_row(row.name, {}, error.what());
-  }
-}
-
 void print_steps(train::Forecast const& forecast, PlanOptions const& options,
                  train::ForecastScope const& scope) {
   auto const& measured = options.config.platform_measured;
@@ -168,7 +155,8 @@ void print_steps(train::Forecast const& forecast, PlanOptions const& options,
             "backward", "update", "step", "tokens/s", "busiest");
   print_row("this configuration", forecast, forecast.update.problem);
   for (PolicyRow const& row : options.policies) {
-    print_policy(row, scope);
+    auto const of_row = forecast_row(row, scope);
+    print_row(row.name, of_row.forecast, of_row.problem);
   }
 }
 
@@ -214,10 +202,19 @@ ExitCode plan_command(Arguments const& arguments) {
     if (options.config.host_memory == 0 && why.starts_with("tiers.host-memory=")) {
       why += " (90 % of what this machine has free, as it is not given)";
     }
-    print_answers(found, why, options, scope);
+    if (options.as_json) {
+      log::write_lines(plan_record(found, why, options, scope));
+    } else {
+      print_answers(found, why, options, scope);
+    }
     throw UsageError{why};
   }
   train::Forecast const& forecast = *found;
+  if (options.as_json) {
+    log::write_lines(plan_record(found, "", options, scope));
+    train::require_room(forecast.device, options.config, options.config.device.memory);
+    return ExitCode::done;
+  }
   Seconds const taken = watch.elapsed();
   print_ranks(forecast, options);
   print_memory(forecast, options);

@@ -2,6 +2,7 @@
 """`offstage probe` measures this machine and writes a config; `offstage plan` predicts by it what a run takes."""
 import configparser
 import contextlib
+import json
 import os
 import re
 import unittest
@@ -291,6 +292,31 @@ class Plan(PlatformTest):
         again = self.plan(*faster, "--device.memory=1GiB", "--update.device-share=0", "--update.overlap=off").out
         self.assertAlmostEqual(float(gains["twice the cores"]), self.step(out) / self.step(again), delta=0.02)
         self.assertNotIn("twice the host memory", gains)
+
+    def test_the_answers_are_json_for_programs(self):
+        machine = [*MODEL, "--ranks=2", "--device.emulate=h2d=1GB/s,d2h=1GB/s,update=1G,compute=10G", "--platform.cpu-update=100M",
+                   "--tiers.host-memory=1GiB", "--device.memory=64MiB", f"--tiers.path={self.folder},read=1GB/s,write=1GB/s"]
+        said = self.offstage("plan", *machine).out
+        found = json.loads(self.offstage("plan", *machine, "--json").out)
+        self.assertEqual((True, None, 2, 1, []), tuple(found[key] for key in ("fits", "problem", "ranks", "nodes", "not_known")))
+        step = found["step"]
+        self.assertIn(f"a step takes            {step['seconds']:.3g} s, ", said)
+        self.assertIn(f"{step['busy'][0]['resource']} {100 * step['busy'][0]['part']:.0f} %", said)
+        self.assertAlmostEqual(found["tokens_per_step"] / step["seconds"], step["tokens_per_second"])
+        device = found["device_memory_per_rank"]
+        self.assertEqual(device["planned"], sum(row["device"] for row in found["memory_per_rank"]))
+        self.assertEqual(64 * 2**20, device["limit"])
+        self.assertEqual([str(self.folder)], [path["path"] for path in found["paths_per_node"]])
+        self.assertEqual(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3) ", said), [row["policy"] for row in found["policies"]])
+        for row in found["policies"]:
+            if row["step_seconds"]:
+                self.assertRegex(said, rf"(?m)^  {row['policy']} .* {row['step_seconds']:.3f} ")
+        small = self.offstage("plan", *machine, "--device.memory=64KiB", "--json", expect=USAGE)
+        self.refuse(small, "device.memory=64.0 KiB is too small")
+        found = json.loads(small.out)
+        self.assertFalse(found["fits"])
+        self.assertIn("too much", found["problem"])
+        self.refuse(self.offstage("plan", *machine, "--json", "--max=model", expect=USAGE), "--max has no answer in JSON")
 
     def test_what_does_not_fit_is_told_what_would(self):
         result = self.plan(*self.MACHINE, "--tiers.host-memory=20MiB", "--model.hidden=512", expect=USAGE)
