@@ -107,8 +107,8 @@ __device__ void store_scaled_exp(float const* logits, LogitRow<V> const& row, fl
   }
 }
 
-/// One block per row: its logits are read twice. The second read comes from the cache if all blocks'
-/// rows fit there: on an H100 with 50 MB of L2 up to vocabularies of some 47,000.
+/// One block per row: its logits are read twice. The second read comes from the cache if all rows
+/// at work fit there: on an H100 with 50 MB of L2 up to vocabularies of some 47,000.
 template <class T, int V>
 __global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
     float const* __restrict__ logits, std::int32_t const* __restrict__ targets,

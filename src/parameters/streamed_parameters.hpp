@@ -33,8 +33,8 @@ struct StreamSettings {
 /// A working copy that is brought to the device layer by layer, ahead of use, through a few slots.
 ///
 /// One rank: a thread brings the layers in the order of their uses, each as soon as its slot is
-///           free. The model's stream waits for a layer, and the next one's way to the device begins
-///           behind it, where the home's parameters stay in place.
+///           free. The model's stream waits for a layer. Where the home's parameters stay in place
+///           the thread does not wait, so that layers follow each other on the link.
 /// Several:  acquire gathers, because one thread calls MPI: the layer itself if that was not done
 ///           before, then the next one. The way of the next one to the device hides under the
 ///           model's work with this one (a host_visible device has it at once, and nothing is

@@ -74,8 +74,8 @@ class Journal final : public SaveListener {
   /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
   /// open(); on rank 0 alone.
   [[nodiscard]] BestLoss best_after(BestLoss best) const;
-  /// Returns whether metrics.jsonl tells of an earlier start after this step; on rank 0, else false.
-  /// Call it after open() and before begin().
+  /// Returns whether metrics.jsonl tells of an earlier start after this step; on other ranks than 0
+  /// false. Call it after open() and before begin().
   [[nodiscard]] bool has_start_at(std::int64_t step) const;
   /// Whether records wait that could not be written; on rank 0, else false.
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }

@@ -57,7 +57,7 @@ struct StartRecord {
   std::int64_t step{};  ///< steps done before
   slurm::TimePoint time;
   std::string program{};            ///< version and commit
-  std::string working_directory{};  ///< of rank 0, from which relative paths count
+  std::string working_directory{};  ///< rank 0's, from which relative paths count
   std::int64_t ranks{};
   std::vector<std::string> nodes;
   std::optional<slurm::Job> job{};
