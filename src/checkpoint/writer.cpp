@@ -461,4 +461,19 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   aio::sync_directory(std::filesystem::absolute(step_directory).parent_path().string());
 }
 
+void rewrite_configuration(std::string const& step_directory, std::string const& configuration) {
+  Master const master = read_master(step_directory);
+  std::vector<std::string> manifests;
+  for (RankEntry const& rank : master.ranks) {
+    auto& text = manifests.emplace_back(read_text(step_directory + "/" + rank.manifest));
+    if (checksum_of(text) != rank.manifest_checksum) {
+      throw DataError{
+          fmt::format("{}/{} does not match its checksum", step_directory, rank.manifest)};
+    }
+  }
+  Meta meta = master.meta;
+  meta.configuration = configuration;
+  commit_master(step_directory, meta, manifests);
+}
+
 }  // namespace offstage::checkpoint

@@ -401,7 +401,7 @@ class Printer {
 /// A continuation. Its text is empty where it was printed.
 struct Continuation {
   std::string text;
-  std::int64_t tokens{};  ///< without the one that ended it
+  std::int64_t tokens{};  ///< the text's, with those of --stop, without a token that ends it
   char const* end{};      ///< "end": the model ended its text; "stop": --stop; "tokens": --tokens
 };
 

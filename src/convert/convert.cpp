@@ -213,7 +213,7 @@ std::string resolve_best(std::string const& run, std::string const& key, checkpo
       step.empty() ? fmt::format("{} knows of no validation", newest->path)
       : step == "0"
           ? fmt::format("the best validation was that of step 0, before the first one: "
-                        "the model that the run began with (train.init-from) is better "
+                        "the model that the run began with is better "
                         "than all of its checkpoints")
           : fmt::format("the best validation was that of step {}, whose checkpoint is not "
                         "kept; checkpoint.keep-best=on would have kept it",

@@ -23,7 +23,9 @@ double best_validation(Run const& run) {
   double best = unknown;
   for (std::size_t i = run.first_comparable; i < run.validations.size(); ++i) {
     Validation const& each = run.validations[i];
-    best = std::isnan(best) ? each.loss : std::fmin(best, each.loss);
+    if (each.counts) {
+      best = std::isnan(best) ? each.loss : std::fmin(best, each.loss);
+    }
   }
   return best;
 }

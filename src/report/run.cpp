@@ -117,8 +117,8 @@ class Reader {
     if (record.contains("loss")) {
       step(record);
     } else if (record.contains("valid_loss")) {
-      run_.validations.push_back(
-          {whole(record, "step"), number(record, "valid_loss"), losses_of_sources(record)});
+      run_.validations.push_back({whole(record, "step"), number(record, "valid_loss"),
+                                  losses_of_sources(record), truth(record, "counts", true)});
     } else if (record.contains("saved")) {
       save(record);
     } else if (auto const found = record.find("forecast");
@@ -132,7 +132,10 @@ class Reader {
                                 .update = number(*found, "update_seconds")});
     } else if (record.contains("end")) {
       now().end = words(record, "end");
-      reached(number(record, "elapsed_seconds"));
+      bool const behind_kept_steps = whole(record, "step") > last_step();
+      if (!behind_kept_steps) {
+        reached(number(record, "elapsed_seconds"));
+      }
       memory(record);
       run_.advice = list(record, "advice");
     }
@@ -140,6 +143,11 @@ class Reader {
 
  private:
   [[nodiscard]] Start& now() { return run_.starts.back(); }
+
+  /// The start's last step that is there.
+  [[nodiscard]] std::int64_t last_step() {
+    return now().steps.empty() ? now().step : now().steps.back().number;
+  }
 
   /// Something happened so long after the start; returns when that was.
   double reached(double elapsed) {

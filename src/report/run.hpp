@@ -31,6 +31,7 @@ struct Validation {
   /// Losses of the first sources, if there are several: "wiki.bin 2.0134, code.bin 2.3345"; else
   /// empty.
   std::string sources{};
+  bool counts = true;  ///< false: never the best, as it is behind a skipped step
 };
 
 /// A checkpoint that has become complete.

@@ -471,6 +471,13 @@ class Validations(OffstageTest):
         self.assertEqual([], self.checkpoints("run"))
         end = self.records("run")[-1]
         self.assertEqual(("diverged", 65), (end["reason"], end["exit"]))
+        # Also not one that another start makes up, or reads in the records.
+        self.train("bad", *bad, "optimizer.lr=1e30", "train.max-time=0.001s", expect=75)
+        for _ in range(2):
+            self.train("bad", *bad, "optimizer.lr=1e30", "train.max-time=0.001s", expect=75)
+        self.assertEqual([False], [r["counts"] for r in self.records("bad") if "valid_loss" in r])
+        self.assertNotIn("best_step", self.records("bad")[-1])
+        self.assertNotIn("best", self.offstage("checkpoint", "ls", self.folder / "bad").out)
         # The advice of the error works.
         self.train("run", *bad, "optimizer.lr=1e-3", "train.steps=7")
         ends = [r for r in self.records("run") if "end" in r]

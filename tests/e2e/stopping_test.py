@@ -130,6 +130,8 @@ class Stopping(OffstageTest):
         result = self.train("run", valid, *few, "checkpoint.keep-best=on", "train.max-time=0.01s", ranks=2)
         self.assertIn("best validation: loss", result.out)
         self.assertEqual([3], [r["step"] for r in self.records("run") if "valid_loss" in r])
+        self.assertRegex(self.offstage("checkpoint", "ls", self.folder / "run").out, r"(?m)^3 +complete, best ")
+        self.offstage("checkpoint", "verify", self.folder / "run/best")
         self.assertEqual("done", self.records("run")[-1]["end"])
         before = (self.folder / "run/metrics.jsonl").read_text()
         self.assertIn("nothing to do: step 3 is done", self.train("run", valid, *few, ranks=2).out)

@@ -56,6 +56,7 @@ TEST_F(RunOf, HasStartsOnOneTimeAxisWithWhatFollowedEach) {
   EXPECT_EQ(run.starts[1].changes[0].key, "a.b");
   EXPECT_EQ(run.starts[1].changes[0].now, "2");
   EXPECT_EQ(run.validations.at(0).loss, 2.0);
+  EXPECT_TRUE(run.validations.at(0).counts);
   EXPECT_EQ(run.validations.at(0).sources, "a 1.5000, b no target counts");
   EXPECT_EQ(run.steps(), 2);
   EXPECT_THAT(run.advice, ElementsAre("buy disks"));
@@ -70,6 +71,20 @@ TEST_F(RunOf, BeginsNoStartBeforeTheLastOneEndedWhateverTheClocksSay) {
   ASSERT_EQ(run.starts.size(), 2U);
   EXPECT_EQ(run.starts[1].at, 5.0);
   EXPECT_EQ(run.starts[1].steps.at(0).at, 9.5);
+}
+
+TEST_F(RunOf, CountsNoTimeOfStepsThatWereLost) {
+  auto const run = read(R"({"start":0,"time":"2026-01-01T00:00:00Z"}
+{"step":1,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":5.0}
+{"step":50,"end":"failed: no","elapsed_seconds":500.0}
+{"start":1,"time":"2026-01-01T01:00:00Z"}
+{"step":2,"loss":2.5,"step_seconds":4.0,"elapsed_seconds":4.5}
+{"step":2,"end":"done","elapsed_seconds":6.0}
+)");
+  ASSERT_EQ(run.starts.size(), 2U);
+  EXPECT_EQ(run.starts[0].last_at, 5.0);
+  EXPECT_EQ(run.starts[0].end, "failed: no");
+  EXPECT_EQ(run.starts[1].last_at, 3606.0);
 }
 
 TEST_F(RunOf, ComparesNoValidationsOfOtherData) {

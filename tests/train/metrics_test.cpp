@@ -276,6 +276,15 @@ TEST_F(Metrics, AnEndSaysWhyItEndedAndWhatMemoryItTook) {
   EXPECT_EQ(parsed["advice"][0], "buy \"disks\"");
 }
 
+TEST_F(Metrics, EndsStayWithTheirStarts) {
+  std::string const start = R"({"start":0})", step = R"({"step":1})";
+  std::string const failed = R"({"step":4,"end":"failed"})";
+  put(start + '\n' + step + "\n{\"step\":2}\n" + failed + '\n');
+  put("{\"start\":2}\n{\"step\":3}\n" + failed + '\n');
+  MetricsFile const file{path_, {1}};
+  EXPECT_THAT(lines(), ::testing::ElementsAre(start, step, failed)) << "the start after 2 is gone";
+}
+
 TEST_F(Metrics, StartsUpToTheStepStay) {
   std::string const first = R"({"start":0})";
   put(first + "\n{\"step\":1}\n{\"start\":1}\n{\"step\":2}\n{\"start\":2}\n");

@@ -214,8 +214,8 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
   Seconds const step = now->step.step;
   if (reached / step < 1.0 - far_off) {
     return {fmt::format(
-        "steps took {:.3g} s, but {:.3g} s by the rates at the run's end, which were lower than "
-        "those before: something else was at work on the machine then",
+        "steps took {:.3g} s, but {:.3g} s by the rates at the run's end: these may have been "
+        "lower than before, for instance by other work on the machine",
         reached.count(), step.count())};
   }
   if (reached / step > 1.0 + far_off) {

@@ -37,13 +37,28 @@ std::optional<std::int64_t> number_in(Record const& record, char const* key) {
              : std::nullopt;
 }
 
-/// The ends of earlier starts stay, also those behind later steps: they say what became of them.
-bool is_kept(Record const& record, std::int64_t last_step) {
-  constexpr auto none = std::numeric_limits<std::int64_t>::max();
-  return record.is_object() &&
-         (record.contains("end") || number_in(record, "step").value_or(none) <= last_step ||
-          number_in(record, "start").value_or(none) <= last_step);
-}
+/// Says which lines stay, one after the other.
+class Keeper {
+ public:
+  explicit Keeper(std::int64_t last_step) : last_step_{last_step} {}
+
+  /// The end of a start that stays does, too, also behind later steps: it says what became of it.
+  [[nodiscard]] bool keeps(Record const& record) {
+    if (!record.is_object()) {
+      return false;
+    }
+    if (auto const start = number_in(record, "start")) {
+      start_stays_ = *start <= last_step_;
+      return start_stays_;
+    }
+    auto const step = number_in(record, "step");
+    return (step && *step <= last_step_) || (record.contains("end") && start_stays_);
+  }
+
+ private:
+  std::int64_t last_step_;
+  bool start_stays_ = false;
+};
 
 /// The loss of a step's record; NaN: it is no number, or the record is none of a step.
 double loss_in(Record const& record) {
@@ -93,8 +108,9 @@ void for_each_record(std::string const& name, std::string const& path, Work cons
 Kept copy_kept(std::string const& name, std::string const& path, OutputFile& target,
                std::int64_t last_step) {
   Kept kept;
+  Keeper keeper{last_step};
   for_each_record(name, path, [&](std::string const& line, Record const& record, bool is_whole) {
-    if (!is_kept(record, last_step)) {
+    if (!keeper.keeps(record)) {
       kept.cut = std::max(kept.cut, weight_of(record));
       return;
     }

@@ -234,10 +234,11 @@ void Journal::show_progress(StepEntry const& entry, Seconds now) {
   log::write_status(parts, config_.colours);
 }
 
-void Journal::validated(std::int64_t step, MeanLosses const& losses, Seconds seconds, Seconds now) {
+void Journal::validated(std::int64_t step, MeanLosses const& losses, bool counts, Seconds seconds,
+                        Seconds now) {
   times_.validation += seconds;
   if (speaks_) {
-    metrics_->write_validation(step, losses, now - started_);
+    metrics_->write_validation(step, losses, now - started_, counts);
     if (events_) {
       events_->write(step, validation_curves(losses));
     }
@@ -337,6 +338,9 @@ void Journal::conclude(RunEnd const& end) {
     log::dated("done: step {} of {}", end.step, config_.train.steps);
   } else if (end.stop == Stop::patience) {
     log::dated("done after step {} of {}: {}", end.step, config_.train.steps, no_better(end));
+  } else if (end.step == 0) {
+    log::dated("stopped before the first step because {}; the same command begins again",
+               reason_of(end.stop));
   } else {
     std::string const& first = config_.checkpoint.first_resume;
     std::string const& resume = first.empty() ? config_.checkpoint.resume : first;

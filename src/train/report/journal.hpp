@@ -67,15 +67,17 @@ class Journal final : public SaveListener {
   /// Mean time of the steps with a forecast; 0: there are none.
   [[nodiscard]] Seconds reached() const { return against_.reached(); }
   void step_done(StepEntry const& entry, Seconds now);
-  void validated(std::int64_t step, MeanLosses const& losses, Seconds seconds, Seconds now);
+  /// `counts`: see Position::validated.
+  void validated(std::int64_t step, MeanLosses const& losses, bool counts, Seconds seconds,
+                 Seconds now);
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
   /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
   /// open(); on rank 0 alone.
   [[nodiscard]] BestLoss best_after(BestLoss best) const;
-  /// Returns whether metrics.jsonl tells of an earlier start after this step; on other ranks than 0
-  /// false. Call it after open() and before begin().
+  /// Returns whether metrics.jsonl tells of an earlier start that began at this step; on other
+  /// ranks than 0 false. Call it after open() and before begin().
   [[nodiscard]] bool has_start_at(std::int64_t step) const;
   /// Whether records wait that could not be written; on rank 0, else false.
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }

@@ -198,9 +198,13 @@ void MetricsFile::write_start(StartRecord const& record) {
   append(line_of(line));
 }
 
-void MetricsFile::write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed) {
+void MetricsFile::write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed,
+                                   bool counts) {
   nlohmann::ordered_json line{
       {"step", step}, {"valid_loss", losses.all.loss}, {"elapsed_seconds", elapsed.count()}};
+  if (!counts) {
+    line["counts"] = false;
+  }
   if (losses.sources.size() > 1) {
     for (SourceLoss const& source : losses.sources) {
       line["valid_losses"].push_back(

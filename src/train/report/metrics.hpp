@@ -76,7 +76,8 @@ class MetricsFile {
   explicit MetricsFile(std::string path, MetricsPoint const& point = {});
   void write(StepRecord const& record);
   void write_start(StartRecord const& record);
-  void write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed);
+  void write_validation(std::int64_t step, MeanLosses const& losses, Seconds elapsed,
+                        bool counts = true);
   void write_end(EndRecord const& record);
   void write_failure(EndRecord const& record);
   /// Adds a line that is written with the next one; throws no IoError.

@@ -74,25 +74,27 @@ void look_for_shortages(config::RunConfig const& config, mpi::Communicator const
 }
 
 /// The room before memory is taken, by the least of all ranks. Collective.
-template <class T>
 Room room_of(config::RunConfig const& config, mpi::Communicator const& comm,
              device::Device const& device, state::RankLink const& link) {
   auto const node = comm.split_by_node();
   auto room = device_room(config, comm, link, device);
-  Bytes const available = comm.minimum(memory::available_bytes());
   room.ranks_per_node = static_cast<int>(comm.maximum(std::int64_t{node.size()}));
-  room.host_memory = config.host_memory > 0
-                         ? config.host_memory
-                         : static_cast<Bytes>(auto_host_part * static_cast<double>(available));
-  room.shared_memory =
-      leaves_home(config) ? parameters::NodeMemory::room(comm, node, sizeof(T)) : 0;
+  room.host_memory = config.host_memory;
+  if (room.host_memory == 0) {
+    Bytes available{};
+    mpi::agree(comm, [&] { available = memory::available_bytes(); });
+    available = comm.minimum(available);
+    room.host_memory = static_cast<Bytes>(auto_host_part * static_cast<double>(available));
+  }
+  room.shared_memory = leaves_home(config) ? parameters::NodeMemory::room(
+                                                 comm, node, config.numerics.element_bytes())
+                                           : 0;
   return room;
 }
 
 /// Checks the memory of a settled run before any is taken, in the words of `offstage plan`. `given`
 /// is the configuration before it was settled.
 /// Errors: UsageError.
-template <class T>
 void require_memory(config::RunConfig const& settled, config::RunConfig const& given,
                     state::ShardMap const& map, Room const& room) {
   auto const plan = host_plan(settled, map, room);
@@ -195,7 +197,7 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
       make_run_rank_link(config_.comm_backend, comm_, *device, place_.placement.gpu, for_link);
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
-  auto const room = room_of<T>(config_, comm_, *device, *link.link);
+  auto const room = room_of(config_, comm_, *device, *link.link);
   attention_ = make_run_attention(config_, comm_, *device, *map, room);
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const given = config_;
@@ -203,7 +205,7 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
     chosen_why_ = plan_choice.choose(*device, *map, room);
   }
   activations_why_ = settle_for_all(config_, *map, comm_, room, *device);
-  mpi::agree(comm_, [&] { require_memory<T>(config_, given, *map, room); });
+  mpi::agree(comm_, [&] { require_memory(config_, given, *map, room); });
   runner_ = std::make_unique<StepRunner<T>>(
       config_, comm_, std::move(device), std::move(link.link),
       [this](launch::Needs const& needs) { look_for_shortages(config_, comm_, place_, needs); },

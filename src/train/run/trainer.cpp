@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/failure.hpp"
 #include "base/log.hpp"
-#include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/version.hpp"
@@ -70,30 +69,6 @@ std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best)
 } catch (IoError const& error) {
   log::warning("{}", error.what());
   return std::nullopt;
-}
-
-/// Logs what has changed since `checkpoint`, from which the run goes on by `program`.
-void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
-                      std::vector<config::Setting> const& settings, std::string const& program) {
-  if (!checkpoint.program.empty() && checkpoint.program != program) {
-    log::info("the checkpoint is of {}, and this is {}: the bits may be others than by one program",
-              printable(checkpoint.program), program);
-  }
-  for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
-    log::info("{}", line);
-  }
-  for (std::string const& warning :
-       {warning_of_start(checkpoint.configuration, settings),
-        warning_of_order(checkpoint.configuration, settings),
-        warning_of_other_run(checkpoint.configuration, settings),
-        warning_of_skips(checkpoint.configuration, config, checkpoint.step),
-        warning_of_warmup(checkpoint.configuration, config, checkpoint.step),
-        advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
-                       checkpoint.learning_rate)}) {
-    if (!warning.empty()) {
-      log::warning("{}", warning);
-    }
-  }
 }
 
 /// The run from its first step to its last: everything that is not a step itself.
@@ -157,6 +132,8 @@ class Training {
   [[nodiscard]] bool has_lost_patience() const {
     return config_.train.patience > 0 && at_.best().since() >= config_.train.patience;
   }
+  /// Writes the validations to the step's checkpoint, if that was saved before the last of them.
+  void tell_the_checkpoint();
   void run_steps();
   /// The memory of the run and its limits, without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
@@ -179,8 +156,9 @@ class Training {
   bool goes_on_from_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
   bool validations_begin_anew_ = false;
   std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
-  /// An earlier start began at the same step, too. Then a validation for which there is never time
-  /// does not stop this one.
+  /// An earlier start began at the same step, too, and so has had its chance: the validation that
+  /// it owed is not made up, and one before the first step does not end this start if it is
+  /// stopped.
   bool has_tried_ = false;
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
@@ -271,12 +249,15 @@ template <class T>
 void Training<T>::make_up_validation() {
   if (!validate_whatever_the_time()) {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
-  } else if (config_.checkpoint.keep_best && is_best()) {
+    return;
+  }
+  if (config_.checkpoint.keep_best && is_best()) {
     if (!saves().is_saved(at_.step())) {
       due_saves_->save({.save = true}, !is_last_step(), true);  // level 1 alone has it
     }
     saves().store().keep_best(at_.step());
   }
+  tell_the_checkpoint();
 }
 
 template <class T>
@@ -303,6 +284,7 @@ void Training<T>::run_steps() {
       next = cadence_.after_half_a_validation(at_.step());
       stop_ = next.stop;
     } else if (next.validate) {
+      tell_the_checkpoint();
       next.save = next.save || (config_.checkpoint.keep_best && is_best());
       if (stop_ == Stop::none && has_lost_patience()) {
         stop_ = Stop::patience;
@@ -318,6 +300,21 @@ void Training<T>::run_steps() {
   }
   if (at_.step() > 0 && !saves().is_saved(at_.step())) {
     due_saves_->save({.save = true}, false, is_best());  // only level 1 had the last step
+  }
+}
+
+// The state is saved, so that an error is no reason to fail.
+template <class T>
+void Training<T>::tell_the_checkpoint() {
+  if (!leads() || !saves().is_saved(at_.step())) {
+    return;
+  }
+  std::string const path =
+      fmt::format("{}/{}", config_.checkpoint.dir, checkpoint::step_name(at_.step()));
+  try {
+    checkpoint::rewrite_configuration(path, with_best(at_.meta().configuration, at_.best()));
+  } catch (Error const& error) {
+    log::warning("{}; {} does not know of its validation", error.what(), path);
   }
 }
 
@@ -401,9 +398,13 @@ void Training<T>::find_best() {
   });
   goes_on_from_own_ = comm_.broadcast_value(is_own, 0);
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
-  mpi::agree(comm_, [&] { best = journal_.best_after(best); });
+  bool has_tried{};
+  mpi::agree(comm_, [&] {
+    best = journal_.best_after(best);
+    has_tried = journal_.has_start_at(at_.step());
+  });
   last_validation_ = comm_.broadcast_value(best.last(), 0);
-  has_tried_ = comm_.broadcast_value(journal_.has_start_at(at_.step()), 0);
+  has_tried_ = comm_.broadcast_value(has_tried, 0);
   if (at_.step() == 0) {
     best = {};  // it is another run's, or one that this start makes again
   } else if (best.last() >= 0 && at_.step() < config_.train.steps &&
@@ -534,7 +535,9 @@ bool Training<T>::validate() {
   }
   Seconds const seconds = watch.elapsed();
   cadence_.validation_took(seconds);
-  mpi::agree(comm_, [&] { journal_.validated(at_.step(), *loss, seconds, cadence_.now()); });
+  mpi::agree(comm_, [&] {
+    journal_.validated(at_.step(), *loss, !at_.is_bad(), seconds, cadence_.now());
+  });
   at_.validated(loss->all.loss);
   return true;
 }

@@ -43,8 +43,9 @@ std::vector<Validation> read_validations(std::string const& metrics) {
       return;
     }
     auto const& loss = record["valid_loss"];
+    bool const counts = record.value("counts", nlohmann::json(true)) != false;
     Validation const validation{record["step"].get<std::int64_t>(),
-                                loss.is_number() ? loss.get<double>() : std::nan("")};
+                                counts && loss.is_number() ? loss.get<double>() : std::nan("")};
     if (!found.empty() && found.back().step == validation.step) {
       found.back() = validation;  // a restart has made the validation again
     } else {

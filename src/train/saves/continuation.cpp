@@ -203,6 +203,18 @@ Changes changes_since(std::string_view configuration,
   return changes;
 }
 
+std::string lines_of(BestLoss const& best) {
+  std::string text;
+  if (best.any()) {
+    text +=
+        fmt::format("{0}.step={1}\n{0}.loss={2}\n", best_name, best.best().step, best.best().loss);
+  }
+  if (best.last() >= 0) {
+    text += fmt::format("{0}.since={1}\n{0}.last={2}\n", best_name, best.since(), best.last());
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
@@ -211,18 +223,22 @@ std::string text_of(std::vector<config::Setting> const& settings, std::int64_t t
   for (config::Setting const& setting : settings) {
     text += fmt::format("{}={}\n", setting.key, setting.value);
   }
-  text += fmt::format("{}={}\n", tokens_name, tokens);
-  if (best.any()) {
-    text +=
-        fmt::format("{0}.step={1}\n{0}.loss={2}\n", best_name, best.best().step, best.best().loss);
-  }
-  if (best.last() >= 0) {
-    text += fmt::format("{0}.since={1}\n{0}.last={2}\n", best_name, best.since(), best.last());
-  }
+  text += fmt::format("{}={}\n", tokens_name, tokens) + lines_of(best);
   if (last_loss) {
     text += fmt::format("{}={}\n", last_loss_name, *last_loss);
   }
   return text;
+}
+
+std::string with_best(std::string_view configuration, BestLoss const& best) {
+  std::string text;
+  for (std::size_t begin = 0; begin < configuration.size();) {
+    std::size_t const end = std::min(configuration.find('\n', begin), configuration.size() - 1);
+    auto const line = configuration.substr(begin, end + 1 - begin);
+    text += line.starts_with(fmt::format("{}.", best_name)) ? "" : line;
+    begin = end + 1;
+  }
+  return text + lines_of(best);
 }
 
 std::optional<double> last_loss_of(std::string_view configuration) {

@@ -19,6 +19,8 @@ namespace offstage::train {
 /// last step had this loss.
 [[nodiscard]] std::string text_of(std::vector<config::Setting> const& settings, std::int64_t tokens,
                                   BestLoss const& best = {}, std::optional<double> last_loss = {});
+/// The same text with other validations.
+[[nodiscard]] std::string with_best(std::string_view configuration, BestLoss const& best);
 /// The loss of a checkpoint's last step; nullopt: it does not say.
 [[nodiscard]] std::optional<double> last_loss_of(std::string_view configuration);
 

@@ -4,10 +4,14 @@
 #include <array>
 #include <filesystem>
 
+#include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/listing.hpp"
 #include "convert/convert.hpp"
+#include "train/saves/continuation.hpp"
+#include "train/step/schedule.hpp"
 
 namespace offstage::train {
 
@@ -40,6 +44,29 @@ bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
   }
   std::filesystem::path const step{checkpoint::canonical(checkpoint.resume)};
   return lead_to_one(step.parent_path().string(), checkpoint.dir);
+}
+
+void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
+                      std::vector<config::Setting> const& settings, std::string const& program) {
+  if (!checkpoint.program.empty() && checkpoint.program != program) {
+    log::info("the checkpoint is of {}, and this is {}: the bits may be others than by one program",
+              printable(checkpoint.program), program);
+  }
+  for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
+    log::info("{}", line);
+  }
+  for (std::string const& warning :
+       {warning_of_start(checkpoint.configuration, settings),
+        warning_of_order(checkpoint.configuration, settings),
+        warning_of_other_run(checkpoint.configuration, settings),
+        warning_of_skips(checkpoint.configuration, config, checkpoint.step),
+        warning_of_warmup(checkpoint.configuration, config, checkpoint.step),
+        advice_on_rate(config.optimizer, config.train.steps, checkpoint.step,
+                       checkpoint.learning_rate)}) {
+    if (!warning.empty()) {
+      log::warning("{}", warning);
+    }
+  }
 }
 
 }  // namespace offstage::train

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "checkpoint/meta.hpp"
 #include "config/run_config.hpp"
 #include "platform/mpi/communicator.hpp"
 
@@ -20,5 +22,10 @@ namespace offstage::train {
 /// Returns whether the checkpoint at which a run begins is in its checkpoint.dir, or of its level
 /// 1. Errors: IoError if that cannot be told.
 [[nodiscard]] bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint);
+
+/// Logs what has changed since `checkpoint`, from which the run goes on by `program`, and warns of
+/// changes that do not do what one thinks.
+void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
+                      std::vector<config::Setting> const& settings, std::string const& program);
 
 }  // namespace offstage::train

@@ -18,8 +18,8 @@ struct ActivationChoice {
   std::string why{};
 };
 
-/// Returns whether a run whose `train` is settled has room on the device of rank `rank`, and in
-/// host memory if the room says how much there is.
+/// Returns whether a run whose `train` is settled has room on the device of the fullest rank, and
+/// in host memory if the room says how much there is.
 [[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map,
                             Room const& room);
 
@@ -28,8 +28,8 @@ struct ActivationChoice {
 [[nodiscard]] WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
                                        Room const& room, ActivationRates const& given);
 
-/// Settles train.activations=auto for rank `rank`. The choice is `keep` if the plan fits; else the
-/// fastest one that fits by Fuyou's rule (activations::paper_choice). If a rate that the rule
+/// Settles train.activations=auto for the fullest rank. The choice is `keep` if the plan fits; else
+/// the fastest one that fits by Fuyou's rule (activations::paper_choice). If a rate that the rule
 /// needs is not known, it is the first that fits of `recompute` and of only the inputs leaving the
 /// device. If nothing fits, it is the last of these, and the device reports the error. Activations
 /// that leave go to storage as far as host memory has no room, if there are paths; without paths no

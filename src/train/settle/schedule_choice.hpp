@@ -35,7 +35,7 @@ struct ScheduleBytes {
 /// ranks.
 [[nodiscard]] std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks);
 
-/// Settles train.schedule for rank `rank`: writes TrainConfig::together and ::activations of a
+/// Settles train.schedule for the fullest rank: writes TrainConfig::together and ::activations of a
 /// vertical schedule, and nothing of a horizontal one. It comes before settle_activations. `auto`
 /// is vertical if parameters do not live on the device, a rank has several micro-batches in a step
 /// but at most most_together, train.activations keeps nothing that a vertical schedule computes

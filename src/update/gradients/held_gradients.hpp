@@ -24,7 +24,7 @@ namespace offstage::update {
 ///
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Memory of activations does not help
-///          here, since they are in use while gradients come. Host: as many, pinned.
+///          here, since they are in use while gradients come. Host: 8 bytes per chunk, too, pinned.
 /// Threads: one, but a second one may call bring, and a third one take. Once a step's gradients are
 ///          complete, any thread may read.
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
