@@ -14,8 +14,8 @@ struct Validation {
 };
 
 /// The validations in a metrics.jsonl, in its order; none if there is no such file. The last one of
-/// a step counts. One that is not to count (behind a skipped step) has no number for its loss. Lines
-/// that are no JSON are passed over. Errors: IoError if it cannot be read.
+/// a step counts. One that is not to count, behind a skipped step, has no number for its loss.
+/// Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
 [[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
 
 /// Returns whether a metrics.jsonl tells of a start that began at this step. Errors: as
