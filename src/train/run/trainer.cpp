@@ -251,10 +251,12 @@ void Training<T>::make_up_validation() {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
     return;
   }
-  if (config_.checkpoint.keep_best && is_best()) {
-    if (!saves().is_saved(at_.step())) {
-      due_saves_->save({.save = true}, !is_last_step(), true);  // level 1 alone has it
-    }
+  bool const stays = config_.checkpoint.keep_best && is_best();
+  if (stays && !saves().is_saved(at_.step())) {  // level 1 alone has it
+    due_saves_->save({.save = true}, !is_last_step(), true);
+    return;
+  }
+  if (stays) {
     saves().store().keep_best(at_.step());
   }
   tell_the_checkpoint();
