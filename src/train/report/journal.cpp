@@ -65,20 +65,8 @@ void Journal::open(std::int64_t step, std::optional<double> loss) {
   }
 }
 
-BestLoss Journal::best_after(BestLoss best) const {
-  if (speaks_) {
-    std::int64_t const last = best.last();
-    for (Validation const& validation : read_validations(metrics_path(config_))) {
-      if (validation.step > last) {
-        best.add(validation);
-      }
-    }
-  }
-  return best;
-}
-
-bool Journal::has_start_at(std::int64_t step) const {
-  return speaks_ && has_start(metrics_path(config_), step);
+EarlierRecords Journal::earlier() const {
+  return speaks_ ? read_earlier_records(metrics_path(config_)) : EarlierRecords{};
 }
 
 void Journal::begin(StartRecord const& start, bool works, Seconds now) {

@@ -73,12 +73,9 @@ class Journal final : public SaveListener {
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
-  /// Adds the validations that metrics.jsonl keeps and that are later than those before, after
-  /// open(); on rank 0 alone.
-  [[nodiscard]] BestLoss best_after(BestLoss best) const;
-  /// Returns whether metrics.jsonl tells of an earlier start that began at this step; on other
-  /// ranks than 0 false. Call it after open() and before begin().
-  [[nodiscard]] bool has_start_at(std::int64_t step) const;
+  /// Records of earlier starts that metrics.jsonl keeps; on rank 0 alone. Call it after open() and
+  /// before begin().
+  [[nodiscard]] EarlierRecords earlier() const;
   /// Whether records wait that could not be written; on rank 0, else false.
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }
   /// Call it before a checkpoint, which is never ahead of its metrics.

@@ -402,8 +402,9 @@ void Training<T>::find_best() {
   BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
   bool has_tried{};
   mpi::agree(comm_, [&] {
-    best = journal_.best_after(best);
-    has_tried = journal_.has_start_at(at_.step());
+    auto const earlier = journal_.earlier();
+    best = best_after(best, earlier.validations);
+    has_tried = std::ranges::find(earlier.starts, at_.step()) != earlier.starts.end();
   });
   last_validation_ = comm_.broadcast_value(best.last(), 0);
   has_tried_ = comm_.broadcast_value(has_tried, 0);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
@@ -12,11 +13,38 @@ namespace offstage::train {
 
 namespace {
 
-/// Calls take(record) for each line that is a JSON object; none if there is no such file.
-template <class Take>
-void for_each_object(std::string const& metrics, Take const& take) {
-  if (!is_there(metrics)) {
+std::optional<std::int64_t> number_in(nlohmann::json const& record, char const* key) {
+  auto const found = record.find(key);
+  return found != record.end() && found->is_number_integer()
+             ? std::optional{found->get<std::int64_t>()}
+             : std::nullopt;
+}
+
+void take(nlohmann::json const& record, EarlierRecords& all) {
+  if (auto const start = number_in(record, "start")) {
+    all.starts.push_back(*start);
+  }
+  auto const step = number_in(record, "step");
+  auto const loss = record.find("valid_loss");
+  if (!step || loss == record.end()) {
     return;
+  }
+  bool const counts = record.value("counts", nlohmann::json(true)) != false;
+  Validation const validation{*step,
+                              counts && loss->is_number() ? loss->get<double>() : std::nan("")};
+  if (!all.validations.empty() && all.validations.back().step == *step) {
+    all.validations.back() = validation;  // a restart has made the validation again
+  } else {
+    all.validations.push_back(validation);
+  }
+}
+
+}  // namespace
+
+EarlierRecords read_earlier_records(std::string const& metrics) {
+  EarlierRecords all;
+  if (!is_there(metrics)) {
+    return all;
   }
   std::ifstream file{metrics};
   if (!file) {
@@ -25,44 +53,13 @@ void for_each_object(std::string const& metrics, Take const& take) {
   for (std::string line; std::getline(file, line);) {
     auto const record = nlohmann::json::parse(line, nullptr, false);
     if (record.is_object()) {
-      take(record);
+      take(record, all);
     }
   }
   if (file.bad()) {
     throw IoError{"run.dir: cannot read", metrics, errno};
   }
-}
-
-}  // namespace
-
-std::vector<Validation> read_validations(std::string const& metrics) {
-  std::vector<Validation> found;
-  for_each_object(metrics, [&](nlohmann::json const& record) {
-    if (!record.contains("valid_loss") || !record.contains("step") ||
-        !record["step"].is_number_integer()) {
-      return;
-    }
-    auto const& loss = record["valid_loss"];
-    bool const counts = record.value("counts", nlohmann::json(true)) != false;
-    Validation const validation{record["step"].get<std::int64_t>(),
-                                counts && loss.is_number() ? loss.get<double>() : std::nan("")};
-    if (!found.empty() && found.back().step == validation.step) {
-      found.back() = validation;  // a restart has made the validation again
-    } else {
-      found.push_back(validation);
-    }
-  });
-  return found;
-}
-
-bool has_start(std::string const& metrics, std::int64_t step) {
-  bool found = false;
-  for_each_object(metrics, [&](nlohmann::json const& record) {
-    auto const start = record.find("start");
-    found = found || (start != record.end() && start->is_number_integer() &&
-                      start->get<std::int64_t>() == step);
-  });
-  return found;
+  return all;
 }
 
 bool BestLoss::add(Validation const& validation) {
@@ -76,6 +73,16 @@ bool BestLoss::add(Validation const& validation) {
     ++since_;
   }
   return is_best;
+}
+
+BestLoss best_after(BestLoss best, std::vector<Validation> const& validations) {
+  std::int64_t const last = best.last();
+  for (Validation const& validation : validations) {
+    if (validation.step > last) {
+      best.add(validation);
+    }
+  }
+  return best;
 }
 
 }  // namespace offstage::train

@@ -13,14 +13,17 @@ struct Validation {
   double loss{};
 };
 
-/// The validations in a metrics.jsonl, in its order; none if there is no such file. The last one of
-/// a step counts. One that is not to count, behind a skipped step, has no number for its loss.
-/// Lines that are no JSON are passed over. Errors: IoError if it cannot be read.
-[[nodiscard]] std::vector<Validation> read_validations(std::string const& metrics);
+/// Records of earlier starts of a run.
+struct EarlierRecords {
+  /// In the file's order. The last one of a step counts. One that is not to count, behind a skipped
+  /// step, has no number for its loss.
+  std::vector<Validation> validations;
+  std::vector<std::int64_t> starts;  ///< the steps after which they began
+};
 
-/// Returns whether a metrics.jsonl tells of a start that began at this step. Errors: as
-/// read_validations.
-[[nodiscard]] bool has_start(std::string const& metrics, std::int64_t step);
+/// Reads a metrics.jsonl; no records if there is no such file. Lines that are no JSON are passed
+/// over. Errors: IoError if it cannot be read.
+[[nodiscard]] EarlierRecords read_earlier_records(std::string const& metrics);
 
 /// The best validation so far, and the number of those since.
 class BestLoss {
@@ -47,5 +50,8 @@ class BestLoss {
   std::int64_t since_{};
   std::int64_t last_ = -1;
 };
+
+/// `best` with those of the validations that are later than its last one.
+[[nodiscard]] BestLoss best_after(BestLoss best, std::vector<Validation> const& validations);
 
 }  // namespace offstage::train
