@@ -473,7 +473,13 @@ void rewrite_configuration(std::string const& step_directory, std::string const&
   }
   Meta meta = master.meta;
   meta.configuration = configuration;
-  commit_master(step_directory, meta, manifests);
+  try {
+    commit_master(step_directory, meta, manifests);
+  } catch (...) {
+    std::error_code left;
+    std::filesystem::remove(step_directory + "/" + unfinished_master_name, left);
+    throw;
+  }
 }
 
 }  // namespace offstage::checkpoint

@@ -77,6 +77,9 @@ EVERYTHING = {"tiers.path": "WORK/storage/a|WORK/storage/b", "tiers.split": "1:1
               "update.gradients": "flush-fp32", "run.trace": "on"}
 
 
+# The last step's checkpoint is saved before its validation, and then told of it.
+VALIDATED = {"data.valid": "WORK/train.txt", "train.valid-batches": 1}
+
 # Node storage: level 1 after each step, level 2 after every other.
 LOCAL = "local/level-1-0123456789abcdef"
 LEVELS = {**STORAGE, "checkpoint.local": "WORK/local", "checkpoint.local-every": 1, "checkpoint.every": 2}
@@ -120,6 +123,7 @@ SCENARIOS = {scenario.name: scenario for scenario in [
     start("everything", EVERYTHING), resume("everything", EVERYTHING),
     *second(start, "packed", NODE), *second(resume, "packed", NODE, steps=2),
     resume("keep-every", {"checkpoint.keep-every": 2}, steps=3),
+    resume("validated", VALIDATED),
     start("killed-persistent", PERSISTENT, killed=("rename", f"{SPILL}/extents")),
     resume("killed-persistent", PERSISTENT, killed=COMMIT),
     rollback("killed-rollback", {}, killed=COMMIT),

@@ -419,6 +419,10 @@ void Training<T>::find_best() {
     validations_begin_anew_ = true;
   }
   at_.set_best(comm_.broadcast_value(best, 0));
+  bool const is_news = at_.best().last() > best_of(at_.meta().configuration).last();
+  if (goes_on_from_own_ && is_news && !validations_begin_anew_) {
+    tell_the_checkpoint();  // the start that made the validation could not
+  }
   if (config_.checkpoint.keep_best && at_.best().any()) {
     saves().store().keep_best(at_.best().best().step);
   }
