@@ -176,6 +176,22 @@ void print_share(train::Forecast const& forecast, PlanOptions const& options) {
   }
 }
 
+void print_all(train::Forecast const& forecast, Seconds taken, PlanOptions const& options,
+               train::ForecastScope const& scope) {
+  print_ranks(forecast, options);
+  print_memory(forecast, options);
+  print_paths(forecast);
+  print_steps(forecast, options, scope);
+  for (std::string const& why : forecast.chosen) {
+    log::write_info(why);
+  }
+  if (!forecast.chosen.empty()) {
+    log::info("  chosen in {:.2f} s", taken.count());
+  }
+  print_answers(forecast, "", options, scope);
+  print_share(forecast, options);
+}
+
 }  // namespace
 
 ExitCode plan_command(Arguments const& arguments) {
@@ -210,24 +226,12 @@ ExitCode plan_command(Arguments const& arguments) {
     throw UsageError{why};
   }
   train::Forecast const& forecast = *found;
+  Seconds const taken = watch.elapsed();
   if (options.as_json) {
     log::write_lines(plan_record(found, "", options, scope));
-    train::require_room(forecast.device, options.config, options.config.device.memory);
-    return ExitCode::done;
+  } else {
+    print_all(forecast, taken, options, scope);
   }
-  Seconds const taken = watch.elapsed();
-  print_ranks(forecast, options);
-  print_memory(forecast, options);
-  print_paths(forecast);
-  print_steps(forecast, options, scope);
-  for (std::string const& why : forecast.chosen) {
-    log::write_info(why);
-  }
-  if (!forecast.chosen.empty()) {
-    log::info("  chosen in {:.2f} s", taken.count());
-  }
-  print_answers(found, "", options, scope);
-  print_share(forecast, options);
   if (!forecast.missing.empty()) {
     log::warning(
         "not known: {}; offstage probe --output FILE measures and writes {}, then add "

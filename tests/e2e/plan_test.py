@@ -311,6 +311,9 @@ class Plan(PlatformTest):
         for row in found["policies"]:
             if row["step_seconds"]:
                 self.assertRegex(said, rf"(?m)^  {row['policy']} .* {row['step_seconds']:.3f} ")
+        self.assertNotIn("run_seconds", found)
+        found = json.loads(self.offstage("plan", *machine, "--json", "--train.steps=50").out)
+        self.assertAlmostEqual(50 * found["step"]["seconds"], found["run_seconds"])
         small = self.offstage("plan", *machine, "--device.memory=64KiB", "--json", expect=USAGE)
         self.refuse(small, "device.memory=64.0 KiB is too small")
         found = json.loads(small.out)

@@ -56,7 +56,7 @@ struct PathRecord {
 struct StartRecord {
   std::int64_t step{};  ///< steps done before
   slurm::TimePoint time;
-  std::string program{};            ///< version and commit
+  std::string program{};            ///< checkpoint::Meta::program
   std::string working_directory{};  ///< rank 0's, from which relative paths count
   std::int64_t ranks{};
   std::vector<std::string> nodes;

@@ -1,41 +1,38 @@
 #include "train/saves/stop.hpp"
 
+#include <array>
+#include <cstddef>
+
 namespace offstage::train {
+namespace {
+
+struct Words {
+  char const* name;
+  char const* reason;
+};
+
+/// In the order of Stop.
+constexpr std::array<Words, 6> words{
+    {{"done", ""},
+     {"signal", "a signal came"},
+     {"stop-file", "STOP was found in run.dir"},
+     {"max-time", "train.max-time is near"},
+     {"job-end", "the end of the job is near"},
+     {"patience", "validations have not become better (train.patience)"}}};
+static_assert(static_cast<std::size_t>(Stop::patience) + 1 == words.size());
+
+Words const& words_of(Stop stop) {
+  return words.at(static_cast<std::size_t>(stop));
+}
+
+}  // namespace
 
 char const* reason_of(Stop stop) {
-  switch (stop) {
-    case Stop::signal:
-      return "a signal came";
-    case Stop::file:
-      return "STOP was found in run.dir";
-    case Stop::max_time:
-      return "train.max-time is near";
-    case Stop::job_end:
-      return "the end of the job is near";
-    case Stop::patience:
-      return "validations have not become better (train.patience)";
-    case Stop::none:
-      break;
-  }
-  return "";
+  return words_of(stop).reason;
 }
 
 char const* name_of(Stop stop) {
-  switch (stop) {
-    case Stop::signal:
-      return "signal";
-    case Stop::file:
-      return "stop-file";
-    case Stop::max_time:
-      return "max-time";
-    case Stop::job_end:
-      return "job-end";
-    case Stop::patience:
-      return "patience";
-    case Stop::none:
-      break;
-  }
-  return "done";
+  return words_of(stop).name;
 }
 
 bool is_urgent(Stop stop) {
