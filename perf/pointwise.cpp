@@ -93,6 +93,7 @@ class Bench {
   void run() {
     measure_copy();
     norms();
+    norms_of_queries();
     activations();
     rope();
     bias();
@@ -171,6 +172,45 @@ class Bench {
       kernels::layernorm_backward<Element>(
           stream_, {x[set], weight[set], y[set], mean[set], inverse[set], sum[set], d_weight[set],
                     d_bias[set], rows_, width});
+    });
+  }
+
+  /// Norms of heads that lie in packed rows, as those of queries do.
+  void norms_of_queries() {
+    auto const x = matrix(), y = matrix();
+    auto const queries = rows_ * heads;
+    auto const bytes = [&](double count) {
+      return count * static_cast<double>(queries * head_dim) * sizeof(Element);
+    };
+    kernels::RowPlaces const places{heads, width};
+    auto const of = [&](auto all) {
+      return all.first(static_cast<std::size_t>(places.extent(queries, head_dim)));
+    };
+    Array<Element> const weight{device_, stream_, head_dim}, d_weight{device_, stream_, head_dim};
+    Array<float> const inverse{device_, stream_, queries};
+    report("rmsnorm of queries forward", bytes(2), [&](int set) {
+      kernels::rmsnorm_forward<Element>(stream_, {.x = of(x[set]),
+                                                  .delta = {},
+                                                  .sum = {},
+                                                  .weight = weight[set],
+                                                  .y = of(y[set]),
+                                                  .inverse_rms = inverse[set],
+                                                  .rows = queries,
+                                                  .width = head_dim,
+                                                  .epsilon = 1e-5,
+                                                  .places = places});
+    });
+    report("rmsnorm of queries backward", bytes(3), [&](int set) {
+      kernels::rmsnorm_backward<Element>(stream_, {.x = of(x[set]),
+                                                   .weight = weight[set],
+                                                   .dy = of(y[set]),
+                                                   .inverse_rms = inverse[set],
+                                                   .dx = of(y[set]),
+                                                   .d_weight = d_weight[set],
+                                                   .rows = queries,
+                                                   .width = head_dim,
+                                                   .add = false,
+                                                   .places = places});
     });
   }
 

@@ -36,7 +36,7 @@ Json step_of(train::Forecast const& forecast) {
               {"busy", Json::array()}};
   for (auto const& use : step.uses) {
     record["busy"].push_back(
-        {{"resource", train::name_of(use.name, forecast)}, {"part", use.busy / step.step}});
+        {{"resource", name_of(use.resource, forecast.paths)}, {"part", use.busy / step.step}});
   }
   return record;
 }

@@ -74,22 +74,26 @@ std::vector<PathUse> SimulatedMachine::moved() const {
 }
 
 std::vector<ResourceUse> SimulatedMachine::uses() const {
-  std::vector<ResourceUse> uses{{"the device", Seconds{products_.busy()}},
-                                {"updates on the device", Seconds{device_update_.busy()}},
-                                {"updates on the cores", Seconds{cores_.busy()}},
-                                {"sums of gradients", Seconds{sums_.busy()}},
-                                {"the link between ranks", Seconds{ranks_.busy()}},
-                                {"the link to the device", Seconds{to_device_.busy()}},
-                                {"the link from the device", Seconds{to_host_.busy()}}};
+  using Kind = Resource::Kind;
+  std::vector<ResourceUse> uses;
+  auto const add = [&](Resource const& resource, double busy) {
+    uses.push_back({resource, Seconds{busy}});
+  };
+  add({Kind::device}, products_.busy());
+  add({Kind::device_update}, device_update_.busy());
+  add({Kind::cpu_update}, cores_.busy());
+  add({Kind::sums}, sums_.busy());
+  add({Kind::rank_link}, ranks_.busy());
+  add({Kind::to_device}, to_device_.busy());
+  add({Kind::to_host}, to_host_.busy());
   for (std::size_t i = 0; i < paths_.size(); ++i) {
     bool const full = paths_[i].rate.full_duplex;
-    uses.push_back({fmt::format("path {}{}", i + 1, full ? ", reading" : ""),
-                    Seconds{paths_[i].reads.busy()}});
+    add({full ? Kind::path_reads : Kind::path, i}, paths_[i].reads.busy());
     if (full) {
-      uses.push_back({fmt::format("path {}, writing", i + 1), Seconds{paths_[i].writes.busy()}});
+      add({Kind::path_writes, i}, paths_[i].writes.busy());
     }
   }
-  uses.push_back({"host memory", Seconds{seconds(host_bytes_, machine_.rates.host_memory)}});
+  add({Kind::host_memory}, seconds(host_bytes_, machine_.rates.host_memory));
   return uses;
 }
 

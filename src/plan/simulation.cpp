@@ -83,8 +83,8 @@ void sort(std::vector<ResourceUse>& uses) {
   std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
 }
 
-Seconds busy(Prediction const& prediction, std::string const& name) {
-  auto const found = std::ranges::find(prediction.uses, name, &ResourceUse::name);
+Seconds busy(Prediction const& prediction, Resource const& resource) {
+  auto const found = std::ranges::find(prediction.uses, resource, &ResourceUse::resource);
   return found == prediction.uses.end() ? Seconds{} : found->busy;
 }
 
@@ -99,7 +99,7 @@ Prediction extrapolated(Prediction const& shorter, Prediction const& longer, dou
                     .uses = longer.uses,
                     .paths = longer.paths};
   for (ResourceUse& use : result.uses) {
-    use.busy = beyond(busy(shorter, use.name), use.busy);
+    use.busy = beyond(busy(shorter, use.resource), use.busy);
   }
   for (std::size_t i = 0; i < std::min(shorter.paths.size(), longer.paths.size()); ++i) {
     auto const more = [&](Bytes a, Bytes b) {
@@ -128,7 +128,7 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
                     .uses = one.uses,
                     .paths = one.paths};
   for (ResourceUse& use : result.uses) {
-    use.busy = between(use.busy, busy(other, use.name));
+    use.busy = between(use.busy, busy(other, use.resource));
   }
   for (std::size_t i = 0; i < std::min(one.paths.size(), other.paths.size()); ++i) {
     auto const bytes = [&](Bytes a, Bytes b) {

@@ -7,13 +7,14 @@
 
 #include "base/units.hpp"
 #include "plan/machine.hpp"
+#include "plan/resource.hpp"
 #include "plan/workload.hpp"
 
 namespace offstage::plan {
 
 /// Time for which a resource is busy in a step.
 struct ResourceUse {
-  std::string name;  ///< "device", "path 1"
+  Resource resource;
   Seconds busy{};
 };
 
@@ -39,9 +40,6 @@ struct Prediction {
   Seconds forward{}, backward{}, update{};
   std::vector<ResourceUse> uses;  ///< busiest first, without idle ones
   std::vector<PathUse> paths;     ///< in the order of Machine's paths
-
-  /// The busiest resource; "nothing" if all are idle.
-  [[nodiscard]] std::string bound() const { return uses.empty() ? "nothing" : uses.front().name; }
 };
 
 /// The mean over steps of which the part `often` is as `other`.
@@ -89,7 +87,7 @@ struct Detail {
 /// a resource with the work that surely goes through it, if nothing waits for anything.
 struct Bound {
   Seconds step{};
-  std::string resource{};  ///< name as in Prediction::uses; "storage" for paths
+  Resource resource{};  ///< the paths together are Kind::storage
 };
 [[nodiscard]] Bound least_time(Machine const& machine, Workload const& workload,
                                Schedule const& schedule);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "base/units.hpp"
 #include "plan/split.hpp"
@@ -28,23 +27,23 @@ class Least {
 
   [[nodiscard]] Bound longest() const {
     Bound longest;
-    auto const take = [&](std::string const& name, double seconds) {
+    using Kind = Resource::Kind;
+    auto const take = [&](Kind kind, double seconds) {
       if (seconds > longest.step.count()) {
-        longest = {Seconds{seconds}, name};
+        longest = {Seconds{seconds}, {kind}};
       }
     };
     UpdateRates const& rates = machine_.rates;
-    take("the device", over(rounds() * flops_, machine_.compute));
-    take("updates on the cores", over(cores(), rates.cpu_update));
-    take("updates on the device", over(on_device() + resident_, rates.device_update));
-    take("the link to the device",
+    take(Kind::device, over(rounds() * flops_, machine_.compute));
+    take(Kind::cpu_update, over(cores(), rates.cpu_update));
+    take(Kind::device_update, over(on_device() + resident_, rates.device_update));
+    take(Kind::to_device,
          over(to_device(), std::max(rates.host_to_device, rates.host_to_device_both)));
-    take("the link from the device",
-         over(to_host(), std::max(rates.device_to_host, rates.device_to_host_both)));
-    take("sums of gradients", over(summed(), machine_.host_sum));
-    take("the link between ranks", over(from_ranks(), machine_.rank_link));
+    take(Kind::to_host, over(to_host(), std::max(rates.device_to_host, rates.device_to_host_both)));
+    take(Kind::sums, over(summed(), machine_.host_sum));
+    take(Kind::rank_link, over(from_ranks(), machine_.rank_link));
     if (!rates.paths.empty() && schedule_.split.rule == SplitRule::automatic) {
-      take("storage",
+      take(Kind::storage,
            bandwidth_bound(static_cast<Bytes>(read()), static_cast<Bytes>(written()), rates.paths)
                .count());
     }

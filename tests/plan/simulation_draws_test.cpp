@@ -102,7 +102,8 @@ TEST(Simulation, NothingIsQuickerThanTheBoundOfItsBusiestResource) {
     auto const [machine, work, schedule] = draw(random);
     double const bound = least_time(machine, work, schedule).step.count();
     double const found = simulate(machine, work, schedule, full_detail).step.count();
-    EXPECT_LE(bound, found * (1 + 1e-9)) << trial << least_time(machine, work, schedule).resource;
+    EXPECT_LE(bound, found * (1 + 1e-9))
+        << trial << words_of(least_time(machine, work, schedule).resource.kind);
     tightest = std::max(tightest, bound / found);
   }
   EXPECT_GT(tightest, 0.95);
@@ -141,8 +142,8 @@ TEST(Simulation, NorAreStepsOfSeveralRanks) {
     auto const [machine, work, schedule] = draw_ranks(random);
     auto const bound = least_time(machine, work, schedule);
     double const found = simulate(machine, work, schedule, full_detail).step.count();
-    EXPECT_LE(bound.step.count(), found * (1 + 1e-9)) << trial << bound.resource;
-    if (bound.resource == "the link between ranks") {
+    EXPECT_LE(bound.step.count(), found * (1 + 1e-9)) << trial << words_of(bound.resource.kind);
+    if (bound.resource == Resource{Kind::rank_link}) {
       tightest = std::max(tightest, bound.step.count() / found);
     }
   }

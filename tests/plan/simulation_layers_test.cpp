@@ -49,14 +49,13 @@ TEST(Simulation, AVerticalScheduleBringsALayerTwiceAStep) {
   schedule.layer_slots = 2;
   auto work = three_blocks();
   // Five layers in forward; in backward two blocks, as the last one is still in its slot.
-  double const once = busy(simulate(machine, work, schedule), "the link to the device");
+  double const once = busy(simulate(machine, work, schedule), {Kind::to_device});
   EXPECT_NEAR(once, 7.0, 1e-6);
   work.rounds = work.micro_batches = 20;
-  EXPECT_NEAR(busy(simulate(machine, work, schedule, full_detail), "the link to the device"), 7.0,
-              1e-6);
+  EXPECT_NEAR(busy(simulate(machine, work, schedule, full_detail), {Kind::to_device}), 7.0, 1e-6);
   work.vertical = std::nullopt;
   // Micro-batch after micro-batch; the first block is still there when the second one begins.
-  EXPECT_NEAR(busy(simulate(machine, work, schedule, full_detail), "the link to the device"),
+  EXPECT_NEAR(busy(simulate(machine, work, schedule, full_detail), {Kind::to_device}),
               7.0 + 19 * 6.0, 1e-6);
 }
 
@@ -80,9 +79,9 @@ TEST(Simulation, TensorsOfAVerticalScheduleLeaveAsOftenAsTheyAreMade) {
   work.vertical = WaitingWork{.tensor = 100.0, .slabs = 6};
   auto const found = simulate(machine, work, schedule);
   // Four inputs of eight micro-batches, and as many gradients of them.
-  EXPECT_NEAR(busy(found, "the link from the device"), 8 * (4 + 4) * 0.1, 1e-9);
+  EXPECT_NEAR(busy(found, {Kind::to_host}), 8 * (4 + 4) * 0.1, 1e-9);
   // Some of what comes back is there still, at most as many as slabs in each of seven passes.
-  double const back = busy(found, "the link to the device");
+  double const back = busy(found, {Kind::to_device});
   double const all = 8 * (4 + 3 + 1 + 3) * 0.1;  // read in forward and head; in backward with dx
   EXPECT_LE(back, all);
   EXPECT_GE(back, all - 11 * 6 * 0.1);

@@ -43,8 +43,10 @@ inline Schedule plain() {
   return schedule;
 }
 
-inline double busy(Prediction const& prediction, std::string const& name) {
-  auto const found = std::ranges::find(prediction.uses, name, &ResourceUse::name);
+using Kind = Resource::Kind;
+
+inline double busy(Prediction const& prediction, Resource const& resource) {
+  auto const found = std::ranges::find(prediction.uses, resource, &ResourceUse::resource);
   return found == prediction.uses.end() ? 0.0 : found->busy.count();
 }
 

@@ -17,8 +17,8 @@ TEST(Simulation, AddsThePhasesWhereNothingOverlaps) {
   EXPECT_NEAR(found.backward.count(), 4.0, 1e-9);
   EXPECT_NEAR(found.update.count(), 2.0, 1e-9);
   EXPECT_NEAR(found.step.count(), 8.0, 1e-9);
-  EXPECT_EQ(found.bound(), "the device");
-  EXPECT_NEAR(busy(found, "updates on the cores"), 2.0, 1e-9);
+  EXPECT_EQ(found.uses.front().resource, Resource{Kind::device});
+  EXPECT_NEAR(busy(found, {Kind::cpu_update}), 2.0, 1e-9);
 }
 
 TEST(Simulation, AGradientLeavesUnderTheNextLayersBackward) {
@@ -62,13 +62,13 @@ TEST(Simulation, StorageIsReadAndWrittenInTurnOnAHalfDuplexPath) {
   auto const found = simulate(machine, two_layers(), schedule);
   EXPECT_GE(found.update.count(), 6.0 - 1e-9);
   EXPECT_LE(found.update.count(), 6.8);
-  EXPECT_NEAR(busy(found, "path 1"), 6.0, 1e-9);
+  EXPECT_NEAR(busy(found, {Kind::path}), 6.0, 1e-9);
   // What stays in memory is neither read nor written.
   schedule.cached = 2;
-  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), "path 1"), 3.0);
+  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), {Kind::path}), 3.0);
   // All has a place: nothing is stored.
   schedule.cached = 3;
-  EXPECT_EQ(busy(simulate(machine, two_layers(), schedule), "path 1"), 0.0);
+  EXPECT_EQ(busy(simulate(machine, two_layers(), schedule), {Kind::path}), 0.0);
 }
 
 constexpr std::size_t all_events = 1'000'000;
@@ -188,9 +188,9 @@ TEST(Simulation, AnAscendingOrderThrashesTheOldestFirstCache) {
   schedule.evict = Evict::oldest;
   schedule.spread = false;
   schedule.order = UpdateOrder::ascending;
-  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), "path 1"), 6.0, 1e-9);
+  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), {Kind::path}), 6.0, 1e-9);
   schedule.order = UpdateOrder::alternate;
-  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), "path 1"), 3.0);
+  EXPECT_LT(busy(simulate(machine, two_layers(), schedule), {Kind::path}), 3.0);
 }
 
 TEST(Simulation, TheDevicesShareIsUpdatedBesideTheCores) {
@@ -200,11 +200,10 @@ TEST(Simulation, TheDevicesShareIsUpdatedBesideTheCores) {
   schedule.workers = 4;
   schedule.share = 0.5;
   auto const found = simulate(machine, two_layers(), schedule);
-  EXPECT_NEAR(busy(found, "updates on the cores") + busy(found, "updates on the device"), 2.0,
-              1e-9);
+  EXPECT_NEAR(busy(found, {Kind::cpu_update}) + busy(found, {Kind::device_update}), 2.0, 1e-9);
   EXPECT_LT(found.update.count(), 1.3);
   schedule.share = 1.0;
-  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), "updates on the device"), 2.0, 1e-9);
+  EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), {Kind::device_update}), 2.0, 1e-9);
 }
 
 TEST(Simulation, AnUpdateUnderBackwardHidesThere) {
@@ -231,7 +230,7 @@ TEST(Simulation, StreamedLayersComeThroughTheirSlots) {
   schedule.layer_slots = 2;
   auto const found = simulate(machine, two_layers(), schedule);
   // Both layers stay in their slots for backward.
-  EXPECT_NEAR(busy(found, "the link to the device"), 2.0, 1e-9);
+  EXPECT_NEAR(busy(found, {Kind::to_device}), 2.0, 1e-9);
   EXPECT_NEAR(found.forward.count(), 3.0, 1e-9);
   EXPECT_NEAR(found.backward.count(), 4.0, 1e-9);
 }
@@ -248,7 +247,7 @@ TEST(Simulation, ParametersOfANodeComeFromOthersOnceInAStep) {
   schedule.layer_slots = 2;
   auto const sent = [&](int nodes) {
     work.nodes = nodes;
-    return busy(simulate(machine, work, schedule), "the link between ranks");
+    return busy(simulate(machine, work, schedule), {Kind::rank_link});
   };
   double parts = 0.0;  // of this rank
   for (auto const& layer : work.layers) {

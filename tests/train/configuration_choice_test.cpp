@@ -259,17 +259,17 @@ TEST(MachineRates, MoveWhereTheyDifferByMoreThanATenth) {
                                   .host_to_device_both = 50,
                                   .paths = {{.read = 100, .write = 100}}};
   auto now = planned;
-  EXPECT_THAT(moved(planned, now), IsEmpty());
+  EXPECT_THAT(moved(planned, now, open().paths), IsEmpty());
   now.cpu_update = 91;
   now.host_to_device_both = 54;
   now.device_update = 7;  // it was not known
-  EXPECT_THAT(moved(planned, now), IsEmpty());
+  EXPECT_THAT(moved(planned, now, open().paths), IsEmpty());
   now.cpu_update = 80;
   now.paths[0].write = 150;
-  auto const found = moved(planned, now);
+  auto const found = moved(planned, now, open().paths);
   ASSERT_THAT(found, SizeIs(2));
   EXPECT_EQ(found[0], "updates on the cores 20 % slower than planned");
-  EXPECT_EQ(found[1], "path 1, writing 50 % faster than planned");
+  EXPECT_EQ(found[1], open().paths[0].directory + ", writing 50 % faster than planned");
   config::RunConfig config = open();
   set_rates(config, now, 4);
   EXPECT_EQ(config.platform.cpu_update, 80);

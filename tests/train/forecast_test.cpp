@@ -253,7 +253,7 @@ TEST(Forecast, AStepIsForwardBackwardAndUpdate) {
   EXPECT_EQ(result.tokens, 48);
   // The cores update 100 elements a second and everything else is quicker; parameters hide but for
   // the last chunk.
-  EXPECT_EQ(result.step.bound(), "updates on the cores");
+  EXPECT_EQ(name_of(result.step.uses.front().resource, result.paths), "updates on the cores");
   double const elements = static_cast<double>(result.shard_elements);
   EXPECT_NEAR(result.step.uses.front().busy.count(), elements / 100, 1e-6);
   EXPECT_NEAR(result.step.update.count(), elements / 100, 1e-6);

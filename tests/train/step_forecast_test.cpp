@@ -188,8 +188,8 @@ TEST(StepForecast, LayersThatStayWholeAreGatheredOnceAStep) {
   auto const each_use = foresee(parameters::Sharding::zero3);
   auto const once = foresee(parameters::Sharding::zero2);
   auto const gathered = [](plan::Prediction const& step) {
-    auto const found = std::ranges::find_if(
-        step.uses, [](auto const& use) { return use.name == "the link between ranks"; });
+    auto const found = std::ranges::find(step.uses, plan::Resource{plan::Resource::Kind::rank_link},
+                                         &plan::ResourceUse::resource);
     return found == step.uses.end() ? 0.0 : found->busy.count();
   };
   EXPECT_LT(once.step, each_use.step);

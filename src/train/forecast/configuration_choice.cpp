@@ -444,7 +444,8 @@ std::vector<std::string> describe(Choice const& choice, config::RunConfig const&
   std::vector<std::string> busy;
   for (plan::ResourceUse const& use : choice.step.uses) {
     if (busy.size() < 3) {
-      busy.push_back(fmt::format("{} {:.0f} %", use.name, 100.0 * use.busy / choice.step.step));
+      busy.push_back(fmt::format("{} {:.0f} %", name_of(use.resource, config.paths),
+                                 100.0 * use.busy / choice.step.step));
     }
   }
   double const seconds = choice.step.step.count();

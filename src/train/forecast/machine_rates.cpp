@@ -9,6 +9,7 @@
 #include "base/rate.hpp"
 #include "base/units.hpp"
 #include "config/known_rates.hpp"
+#include "plan/resource.hpp"
 #include "probe/measure.hpp"
 #include "train/offload/offload.hpp"
 #include "train/offload/storage.hpp"
@@ -18,14 +19,6 @@ namespace {
 
 /// Difference of a rate from what was planned that is worth a line.
 constexpr double tenth = 0.1;
-
-void compare(std::vector<std::string>& moved, std::string const& what, double planned, double now) {
-  if (planned > 0.0 && now > 0.0 && std::abs(now / planned - 1.0) > tenth) {
-    moved.push_back(fmt::format("{} {:.0f} % {} than planned", what,
-                                100.0 * std::abs(now / planned - 1.0),
-                                now < planned ? "slower" : "faster"));
-  }
-}
 
 }  // namespace
 
@@ -88,21 +81,27 @@ plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& com
   return rates;
 }
 
-std::vector<std::string> moved(plan::UpdateRates const& planned, plan::UpdateRates const& now) {
+std::vector<std::string> moved(plan::UpdateRates const& planned, plan::UpdateRates const& now,
+                               std::vector<tiers::PathSettings> const& paths) {
+  using Kind = plan::Resource::Kind;
   std::vector<std::string> all;
-  compare(all, "updates on the cores", planned.cpu_update, now.cpu_update);
-  compare(all, "updates on the device", planned.device_update, now.device_update);
+  auto const compare = [&](plan::Resource const& resource, double before, double after) {
+    if (before > 0.0 && after > 0.0 && std::abs(after / before - 1.0) > tenth) {
+      all.push_back(fmt::format("{} {:.0f} % {} than planned", name_of(resource, paths),
+                                100.0 * std::abs(after / before - 1.0),
+                                after < before ? "slower" : "faster"));
+    }
+  };
+  compare({Kind::cpu_update}, planned.cpu_update, now.cpu_update);
+  compare({Kind::device_update}, planned.device_update, now.device_update);
   // Updates use both directions.
-  compare(all, "the link to the device",
-          first_known(planned.host_to_device_both, planned.host_to_device),
+  compare({Kind::to_device}, first_known(planned.host_to_device_both, planned.host_to_device),
           first_known(now.host_to_device_both, now.host_to_device));
-  compare(all, "the link from the device",
-          first_known(planned.device_to_host_both, planned.device_to_host),
+  compare({Kind::to_host}, first_known(planned.device_to_host_both, planned.device_to_host),
           first_known(now.device_to_host_both, now.device_to_host));
   for (std::size_t i = 0; i < std::min(planned.paths.size(), now.paths.size()); ++i) {
-    compare(all, fmt::format("path {}, reading", i + 1), planned.paths[i].read, now.paths[i].read);
-    compare(all, fmt::format("path {}, writing", i + 1), planned.paths[i].write,
-            now.paths[i].write);
+    compare({Kind::path_reads, i}, planned.paths[i].read, now.paths[i].read);
+    compare({Kind::path_writes, i}, planned.paths[i].write, now.paths[i].write);
   }
   return all;
 }

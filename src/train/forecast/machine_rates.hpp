@@ -21,9 +21,11 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
 [[nodiscard]] plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& comm);
 
 /// Sentences on rates that have changed by more than a tenth: "updates on the cores 12 % slower
-/// than planned". Rates that are unknown in one of them are left out.
+/// than planned". Rates that are unknown in one of them are left out. `paths` name those of the
+/// rates.
 [[nodiscard]] std::vector<std::string> moved(plan::UpdateRates const& planned,
-                                             plan::UpdateRates const& now);
+                                             plan::UpdateRates const& now,
+                                             std::vector<tiers::PathSettings> const& paths);
 
 /// Writes rates to `config` that a rank has measured while `ranks_per_node` ranks did the same.
 void set_rates(config::RunConfig& config, plan::UpdateRates const& rates, int ranks_per_node);

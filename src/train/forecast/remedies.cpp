@@ -146,18 +146,8 @@ bool has_times(Forecast const& forecast) {
   return forecast.update.problem.empty() && forecast.compute_known;
 }
 
-std::string name_of(std::string const& resource, Forecast const& forecast) {
-  for (std::size_t i = 0; i < forecast.paths.size(); ++i) {
-    std::string const path = fmt::format("path {}", i + 1);
-    if (resource == path || resource.starts_with(path + ',')) {
-      return forecast.paths[i].directory + resource.substr(path.size());
-    }
-  }
-  return resource;
-}
-
 std::string use_of(plan::ResourceUse const& use, Forecast const& forecast) {
-  return fmt::format("{} {:.0f} %", name_of(use.name, forecast),
+  return fmt::format("{} {:.0f} %", name_of(use.resource, forecast.paths),
                      100.0 * use.busy / forecast.step.step);
 }
 
@@ -226,7 +216,7 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
   }
   auto const& most = now->step.uses.front();
   double const share = most.busy / step;
-  auto const name = name_of(most.name, *now);
+  auto const name = name_of(most.resource, now->paths);
   std::vector<std::string> sentences{
       share >= bounding
           ? fmt::format(

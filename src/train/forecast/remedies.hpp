@@ -9,8 +9,6 @@
 
 namespace offstage::train {
 
-/// The name of a prediction's resource for users. "path 1" becomes its directory.
-[[nodiscard]] std::string name_of(std::string const& resource, Forecast const& forecast);
 /// A use in words: "the device 87 %".
 [[nodiscard]] std::string use_of(plan::ResourceUse const& use, Forecast const& forecast);
 /// The need of device memory and its limit, in words, if the limit is too small; else empty.

@@ -60,7 +60,7 @@ std::vector<std::string> unknown(config::RunConfig const& config, plan::Machine 
                                  plan::Workload const& work, plan::Schedule const& schedule,
                                  StepFacts const& facts) {
   std::vector<std::string> missing;
-  auto const need = [&](bool is_used, double rate, char const* name) {
+  auto const need = [&](bool is_used, double rate, std::string_view name) {
     if (is_used && rate <= 0.0) {
       missing.emplace_back(name);
     }
@@ -68,12 +68,14 @@ std::vector<std::string> unknown(config::RunConfig const& config, plan::Machine 
   bool const waits = std::ranges::any_of(
       work.subgroups, [](plan::SubgroupWork const& each) { return !each.resident; });
   bool const resident = std::ranges::any_of(work.subgroups, &plan::SubgroupWork::resident);
+  using Kind = plan::Resource::Kind;
   bool const link = !facts.room.host_visible();
   need(true, machine.compute, "products");
-  need(waits && schedule.share < 1.0, machine.rates.cpu_update, "updates on the cores");
-  need(resident || schedule.share > 0.0, machine.rates.device_update, "updates on the device");
-  need(link, machine.rates.host_to_device, "the link to the device");
-  need(link, machine.rates.device_to_host, "the link from the device");
+  need(waits && schedule.share < 1.0, machine.rates.cpu_update, words_of(Kind::cpu_update));
+  need(resident || schedule.share > 0.0, machine.rates.device_update,
+       words_of(Kind::device_update));
+  need(link, machine.rates.host_to_device, words_of(Kind::to_device));
+  need(link, machine.rates.device_to_host, words_of(Kind::to_host));
   need(uses_storage(work, schedule), is_known(config, machine.rates.paths) ? 1.0 : 0.0,
        "storage paths");
   return missing;

@@ -68,7 +68,7 @@ std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const&
     return std::nullopt;
   }
   auto const now = least_of(runner.rates(), comm_);
-  auto what = moved(planned_rates_, now);
+  auto what = moved(planned_rates_, now, config_.paths);
   double const clipped = static_cast<double>(progress.clipped) / static_cast<double>(steps);
   if (std::abs(clipped - config_.plan.clip_rate) > 0.1) {
     what.push_back(fmt::format("{:.0f} % of the steps were clipped", 100.0 * clipped));
