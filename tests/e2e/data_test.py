@@ -17,6 +17,7 @@ SEA = Path(__file__).resolve().parent.parent / "data" / "sea.model"
 TOKENIZERS = Path(__file__).resolve().parent.parent / "tokens" / "files"
 END = 2  # </s> of sea.model
 TABLES = Path(__file__).resolve().parent.parent / "parquet" / "files"
+CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 TYPES = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 8: "H"}
 
 
@@ -457,6 +458,25 @@ class Inspect(DataTest):
             self.assertTrue(said["documents"].startswith("1500; "), said)
             entropies.add(said["unigram entropy"])
         self.assertEqual(1, len(entropies), entropies)
+
+    def test_says_the_same_in_json(self):
+        chats = [("Where is the map?", "On deck."), ("And the tide?", "It leaves.")]
+        text = self.write("chats.jsonl", "".join(json.dumps({"prompt": a, "completion": b}) + "\n" for a, b in chats))
+        self.pack("--from", text, "--template", CONFIGS / "templates/completion.txt", prefix="chats", tokenizer=SEA)
+        self.pack("--from", self.text, form="nanogpt", prefix="nano")
+        paths = self.folder / "chats", self.folder / "nano.bin"
+        packed, plain = map(json.loads, self.data("inspect", "{}:1,{}:3".format(*paths), "--sequence=9", "--json").out.splitlines())
+        said = self.inspect(paths[0], "--sequence=9")
+        for name, words in {"format": "format", "type": "token type", "tokenizer": "tokenizer", "tokens": "tokens",
+                            "smallest_token": "smallest token", "largest_token": "largest token"}.items():
+            self.assertEqual(said[words], str(packed[name]), name)
+        self.assertEqual("{count}; tokens: shortest {shortest}, median {median}, longest {longest}".format(**packed["documents"]), said["documents"])
+        self.assertEqual("{windows}; {windows_within_documents} where none crosses documents".format(**packed), said["windows of 9"])
+        mask = packed["mask"]
+        self.assertEqual("{packed_windows} windows; {documents_longer_than_a_window} documents are longer than one".format(**mask), said["whole documents"])
+        self.assertEqual(f"{mask['path']}: {100 * mask['counted']:.1f} % of the tokens count", said["mask"])
+        self.assertEqual([None] * 3, [plain[name] for name in ("documents", "windows_within_documents", "mask")])
+        self.assertEqual([0.25, 0.75], [packed["share"], plain["share"]])
 
     def shares(self, path):
         return re.findall(r"share +(\S+) %", self.data("inspect", path, "--sequence=9").out)
