@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 
 #include "report/parts.hpp"
 #include "report/sections.hpp"
@@ -76,6 +78,82 @@ Plot loss_plot(std::vector<Run> const& runs) {
   return plot;
 }
 
+/// Tokens and seconds of training until the end of a step.
+struct Spent {
+  double tokens = unknown, seconds = unknown;
+};
+
+/// What each step had spent, by its number. What passed between starts does not count.
+std::map<std::int64_t, Spent> spent(Run const& run) {
+  std::map<std::int64_t, Spent> all{{0, {0.0, 0.0}}};
+  double before = 0.0;  // seconds of earlier starts
+  for (Start const& start : run.starts) {
+    for (Step const& step : start.steps) {
+      all[step.number] = {step.tokens, before + step.at - start.at};
+    }
+    before += start.last_at - start.at;
+  }
+  return all;
+}
+
+/// Losses of several runs over what they spent, so that runs with other batches or on other
+/// machines compare.
+std::string losses_over(std::vector<Run> const& runs, double Spent::*x, Axis across,
+                        std::string const& caption) {
+  std::vector<std::vector<Point>> losses(runs.size()), validations(runs.size());
+  Axis down{.label = "loss", .range = {}};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    auto const at = spent(runs[i]);
+    auto const place = [&](double step) {
+      auto const found = at.find(static_cast<std::int64_t>(step));
+      return found == at.end() ? unknown : found->second.*x;
+    };
+    for (Point const& point : smooth(curve(runs[i], &Step::loss))) {
+      losses[i].push_back({place(point.x), point.y});
+      across.range.take(losses[i].back().x);
+    }
+    join(down.range, usual_range(losses[i]));
+    for (Validation const& each : runs[i].validations) {
+      validations[i].push_back({place(static_cast<double>(each.step)), each.loss});
+      down.range.take(each.loss);
+    }
+  }
+  if (across.range.high <= 0.0) {
+    return {};
+  }
+  Plot plot{caption, std::move(across), std::move(down), half_page};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    plot.line(thinned(losses[i], most_points), "bold " + run_look(i));
+    for (Point const& each : validations[i]) {
+      plot.mark(each, Mark::circle, "hollow " + run_look(i),
+                fmt::format("{}: validation loss {:.4f}", runs[i].name, each.y));
+    }
+  }
+  return figure(caption, plot.text(), true);
+}
+
+/// Losses over tokens and over time; empty for one run, whose steps tell as much.
+std::string comparisons(std::vector<Run> const& runs) {
+  if (runs.size() < 2) {
+    return {};
+  }
+  double longest = 0.0;
+  for (Run const& run : runs) {
+    for (auto const& [step, until] : spent(run)) {
+      longest = std::fmax(longest, until.seconds);
+    }
+  }
+  auto const unit = time_unit(longest);
+  return losses_over(runs, &Spent::tokens, {.label = "tokens", .range = {0.0, 0.0}, .fits = true},
+                     "Smoothed loss over tokens") +
+         losses_over(runs, &Spent::seconds,
+                     {.label = fmt::format("time, {}", unit.name),
+                      .range = {0.0, 0.0},
+                      .fits = true,
+                      .unit = unit.seconds},
+                     "Smoothed loss over the time of kept steps");
+}
+
 /// One figure of all runs over the steps. `smoothed`: the running mean stands out.
 std::string small(std::vector<Run> const& runs, Axis axis, double Step::*figure_of,
                   std::string const& caption, bool smoothed) {
@@ -120,7 +198,7 @@ std::string loss_section(std::vector<Run> const& runs) {
     keys.push_back({Key::Shape::circle, "hollow ink", "validation"});
   }
   std::string const pictures =
-      figure("Loss", loss_plot(runs).text()) +
+      figure("Loss", loss_plot(runs).text()) + comparisons(runs) +
       small(runs, {.label = "norm", .range = {}, .spacing = Spacing::logarithmic}, &Step::norm,
             "Norm of the gradient, before clipping", true) +
       small(runs, {.label = "rate", .range = {0.0, 0.0}}, &Step::rate, "Learning rate", false);

@@ -156,6 +156,32 @@ TEST(LossSection, IsNotFlattenedByOneStepInAHundred) {
   EXPECT_THAT(loss_section({run}), HasSubstr(">2.4</text>"));
 }
 
+TEST(LossSection, ComparesRunsByTokensAndByTheTimeThatTheyTrained) {
+  report::Run one, other;
+  for (std::int64_t const begin : {0, 10}) {  // a second start after a night in the queue
+    auto& start = one.starts.emplace_back();
+    start.at = begin == 0 ? 0.0 : 30'000.0;
+    for (std::int64_t number = begin + 1; number <= begin + 10; ++number) {
+      start.steps.push_back(step(number, unknown));
+      start.steps.back().tokens = 400.0 * static_cast<double>(number);
+      start.steps.back().at = start.last_at = start.at + static_cast<double>(number - begin);
+    }
+  }
+  other.starts.emplace_back().steps = {step(1, unknown)};
+  other.starts[0].last_at = 1.0;
+  EXPECT_THAT(loss_section({one}), Not(HasSubstr("over tokens")));
+  auto const text = loss_section({one, other});
+  auto const tokens = text.find("Smoothed loss over tokens");
+  auto const time = text.find("Smoothed loss over the time of kept steps");
+  ASSERT_LT(tokens, time);
+  ASSERT_NE(time, std::string::npos);
+  EXPECT_THAT(text.substr(tokens, time - tokens),
+              AllOf(HasSubstr(">8000</text>"), Not(HasSubstr(">10k</text>"))));
+  auto const in_time = text.substr(time, text.find("Norm of the gradient") - time);
+  EXPECT_THAT(in_time, AllOf(HasSubstr(">20</text>"), HasSubstr(">time, s</text>"),
+                             Not(HasSubstr(">25</text>"))));
+}
+
 TEST(Smooth, HasAGapWhereTheCurveIsNotFinite) {
   auto const smoothed = smooth({{1.0, 2.0}, {2.0, unknown}, {3.0, 2.0}});
   EXPECT_EQ(smoothed.at(0).y, 2.0);
