@@ -1,6 +1,7 @@
 #include "convert/convert.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <map>
@@ -315,6 +316,20 @@ std::vector<std::string> newest_steps(std::string const& from, std::int64_t coun
   return paths;
 }
 
+/// The paths of a model or, in one directory, of those whose mean it is.
+std::string describe_sources(std::vector<std::string> const& paths) {
+  std::filesystem::path const last{paths.back()};
+  if (paths.size() == 1) {
+    return last;
+  }
+  std::vector<std::string> names;
+  for (std::string const& path : paths) {
+    names.push_back(std::filesystem::path{path}.filename());
+  }
+  return fmt::format("the mean of {} checkpoints in {}, {}", paths.size(),
+                     last.parent_path().string(), fmt::join(names, ", "));
+}
+
 /// The model of one path, or the mean of several.
 std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const& paths,
                                                   std::string const& from) {
@@ -466,10 +481,8 @@ Converted export_model(ExportSource const& wanted, std::string const& to, DType 
     }
     throw;
   }
-  auto const said = sources.size() == 1 ? source
-                                        : fmt::format("the mean of {} checkpoints, {} to {}",
-                                                      sources.size(), sources.front(), source);
-  return {to, said, state::count_parameters(part.map.layers()), writer.bytes(), advice};
+  return {to, describe_sources(sources), state::count_parameters(part.map.layers()), writer.bytes(),
+          advice};
 }
 
 }  // namespace offstage::convert

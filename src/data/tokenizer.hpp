@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,15 @@
 
 namespace offstage::data {
 
+/// A place at which a text falls apart, because a token of its own stands there: text.substr(0, p)
+/// has the text's first `tokens` tokens and then those of text.substr(begin, p - begin), whatever
+/// p >= behind is.
+struct Cut {
+  std::size_t begin{};
+  std::size_t behind{};
+  std::size_t tokens{};
+};
+
 /// Turns texts into tokens, one after another.
 /// Threads: one.
 class Encoder {
@@ -17,6 +27,11 @@ class Encoder {
   virtual ~Encoder() = default;
   /// Appends the tokens of a text. Errors: DataError for a text that the tokenizer cannot take.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& tokens) = 0;
+  /// The same; also appends the cuts that are known, in order.
+  virtual void encode_with_cuts(std::string_view text, std::vector<std::int32_t>& tokens,
+                                std::vector<Cut>& /*cuts*/) {
+    encode(text, tokens);
+  }
 };
 
 /// Tokens that a tokenizer puts around a text if asked to.

@@ -14,6 +14,7 @@ void generate(Task const& task, Logits const& logits,
   require(task.window >= 1 && task.vocab >= 1, "generate: window and vocabulary are at least 1");
   std::vector<std::int32_t> context = task.prompt;
   auto const window = static_cast<std::size_t>(task.window);
+  std::uint64_t const first_number = std::uint64_t{task.number} << 32;
   bool told = false;
   for (std::int64_t position = 0; position < task.tokens; ++position) {
     if (context.size() > window) {
@@ -26,7 +27,8 @@ void generate(Task const& task, Logits const& logits,
     }
     auto const all = logits(context);
     auto const usable = all.first(std::min(all.size(), static_cast<std::size_t>(task.vocab)));
-    std::int32_t const token = sample(usable, task.sampling, static_cast<std::uint64_t>(position));
+    std::int32_t const token =
+        sample(usable, task.sampling, first_number + static_cast<std::uint64_t>(position));
     if (std::ranges::find(task.ends, token) != task.ends.end() || !on_token(token)) {
       return;
     }

@@ -20,6 +20,7 @@ struct Task {
   std::int64_t vocab{};              ///< only tokens below are chosen; at most the model's
   std::vector<std::int32_t> ends{};  ///< tokens, each of which ends the text
   Sampling sampling{};
+  std::uint32_t number = 0;  ///< among texts of one seed, each of which has its own random numbers
 };
 
 /// Continues the prompt token by token: on_token gets each but the end, and returns false for the

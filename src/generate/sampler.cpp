@@ -17,8 +17,8 @@ namespace {
 constexpr std::uint64_t sampling_stream = 0x73616D706C65;
 
 /// In [0, 1), 53 bits.
-double uniform(std::uint64_t seed, std::uint64_t position) {
-  auto const words = philox(seed, sampling_stream, position);
+double uniform(std::uint64_t seed, std::uint64_t draw) {
+  auto const words = philox(seed, sampling_stream, draw);
   std::uint64_t const bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }
@@ -74,8 +74,7 @@ void keep_likeliest(std::vector<std::int32_t>& ids, std::vector<double>& weights
 
 }  // namespace
 
-std::int32_t sample(std::span<float const> logits, Sampling const& sampling,
-                    std::uint64_t position) {
+std::int32_t sample(std::span<float const> logits, Sampling const& sampling, std::uint64_t draw) {
   require(!logits.empty(), "sample: there are no logits");
   require_finite(logits);
   auto const best = std::ranges::max_element(logits);  // the first of equals
@@ -95,7 +94,7 @@ std::int32_t sample(std::span<float const> logits, Sampling const& sampling,
   std::vector<double> below(ids.size());  // sums of the weights up to each id's own
   std::partial_sum(weights.begin(), weights.end(), below.begin());
   double const sum = below.back();
-  auto const chosen = std::ranges::upper_bound(below, uniform(sampling.seed, position) * sum);
+  auto const chosen = std::ranges::upper_bound(below, uniform(sampling.seed, draw) * sum);
   // Rounding may take the product up to the sum itself.
   auto const place = chosen == below.end() ? std::ranges::lower_bound(below, sum) : chosen;
   return ids[static_cast<std::size_t>(place - below.begin())];

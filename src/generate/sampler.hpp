@@ -15,11 +15,11 @@ struct Sampling {
   std::uint64_t seed{};
 };
 
-/// The token for place `position` of the text: of equal logits the lower id is the larger one. A
-/// function of the arguments alone: softmax in FP64, summed in order of ids, and one Philox number
-/// per (seed, position).
+/// The token that random number `draw` of the seed chooses: of equal logits the lower id is the
+/// larger one. A function of the arguments alone: softmax in FP64, summed in order of ids, and one
+/// Philox number per (seed, draw).
 /// Errors:   DataError if a logit is not finite (a model that diverged). `logits` is not empty.
 [[nodiscard]] std::int32_t sample(std::span<float const> logits, Sampling const& sampling,
-                                  std::uint64_t position);
+                                  std::uint64_t draw);
 
 }  // namespace offstage::generate

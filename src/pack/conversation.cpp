@@ -244,45 +244,67 @@ void ConversationEncoder::turn(bool learns) {
 }
 
 std::size_t ConversationEncoder::place_of(Text::Turn const& turn,
-                                          std::span<std::int32_t const> tokens) {
+                                          std::span<std::int32_t const> tokens,
+                                          data::Cut const& cut) {
   std::vector<std::int32_t> before;
-  encoder_->encode(std::string_view{text_.text}.substr(0, turn.place), before);
+  encoder_->encode(std::string_view{text_.text}.substr(cut.begin, turn.place - cut.begin), before);
+  auto const rest = tokens.subspan(cut.tokens);
   auto const same =
-      static_cast<std::size_t>(std::ranges::mismatch(before, tokens).in1 - before.begin());
+      static_cast<std::size_t>(std::ranges::mismatch(before, rest).in1 - before.begin());
   if (same == before.size()) {
-    return same;
+    return cut.tokens + same;
   }
   ++out_.straddling;
-  // Tokens before that place may differ too, so it is found by the text that tokens are decoded to.
-  std::string const text = tokenizer_.decode(before);
-  auto const decoded = [&](std::size_t count) { return tokenizer_.decode(tokens.first(count)); };
-  // Special tokens have no text, and nothing is merged across them. Decoders drop one blank at
-  // most.
-  std::size_t special = same;
-  while (special < tokens.size() &&
-         !tokenizer_.decode({{tokens[special], tokens[special]}}).empty()) {
-    ++special;
+  return cut.tokens + place_by_text(turn.learns, before, rest, same);
+}
+
+std::size_t ConversationEncoder::place_by_text(bool learns, std::span<std::int32_t const> before,
+                                               std::span<std::int32_t const> tokens,
+                                               std::size_t same) const {
+  // Some tokens that both have stand in front, as decoders drop one blank at most at the begin.
+  constexpr std::size_t some = 8;
+  std::size_t const begin = same - std::min(same, some);
+  std::string const text = tokenizer_.decode(before.subspan(begin));
+  auto const decoded = [&](std::size_t count) {
+    return tokenizer_.decode(tokens.subspan(begin, count - begin));
+  };
+  auto const reaches = [&](std::size_t count) { return decoded(count).starts_with(text); };
+  // Special tokens have no text, and nothing is merged across them.
+  std::size_t last = same;
+  for (std::size_t step = 1; !reaches(last); step *= 2) {
+    std::size_t const wanted = std::min(same + step, tokens.size());
+    while (last < wanted && !tokenizer_.decode({{tokens[last], tokens[last]}}).empty()) {
+      ++last;
+    }
+    if (last < wanted || wanted == tokens.size()) {
+      break;
+    }
   }
-  auto const counts = std::views::iota(same, special + 1);
-  auto const found = std::ranges::partition_point(
-      counts, [&](std::size_t count) { return !decoded(count).starts_with(text); });
+  auto const counts = std::views::iota(same, last + 1);
+  auto const found =
+      std::ranges::partition_point(counts, [&](std::size_t count) { return !reaches(count); });
   if (found != counts.end()) {
-    return turn.learns && decoded(*found) != text ? *found - 1 : *found;
+    return learns && decoded(*found) != text ? *found - 1 : *found;
   }
   // The token took blanks from its side: a special one, or one whose text differs.
-  std::size_t const taker = text.starts_with(decoded(special)) ? special : same;
-  return std::min(taker + (turn.learns ? 0 : 1), tokens.size());
+  std::size_t const taker = text.starts_with(decoded(last)) ? last : same;
+  return std::min(taker + (learns ? 0 : 1), tokens.size());
 }
 
 void ConversationEncoder::end_text() {
   std::vector<std::int32_t> tokens;
+  std::vector<data::Cut> cuts{{}};
   if (!text_.text.empty()) {
-    encoder_->encode(text_.text, tokens);
+    encoder_->encode_with_cuts(text_.text, tokens, cuts);
   }
   std::vector<std::uint8_t> mask;
   bool learns = text_.learns_at_first;
+  auto cut = cuts.begin();  // the last one before the turn, so that no prefix is encoded whole
   for (Text::Turn const& turn : text_.turns) {
-    mask.resize(std::max(mask.size(), place_of(turn, tokens)), learns ? 1 : 0);
+    while (std::next(cut) != cuts.end() && std::next(cut)->behind <= turn.place) {
+      ++cut;
+    }
+    mask.resize(std::max(mask.size(), place_of(turn, tokens, *cut)), learns ? 1 : 0);
     learns = turn.learns;
   }
   mask.resize(tokens.size(), learns ? 1 : 0);

@@ -89,8 +89,15 @@ class ConversationEncoder {
   void add_token(std::int32_t token);
   void end_text();
   void turn(bool learns);
-  /// The place of a turn in the text's tokens.
-  [[nodiscard]] std::size_t place_of(Text::Turn const& turn, std::span<std::int32_t const> tokens);
+  /// The place of a turn in the text's tokens. `cut` is one of the text, before the turn.
+  [[nodiscard]] std::size_t place_of(Text::Turn const& turn, std::span<std::int32_t const> tokens,
+                                     data::Cut const& cut);
+  /// The place in `tokens` where the text of the tokens `before` ends, if their first `same` tokens
+  /// are alike and the others are not: found by the text that tokens are decoded to. A token that
+  /// has text of both sides is learned.
+  [[nodiscard]] std::size_t place_by_text(bool learns, std::span<std::int32_t const> before,
+                                          std::span<std::int32_t const> tokens,
+                                          std::size_t same) const;
 
   Template const& form_;
   data::Tokenizer const& tokenizer_;

@@ -84,6 +84,7 @@ AddedTokens::AddedTokens(Fields& file, Model const& model, Normalizer const& nor
                   : std::string{"the model or another added token has the number or the text"}));
     }
     tokens_.emplace(token.number, token);
+    numbers_.emplace(token.text, token.number);
     Finder& finder = token.normalized ? normalized_ : raw_;
     std::string text = token.text;
     if (token.normalized) {
@@ -98,9 +99,8 @@ AddedTokens::AddedTokens(Fields& file, Model const& model, Normalizer const& nor
 }
 
 AddedTokens::Token const* AddedTokens::find(std::string_view text) const {
-  auto const found =
-      std::ranges::find_if(tokens_, [&](auto const& one) { return one.second.text == text; });
-  return found == tokens_.end() ? nullptr : &found->second;
+  auto const found = numbers_.find(text);
+  return found == numbers_.end() ? nullptr : &tokens_.at(found->second);
 }
 
 AddedTokens::Match AddedTokens::next(Finder const& finder, std::string_view text,

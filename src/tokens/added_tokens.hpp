@@ -57,6 +57,7 @@ class AddedTokens {
   [[nodiscard]] Match next(Finder const& finder, std::string_view text, std::size_t from) const;
 
   std::map<std::int32_t, Token> tokens_;
+  std::map<std::string, std::int32_t, std::less<>> numbers_;  ///< of texts
   Finder raw_;
   Finder normalized_;
 };

@@ -126,13 +126,23 @@ class JsonEncoder final : public data::Encoder {
     }
     encode_valid(text, tokens);
   }
+  void encode_with_cuts(std::string_view text, std::vector<std::int32_t>& tokens,
+                        std::vector<data::Cut>& cuts) override {
+    is_valid(text) ? encode_valid(text, tokens, &cuts) : encode(text, tokens);
+  }
 
  private:
   /// First tokens that are found in the text as it is, then those of the normalised text.
-  void encode_valid(std::string_view text, std::vector<std::int32_t>& tokens) {
+  void encode_valid(std::string_view text, std::vector<std::int32_t>& tokens,
+                    std::vector<data::Cut>* cuts = nullptr) {
+    auto const before = tokens.size();
     PieceSink const sink = [&](Piece piece) { encode_piece(piece.text, tokens); };
     tokenizer_.added_->split(text, false, [&](std::string_view part, std::int32_t token) {
       if (token >= 0) {
+        auto const begin = static_cast<std::size_t>(part.data() - text.data());
+        if (cuts != nullptr) {
+          cuts->push_back({begin, begin + part.size(), tokens.size() - before});
+        }
         tokens.push_back(token);
         return;
       }

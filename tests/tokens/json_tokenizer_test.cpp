@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 #include <tuple>
 
@@ -87,6 +88,62 @@ TEST_P(Kinds, GiveTheTokensAndTextsOfThePackageThatTrainedThem) {
   }
 }
 
+/// Every start of a text is cut at every cut, which must not change its tokens.
+int check_cuts(data::Tokenizer const& tokenizer, std::string const& text) {
+  auto const encoder = tokenizer.encoder();
+  std::vector<std::int32_t> tokens{-1};  // what is there already does not count
+  std::vector<data::Cut> cuts;
+  encoder->encode_with_cuts(text, tokens, cuts);
+  tokens.erase(tokens.begin());
+  EXPECT_EQ(tokens, tokenizer.encode(text)) << text;
+  for (data::Cut const& cut : cuts) {
+    for (std::size_t end = cut.behind; end <= text.size(); ++end) {
+      if (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+        continue;  // inside a character
+      }
+      std::vector<std::int32_t> parts{tokens.begin(),
+                                      tokens.begin() + static_cast<std::ptrdiff_t>(cut.tokens)};
+      encoder->encode(std::string_view{text}.substr(cut.begin, end - cut.begin), parts);
+      EXPECT_EQ(parts, tokenizer.encode(std::string_view{text}.substr(0, end)))
+          << text << " to " << end << ", cut at " << cut.begin;
+    }
+  }
+  return static_cast<int>(cuts.size());
+}
+
+TEST_P(Kinds, FallApartAtTheCutsThatTheyTell) {
+  auto const tokenizer = open_tokenizer(files + "/" + GetParam() + ".json", "--tokenizer");
+  std::vector<std::string> const pieces{"<|im_start|>",
+                                        "<|endoftext|>",
+                                        "[MASK]",
+                                        "mask",
+                                        "don't",
+                                        "def ",
+                                        "<s>",
+                                        "</s>",
+                                        "<unk>",
+                                        " ",
+                                        "\n",
+                                        "ship's",
+                                        "é",
+                                        "e\u0301",
+                                        "  a ",
+                                        "42"};
+  std::mt19937 random{5};
+  int cuts = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) {
+      text += pieces[random() % pieces.size()];
+    }
+    try {
+      cuts += check_cuts(*tokenizer, text);
+    } catch (DataError const&) {  // a tokenizer without a token for a character
+    }
+  }
+  EXPECT_GT(cuts, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tokenizers, Kinds,
                          testing::Values("gpt2", "llama3", "qwen", "llama2", "unigram", "words",
                                          "added"),
@@ -158,6 +215,9 @@ TEST(JsonTokenizer, FindsTokensInTheBlanksThatOthersTake) {
       << "the text goes on behind the token inside the blanks";
   EXPECT_THAT(tokenizer->encode("a \n\n\n a"), ElementsAre(a, first + 2, a))
       << "nothing is left of the second and the third";
+  for (auto const* const text : {"a[R]\t a", "a \n\n\n a", "a[R] \n[R]\t\ta \n \t[R]  a"}) {
+    EXPECT_GT(check_cuts(*tokenizer, text), 0);
+  }
 }
 
 // Expected tokens are those of the `tokenizers` package 0.23.3.

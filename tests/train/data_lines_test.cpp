@@ -6,6 +6,7 @@ namespace offstage::train {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 data::FileFacts facts(std::string const& path, std::int64_t windows, double share) {
   return {.path = path,
@@ -30,6 +31,19 @@ TEST(DataLines, SayHowOftenAFileIsShown) {
       describe_training_files({facts("a.bin", 200, 0.75), b}, train)[1],
       "data.train b.bin: nanogpt, u16, 501 tokens, 1 document; 1.5 epochs in 30 steps of 10 "
       "sequences, 25 % of the samples");
+}
+
+TEST(DataLines, SayTheEpochsOfARunWhoseEarlierStepsHadAnotherBatch) {
+  config::TrainConfig train;
+  train.steps = 9;
+  train.global_batch = 4;
+  auto const files = {facts("a.bin", 30, 1.0)};
+  EXPECT_THAT(correct_epochs(files, train, 5, 10),
+              ElementsAre("data.train a.bin: 0.867 epochs until step 9, as earlier steps had "
+                          "another train.global-batch"));
+  EXPECT_THAT(correct_epochs(files, train, 5, 20), IsEmpty());
+  EXPECT_THAT(correct_epochs(files, train, 0, 0), IsEmpty());
+  EXPECT_THAT(correct_epochs(files, train, 9, 18), IsEmpty()) << "nothing is left to do";
 }
 
 TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {

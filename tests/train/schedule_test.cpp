@@ -136,6 +136,22 @@ TEST(Schedule, AStartWhoseStepsAllHaveRateZeroIsWarnedOf) {
   EXPECT_THAT(warning_of_rates(optimizer(config::Schedule::constant), 1, 0), IsEmpty());
 }
 
+TEST(Schedule, ADecayThatWarmUpShortensIsWarnedOf) {
+  auto wsd = optimizer(config::Schedule::wsd);
+  wsd.warmup_steps = 4;
+  wsd.decay_steps = 8;
+  EXPECT_THAT(warning_of_decay(wsd, 10),
+              AllOf(HasSubstr("warmup-steps=4 leaves 6 of 10"), HasSubstr("fall in 8")));
+  EXPECT_THAT(warning_of_decay(wsd, 12), IsEmpty());
+  wsd.decay_steps = 0;
+  wsd.decay_fraction = 0.8;
+  EXPECT_THAT(warning_of_decay(wsd, 10), HasSubstr("fall in 8"));
+  wsd.schedule_begin = 100;
+  EXPECT_THAT(warning_of_decay(wsd, 110), HasSubstr("leaves 6 of 10"));
+  wsd.schedule = config::Schedule::cosine;
+  EXPECT_THAT(warning_of_decay(wsd, 110), IsEmpty());
+}
+
 TEST(Schedule, StepsCountFromOne) {
   EXPECT_THROW(static_cast<void>(learning_rate(optimizer(config::Schedule::linear), 20, 0)),
                PreconditionError);

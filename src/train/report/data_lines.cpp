@@ -78,6 +78,23 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
   return lines;
 }
 
+std::vector<std::string> correct_epochs(std::vector<data::FileFacts> const& files,
+                                        config::TrainConfig const& train, std::int64_t done,
+                                        std::int64_t samples) {
+  std::vector<std::string> lines;
+  if (samples == done * train.global_batch || done >= train.steps) {
+    return lines;
+  }
+  auto const all = static_cast<double>(samples + (train.steps - done) * train.global_batch);
+  for (data::FileFacts const& file : files) {
+    lines.push_back(
+        fmt::format("data.train {}: {:.3g} epochs until step {}, as earlier steps had another "
+                    "train.global-batch",
+                    file.path, all * file.share / static_cast<double>(file.windows), train.steps));
+  }
+  return lines;
+}
+
 std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> const& files,
                                                    std::int64_t windows) {
   std::vector<std::int64_t> sizes;

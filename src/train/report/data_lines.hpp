@@ -14,6 +14,13 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> describe_training_files(
     std::vector<data::FileFacts> const& files, config::TrainConfig const& train);
 
+/// The number of times that each file is shown until the last step, a line for each, where it is
+/// another than the header's: `done` steps took `samples` sequences, as some had another
+/// train.global-batch. Else empty. Pure.
+[[nodiscard]] std::vector<std::string> correct_epochs(std::vector<data::FileFacts> const& files,
+                                                      config::TrainConfig const& train,
+                                                      std::int64_t done, std::int64_t samples);
+
 /// A line for each file of validation data. A validation takes `windows` of all files together.
 [[nodiscard]] std::vector<std::string> describe_validation_files(
     std::vector<data::FileFacts> const& files, std::int64_t windows);

@@ -183,6 +183,10 @@ void Training<T>::start_or_continue() {
       say_what_changed(at_.meta(), config_,
                        with_longest_sequence(at_.meta().configuration, parts_->settings()),
                        program_text(parts_->libraries()));
+      for (auto const& line : correct_epochs(parts_->train_data().files(), config_.train,
+                                             at_.step(), at_.meta().samples)) {
+        log::info("{}", line);
+      }
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
       log::warning(
@@ -195,9 +199,11 @@ void Training<T>::start_or_continue() {
     runner().initialize(first.get());
   }
   mpi::agree(comm_, [&] { require_begun(config_.optimizer, at_.step()); });
-  auto const warning = warning_of_rates(config_.optimizer, config_.train.steps, at_.step());
-  if (leads() && !warning.empty()) {
-    log::warning("{}", warning);
+  for (auto const& warning : {warning_of_rates(config_.optimizer, config_.train.steps, at_.step()),
+                              warning_of_decay(config_.optimizer, config_.train.steps)}) {
+    if (leads() && !warning.empty()) {
+      log::warning("{}", warning);
+    }
   }
   at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size(),
                 parts_->settings());

@@ -20,12 +20,16 @@ double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
          static_cast<double>(end - begin);
 }
 
-/// The last step before the rate of wsd and cooldown falls.
-std::int64_t decay_begins(config::OptimizerConfig const& optimizer, std::int64_t steps) {
+/// The steps in which the rate of wsd and cooldown is to fall.
+std::int64_t decay_wanted(config::OptimizerConfig const& optimizer, std::int64_t steps) {
   auto const share = optimizer.decay_fraction * static_cast<double>(steps);
   auto const by_share = std::max(std::int64_t{1}, static_cast<std::int64_t>(std::llround(share)));
-  auto const decay = optimizer.decay_steps > 0 ? optimizer.decay_steps : by_share;
-  return std::max(optimizer.warmup_steps, steps - decay);
+  return optimizer.decay_steps > 0 ? optimizer.decay_steps : by_share;
+}
+
+/// The last step before it falls.
+std::int64_t decay_begins(config::OptimizerConfig const& optimizer, std::int64_t steps) {
+  return std::max(optimizer.warmup_steps, steps - decay_wanted(optimizer, steps));
 }
 
 }  // namespace
@@ -83,6 +87,20 @@ std::string warning_of_rates(config::OptimizerConfig const& optimizer, std::int6
                    "optimizer.schedule={} has come to optimizer.min-lr={} at step {}; use "
                    "optimizer.schedule=constant, or a higher optimizer.min-lr",
                    name_of(optimizer.schedule), optimizer.min_lr, done + 1);
+}
+
+std::string warning_of_decay(config::OptimizerConfig const& optimizer, std::int64_t steps) {
+  bool const falls = optimizer.schedule == config::Schedule::wsd ||
+                     optimizer.schedule == config::Schedule::cooldown;
+  std::int64_t const all = steps - optimizer.schedule_begin;
+  std::int64_t const wanted = decay_wanted(optimizer, all);
+  std::int64_t const left = all - optimizer.warmup_steps;
+  return !falls || wanted <= left
+             ? std::string{}
+             : fmt::format(
+                   "optimizer.warmup-steps={} leaves {} of {} steps, and the rate of "
+                   "optimizer.schedule={} is to fall in {}: it falls in those that are left",
+                   optimizer.warmup_steps, left, all, name_of(optimizer.schedule), wanted);
 }
 
 }  // namespace offstage::train
