@@ -12,7 +12,8 @@ Failure failure_of(std::exception_ptr const& error) {
   } catch (Error const& known) {
     return {known.code(), known.what()};
   } catch (std::bad_alloc const&) {
-    return {ExitCode::other, "out of memory; use a smaller model or batch, or state on storage"};
+    return {ExitCode::other,
+            "out of memory; a run takes less with a smaller model or batch, or state on storage"};
   } catch (std::filesystem::filesystem_error const& io) {
     return {ExitCode::io, io.what()};
   } catch (std::system_error const& refused) {

@@ -114,7 +114,8 @@ void print(Facts const& facts) {
   log::info("  format           {}", name_of(facts.file.format()));
   log::info("  token type       {}", name_of(facts.file.type()));
   if (facts.tokenizer) {
-    log::info("  tokenizer        {}", facts.tokenizer->name);
+    auto const& [name, sample, bytes, vocab, is_masked] = *facts.tokenizer;
+    log::info("  tokenizer        {}{}", name, vocab > 0 ? fmt::format(", {} tokens", vocab) : "");
   }
   log::info("  tokens           {}", summary.tokens);
   log::info("  documents        {}", describe(summary.document_tokens));
@@ -135,6 +136,10 @@ void print(Facts const& facts) {
 
 Json or_null(std::optional<std::int64_t> const& number) {
   return number ? Json(*number) : Json();
+}
+
+std::optional<std::int64_t> vocab_of(std::optional<data::TokenizerNote> const& note) {
+  return note && note->vocab > 0 ? std::optional{note->vocab} : std::nullopt;
 }
 
 Json documents_of(std::optional<std::vector<std::int64_t>> const& lengths) {
@@ -159,6 +164,7 @@ Json record_of(Facts const& facts, double share) {
           {"format", name_of(facts.file.format())},
           {"type", name_of(facts.file.type())},
           {"tokenizer", facts.tokenizer ? Json(facts.tokenizer->name) : Json()},
+          {"vocab", or_null(vocab_of(facts.tokenizer))},
           {"tokens", summary.tokens},
           {"documents", documents_of(summary.document_tokens)},
           {"smallest_token", summary.smallest},

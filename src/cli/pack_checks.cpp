@@ -154,17 +154,22 @@ void tell_of_begin(pack::Task const& task, data::Tokenizer const& tokenizer) {
   auto const name = tokenizer.name_of(before.front());
   bool const is_in_texts = !name.empty() && begins_with(task, name);
   bool const has_template = task.form != nullptr;
+  auto const has_it = [&](pack::TemplateLine const& line) {
+    return std::ranges::any_of(line, [&](pack::TemplatePart const& part) {
+      return (part.kind == pack::TemplatePart::Kind::token && part.token == before.front()) ||
+             part.text.find(name) != std::string::npos;
+    });
+  };
+  // Llama 2's has it in front of each user's line.
   bool const begins =
-      has_template && std::ranges::any_of(task.form->begin, [&](pack::TemplatePart const& part) {
-        return (part.kind == pack::TemplatePart::Kind::token && part.token == before.front()) ||
-               part.text.find(name) != std::string::npos;
-      });
+      has_template && (has_it(task.form->begin) ||
+                       std::ranges::any_of(task.form->roles, has_it, &pack::Template::Role::line));
   if (is_in_texts && (begins || !task.frame.before.empty())) {
     log::warning(
         "--from={}: has texts that begin with '{}', and the pack puts another one before each; "
         "leave out {}",
         task.texts.front().path, printable_name(name),
-        has_template ? "the one in the template's begin" : "--add-special-tokens=yes");
+        has_template ? "the one in the template" : "--add-special-tokens=yes");
   } else if (!is_in_texts && !begins && task.frame.before.empty()) {
     log::info("texts begin without '{}', which the tokenizer puts before texts elsewhere; {}",
               printable_name(name),

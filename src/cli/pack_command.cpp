@@ -29,6 +29,7 @@
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
 #include "tokens/open_tokenizer.hpp"
+#include "train/saves/signals.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -267,8 +268,13 @@ struct Every {
   Seconds save;
 };
 
+/// Thrown where a signal ends a pack, once its place is saved.
+struct Stopped {
+  int signal;
+};
+
 /// Goes on from the place that `file` has saved until the token files lack only their names, and
-/// saves that.
+/// saves that. Errors: Stopped.
 void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Output const& output,
                   Every const& every, pack::ProgressFile& file) {
   pack::Progress begin;
@@ -281,12 +287,17 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
                            file.begun()};
   Teller teller{every.progress, begin};
   Stopwatch since_save;
+  train::StopSignals const signals;
   auto const done = pack::pack(task, tokenizer, writer, begin, [&](pack::Progress const& progress) {
     teller.tell(progress, writer.tokens());
-    if (since_save.elapsed() >= every.save) {
+    int const signal = signals.received();
+    if (signal != 0 || since_save.elapsed() >= every.save) {
       file.save({progress, writer.save()});
       writer.keep();
       static_cast<void>(since_save.lap());
+    }
+    if (signal != 0) {
+      throw Stopped{signal};
     }
   });
   warn_of_conversations(done.conversations, task.longest);
@@ -295,6 +306,13 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
   writer.finish();
   file.save({done, {writer.tokens(), writer.documents()}, true});
   writer.keep();
+}
+
+void tell_where_to_go_on(pack::ProgressFile const& file) {
+  if (file.saved()) {
+    log::info("{}: the same command goes on behind {} tokens", file.path(),
+              file.saved()->written.tokens);
+  }
 }
 
 /// Logs the token files that are there: `progress` and `written` at their end.
@@ -373,13 +391,20 @@ ExitCode pack_command(Arguments const& arguments) {
       write_tokens(task, *tokenizer, output, every, file);
     }
     data::name_token_files(output.prefix, output.format, has_template);
-    data::write_note(output.prefix, given["tokenizer"].as<std::string>(),
-                     data::sample_of(*tokenizer));
-  } catch (...) {
-    if (file.saved()) {
-      log::info("{}: the same command goes on behind {} tokens", file.path(),
-                file.saved()->written.tokens);
+    std::optional<data::TokenizerNote> note;
+    if (auto const sample = data::sample_of(*tokenizer)) {
+      note = {.name = given["tokenizer"].as<std::string>(),
+              .sample = *sample,
+              .vocab = tokenizer->vocab(),
+              .is_masked = has_template};
     }
+    data::write_note(output.prefix, note);
+  } catch (Stopped const& stopped) {
+    log::info("stopped by signal {}", stopped.signal);
+    tell_where_to_go_on(file);
+    return ExitCode::more;
+  } catch (...) {
+    tell_where_to_go_on(file);
     throw;
   }
   auto const [done, written, is_whole] = *file.saved();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "data/tokenizer_note.hpp"
 
 namespace offstage::data {
 namespace {
@@ -43,6 +44,12 @@ std::uint64_t RunningChecksum::value() const {
 std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string const& key) {
   auto const path = mask_path_of(tokens.path());
   if (!input_is_there(path, key)) {
+    if (auto const note = note_beside(tokens.path()); note && note->is_masked) {
+      throw DataError{fmt::format(
+          "{}{}: there is no such file, and by the note beside it the tokens were packed with a "
+          "mask of those that count; bring it, or remove the note {} to learn them all",
+          key.empty() ? "" : key + "=", path, note_path_of(tokens.path()))};
+    }
     return nullptr;
   }
   return std::unique_ptr<LossMask>{new LossMask{path, key, tokens.tokens()}};

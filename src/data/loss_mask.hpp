@@ -53,7 +53,8 @@ class LossMask {
  public:
   /// The mask beside a file of tokens; null if there is none.
   /// Errors: DataError naming `key`, the mask's path, the field and what would be right: another
-  ///         magic, another number of tokens, another size, no token that counts.
+  ///         magic, another number of tokens, another size, no token that counts; or the tokens'
+  ///         note says that they have a mask, and there is none.
   [[nodiscard]] static std::unique_ptr<LossMask> beside(TokenFile const& tokens,
                                                         std::string const& key);
 

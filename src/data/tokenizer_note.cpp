@@ -22,6 +22,8 @@ namespace {
 
 constexpr std::string_view first_line = "offstage tokenizer 1";
 constexpr std::string_view name_key = "name=", sample_key = "sample=", bytes_key = "bytes=";
+// Later lines, which older notes lack.
+constexpr std::string_view vocab_key = "vocab=", mask_key = "mask=";
 
 // Never changed: notes hold what tokenizers make of it.
 constexpr std::string_view sample_text =
@@ -63,10 +65,6 @@ std::string prefix_of(std::string const& tokens_path) {
   return tokens_path.substr(0, tokens_path.size() - (has_suffix ? suffix : 0));
 }
 
-std::string note_of(std::string const& prefix) {
-  return prefix + ".tokenizer";
-}
-
 /// The size of PREFIX.bin. Errors: IoError.
 Bytes size_of_tokens(std::string const& prefix) {
   auto const tokens = prefix + ".bin";
@@ -96,14 +94,22 @@ std::optional<TokenizerNote> read_note(std::string const& path) {
   auto const name = value_of(file, name_key);
   auto const sample = number_of<std::uint64_t>(value_of(file, sample_key), hexadecimal);
   auto const bytes = number_of<Bytes>(value_of(file, bytes_key), decimal);
+  auto const vocab = number_of<std::int64_t>(value_of(file, vocab_key), decimal);
+  bool const is_masked = value_of(file, mask_key) == "yes";
   if (file.bad()) {
     throw IoError{"cannot read", path, errno};
   }
-  return is_note && name && sample && bytes ? std::optional{TokenizerNote{*name, *sample, *bytes}}
-                                            : std::nullopt;
+  if (!is_note || !name || !sample || !bytes) {
+    return std::nullopt;
+  }
+  return TokenizerNote{*name, *sample, *bytes, vocab.value_or(0), is_masked};
 }
 
 }  // namespace
+
+std::string note_path_of(std::string const& tokens_path) {
+  return prefix_of(tokens_path) + ".tokenizer";
+}
 
 std::optional<std::uint64_t> sample_of(Tokenizer const& tokenizer) {
   try {
@@ -120,18 +126,17 @@ std::optional<std::uint64_t> sample_of(Tokenizer const& tokenizer) {
 }
 
 void refuse_other_than_note(std::string const& prefix) {
-  auto const path = note_of(prefix);
+  auto const path = note_path_of(prefix);
   if (!read_note(path)) {
     refuse_existing(path, "it is no note of a tokenizer; move it away or use another prefix");
   }
 }
 
-void write_note(std::string const& prefix, std::string const& name,
-                std::optional<std::uint64_t> sample) {
+void write_note(std::string const& prefix, std::optional<TokenizerNote> const& note) {
   refuse_other_than_note(prefix);
-  auto const path = note_of(prefix);
+  auto const path = note_path_of(prefix);
   std::error_code error;
-  if (!sample) {
+  if (!note) {
     std::filesystem::remove(path, error);
     if (error) {
       throw IoError{"cannot remove", path, error.value()};
@@ -141,8 +146,9 @@ void write_note(std::string const& prefix, std::string const& name,
   auto const bytes = size_of_tokens(prefix);
   std::string const context = "--to";
   OutputFile file{context, part_of(path), O_TRUNC};
-  file.write(fmt::format("{}\n{}{}\n{}{:016x}\n{}{}\n", first_line, name_key, printable_name(name),
-                         sample_key, *sample, bytes_key, bytes));
+  file.write(fmt::format("{}\n{}{}\n{}{:016x}\n{}{}\n{}{}\n{}{}\n", first_line, name_key,
+                         printable_name(note->name), sample_key, note->sample, bytes_key, bytes,
+                         vocab_key, note->vocab, mask_key, note->is_masked ? "yes" : "no"));
   file.sync();
   file.close();
   rename_file(context + ": cannot replace", file.path(), path);
@@ -151,7 +157,7 @@ void write_note(std::string const& prefix, std::string const& name,
 
 std::optional<TokenizerNote> note_beside(std::string const& tokens_path) {
   auto const prefix = prefix_of(tokens_path);
-  auto note = read_note(note_of(prefix));
+  auto note = read_note(note_path_of(prefix));
   bool const is_of_tokens =
       note && is_there(prefix + ".bin") && size_of_tokens(prefix) == note->bytes;
   return is_of_tokens ? note : std::nullopt;

@@ -1,5 +1,7 @@
 #include "parquet/columns.hpp"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -21,6 +23,12 @@ constexpr int runs_encoding = 3;
 
 int width_of(int largest) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(largest)));
+}
+
+/// CRC-32, as headers have it: in a signed number.
+std::int32_t crc_of(std::span<std::byte const> bytes) {
+  auto const* const begin = reinterpret_cast<Bytef const*>(bytes.data());
+  return static_cast<std::int32_t>(crc32_z(0, begin, bytes.size()));
 }
 
 }  // namespace
@@ -57,7 +65,7 @@ void Column::PageHeader::take(Thrift& in) {
         in.structure(field, take_second);
         return true;
       default:
-        return in.take(field, {{1, &type}, {2, &unpacked}, {3, &packed}});
+        return in.take(field, {{1, &type}, {2, &unpacked}, {3, &packed}, {4, &checksum}});
     }
   });
 }
@@ -94,6 +102,9 @@ void Column::read_page() {
   std::vector<std::byte> packed(static_cast<std::size_t>(header.packed));
   file_.read(place_, packed);
   place_ += header.packed;
+  if (header.checksum != PageHeader::no_checksum && crc_of(packed) != header.checksum) {
+    throw Damage{"a page does not have the checksum that its header says"};
+  }
   if (header.type == dictionary_page && has_readable_values()) {
     dictionary_bytes_.resize(static_cast<std::size_t>(header.unpacked));
     unpack(chunk_.codec, packed, dictionary_bytes_);

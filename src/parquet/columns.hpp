@@ -46,6 +46,8 @@ class Column {
     Bytes depths_bytes{};  ///< pages of the second version alone, as the next member
     Bytes definitions_bytes{};
     bool is_packed = true;
+    std::int64_t checksum = no_checksum;  ///< CRC-32 of the page as it is in the file
+    static constexpr std::int64_t no_checksum = std::int64_t{1} << 40;
 
     void take(Thrift& in);
   };

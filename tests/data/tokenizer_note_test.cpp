@@ -47,26 +47,36 @@ TEST(TokenizerNotes, AreReadBesideTheirTokens) {
   auto const prefix = folder.path() / "a";
   folder.write("a.bin", "1234");
   EXPECT_FALSE(note_beside(prefix));
-  write_note(prefix, "another", 1);
-  write_note(prefix, "models/One of many", 0x0123456789abcdef);
+  write_note(prefix, TokenizerNote{.name = "another", .sample = 1});
+  write_note(prefix, TokenizerNote{.name = "models/One of many",
+                                   .sample = 0x0123456789abcdef,
+                                   .vocab = 32000,
+                                   .is_masked = true});
   for (std::string const suffix : {"", ".bin", ".idx"}) {
     auto const note = note_beside(prefix.string() + suffix);
     ASSERT_TRUE(note) << suffix;
     EXPECT_EQ(note->name, "models/One of many");
     EXPECT_EQ(note->sample, 0x0123456789abcdefU);
     EXPECT_EQ(note->bytes, 4);
+    EXPECT_EQ(note->vocab, 32000);
+    EXPECT_TRUE(note->is_masked);
   }
   EXPECT_FALSE(std::filesystem::exists(prefix.string() + ".tokenizer.part"));
+  folder.write("a.tokenizer", "offstage tokenizer 1\nname=b\nsample=2\nbytes=4\n");
+  auto const older = note_beside(prefix);
+  ASSERT_TRUE(older);
+  EXPECT_EQ(older->vocab, 0);
+  EXPECT_FALSE(older->is_masked);
 }
 
 TEST(TokenizerNotes, OfOtherTokensAreNone) {
   TemporaryDirectory const folder;
   auto const prefix = folder.path() / "a";
   folder.write("a.bin", "1234");
-  write_note(prefix, "one", 1);
+  write_note(prefix, TokenizerNote{.name = "one", .sample = 1});
   folder.write("a.bin", "12345678");
   EXPECT_FALSE(note_beside(prefix));
-  write_note(prefix, "one that has no sample", std::nullopt);
+  write_note(prefix, std::nullopt);
   EXPECT_FALSE(std::filesystem::exists(prefix.string() + ".tokenizer"));
 }
 
@@ -85,7 +95,7 @@ TEST(TokenizerNotes, AFileThatSaysSomethingElseIsNoneAndStays) {
         "offstage tokenizer 1\nsample=1\nname=a\nbytes=4\n"}) {
     folder.write("a.tokenizer", text);
     EXPECT_FALSE(note_beside(prefix)) << text;
-    EXPECT_THROW(write_note(prefix, "a", 1), UsageError) << text;
+    EXPECT_THROW(write_note(prefix, TokenizerNote{.name = "a", .sample = 1}), UsageError) << text;
   }
   std::filesystem::remove(prefix.string() + ".tokenizer");
   std::filesystem::create_directory(prefix.string() + ".tokenizer");

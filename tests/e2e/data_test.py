@@ -266,6 +266,11 @@ class PackTokenizers(DataTest):
         twice = self.pack(*options, "--add-special-tokens=yes", tokenizer=TOKENIZERS / "llama2.json", prefix="twice")
         self.assertIn("has texts that begin with '<s>', and the pack puts another one before each", twice.warnings[0])
         self.assertEqual([1, 1], read_megatron(self.folder / "twice")[0][:2])
+        chat = self.write("chat.jsonl", json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n")
+        for name, begins in ("llama2", True), ("zephyr", False):
+            result = self.pack("--from", chat, "--template", CONFIGS / f"templates/{name}.txt", tokenizer=TOKENIZERS / "llama2.json", prefix=name)
+            self.assertEqual(begins, read_megatron(self.folder / name)[0][0] == 1)
+            self.assertNotEqual(begins, "texts begin without '<s>'" in result.out, result)
         quoted = self.write("quoted.jsonl", json.dumps({"text": 'a "<s>" b'}) + "\n")  # none begins with it
         self.assertIn("texts begin without '<s>'",
                       self.pack("--from", quoted, *options[2:], tokenizer=TOKENIZERS / "llama2.json", prefix="quoted").out)
@@ -369,6 +374,18 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         self.assertEqual("1 windows; 0 documents are longer than one", said["whole documents"])
         self.assertTrue(said["mask"].endswith(f"out.mask: {100 * sum(mask) / len(mask):.1f} % of the tokens count"), said)
 
+    def test_a_mask_that_was_left_behind_is_missed(self):
+        self.pack_chats()
+        mask = self.folder / "out.mask"
+        mask.unlink()
+        train = ["train", f"--run.dir={self.folder / 'run'}", f"--data.train={self.folder / 'out'}", "--model.family=llama", "--model.layers=1",
+                 "--model.hidden=16", "--model.heads=2", "--model.ffn-hidden=32", "--model.vocab=512", "--train.sequence=8", "--train.steps=1", "--optimizer.lr=1e-3"]
+        for said in (self.call(OFFSTAGE, "data", "inspect", self.folder / "out"), self.call(OFFSTAGE, *train)):
+            self.assertEqual(DATA, said.code, said)
+            self.refuse(said, [f"{mask}: there is no such file", f"remove the note {self.folder}/out.tokenizer to learn them all"])
+        (self.folder / "out.tokenizer").unlink()
+        self.data("inspect", self.folder / "out")
+
     def test_threads_and_formats_do_not_change_the_mask(self):
         self.CHATS = self.CHATS * 9000
         template = self.TEMPLATE.replace("{eos}{/learn}", "{/learn}") + 'end = "{eos}"\n'
@@ -467,7 +484,8 @@ class Inspect(DataTest):
         paths = self.folder / "chats", self.folder / "nano.bin"
         packed, plain = map(json.loads, self.data("inspect", "{}:1,{}:3".format(*paths), "--sequence=9", "--json").out.splitlines())
         said = self.inspect(paths[0], "--sequence=9")
-        for name, words in {"format": "format", "type": "token type", "tokenizer": "tokenizer", "tokens": "tokens",
+        self.assertEqual("{tokenizer}, {vocab} tokens".format(**packed), said["tokenizer"])
+        for name, words in {"format": "format", "type": "token type", "tokens": "tokens",
                             "smallest_token": "smallest token", "largest_token": "largest token"}.items():
             self.assertEqual(said[words], str(packed[name]), name)
         self.assertEqual("{count}; tokens: shortest {shortest}, median {median}, longest {longest}".format(**packed["documents"]), said["documents"])

@@ -342,7 +342,7 @@ class Tokenizers(OffstageTest):
     def test_a_note_says_it_and_is_no_file_of_tokens(self):
         name = (self.folder / "by-one.tokenizer").read_text().splitlines()[1]
         self.assertEqual(f"name={self.models['one']}", name)
-        self.assertIn(f"tokenizer        {self.models['one']}\n", self.offstage("data", "inspect", self.folder / "by-one").out)
+        self.assertIn(f"tokenizer        {self.models['one']}, ", self.offstage("data", "inspect", self.folder / "by-one").out)
         (self.folder / "by-one.tokenizer").write_text("something else\n")
         self.assertEqual([], self.warnings(self.models["other"], f"data.train={self.folder / 'by-one'}"))
 

@@ -11,7 +11,9 @@ import random
 import shutil
 import signal
 import struct
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from harness import ALL, OFFSTAGE, OffstageTest, in_turn, main
@@ -165,6 +167,29 @@ class PackResume(OffstageTest):
                     self.pack(name)
                 self.assertEqual(whole, self.contents())
             self.clear()
+
+    def test_a_signal_saves_and_the_same_command_goes_on(self):
+        text = self.write("long.txt", "".join(f"line {i * i} of a long text that takes some seconds\n" for i in range(200_000)))
+        command = [OFFSTAGE, "data", "pack", "--from", text, "--to", self.work / "out", "--tokenizer", TOKENIZER,
+                   "--documents=line", "--format=megatron", "--progress=0", "--threads=1"]
+        self.assertEqual(0, self.call(*command).code)
+        whole = self.contents()
+        part = self.work / "out.bin.part"
+        for number in signal.SIGTERM, signal.SIGINT:
+            for _ in range(20):  # on a busy machine the pack may be done before the signal
+                self.clear()
+                with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as pack:
+                    while pack.poll() is None and not (part.exists() and part.stat().st_size > 1024):
+                        time.sleep(0.005)
+                    pack.send_signal(number)
+                    said = pack.communicate()[0]
+                if pack.returncode != 0:
+                    break
+            self.assertEqual(75, pack.returncode, said)
+            self.assertIn(f"stopped by signal {int(number)}\n", said)
+            self.assertRegex(said, r"out\.pack\.part: the same command goes on behind [1-9]\d* tokens\n")
+            self.assertIn("this one goes on there", self.call(*command).out)
+            self.assertEqual(whole, self.contents())
 
     def kill_midway(self, name, places=2):
         """Kills a pack when it has saved so many places."""

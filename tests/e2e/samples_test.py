@@ -135,7 +135,7 @@ class Samples(OffstageTest):
         self.assert_has_lines([line.replace("web.bin", f"{self.folder}/web.bin") for line in sample[1:]], result.out)
         sample = self.find("books.bin")
         result = self.offstage("data", "inspect", self.folder / "web", "--sequence=256")
-        packed_by = {"books.bin": f"{self.folder}/web.bin", "tokenizer        bytes": f"tokenizer        {ROOT}/tests/data/sea.model"}
+        packed_by = {"books.bin": f"{self.folder}/web.bin", "tokenizer        bytes, 256 tokens": f"tokenizer        {ROOT}/tests/data/sea.model, 420 tokens"}
         for said, here in packed_by.items():
             sample = [line.replace(said, here) for line in sample]
         self.assert_has_lines(sample, result.out)

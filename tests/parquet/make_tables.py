@@ -84,6 +84,9 @@ def main():
     for version in "1.0", "2.0":
         write(f"chats-{version[0]}", CHATS, CHAT_SCHEMA, data_page_version=version, compression="zstd",
               use_deprecated_int96_timestamps=True, row_group_size=3)
+    for version in "1.0", "2.0":
+        write(f"sums-{version[0]}", flat(30), FLAT, data_page_version=version, compression="none", write_page_checksum=True,
+              write_statistics=False)
     write("empty", [], FLAT)
     write("lz4", [{"text": "a" * 50}], pa.schema([("text", pa.string())]), compression="lz4")
     write("nulls", [{"text": "a", "none": None}] * 3, pa.schema([("text", pa.string()), ("none", pa.string())]),

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -73,7 +75,7 @@ TEST_P(Tables, HaveTheRowsThatPyarrowWrote) {
 INSTANTIATE_TEST_SUITE_P(Parquet, Tables,
                          testing::Values("flat-none", "flat-snappy", "flat-gzip", "flat-zstd",
                                          "flat-second", "flat-differences", "chats-1", "chats-2",
-                                         "empty", "split", "nulls", "integers"),
+                                         "empty", "split", "nulls", "integers", "sums-1", "sums-2"),
                          [](auto const& which) {
                            std::string name = which.param;
                            std::ranges::replace(name, '-', '_');
@@ -142,6 +144,28 @@ TEST(Rows, OfATableWithAnyByteChangedAreReadOrRefused) {
       refused += refusal(folder.write("table.parquet", damaged)).empty() ? 0 : 1;
     }
     EXPECT_GT(refused, 100) << name;
+  }
+}
+
+TEST(Rows, OfPagesWithChecksumsAreNeverOthersThanWereWritten) {
+  TemporaryDirectory const folder;
+  for (char const* const name : {"sums-1.parquet", "sums-2.parquet"}) {
+    std::string const whole = contents_of(name);
+    std::string const rows = read_all(*open_rows(path_of(name), "--from", std::nullopt));
+    std::uint32_t footer = 0;
+    std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
+    int by_checksum = 0;
+    for (std::size_t at = 4; at < whole.size() - 8 - footer; ++at) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+      auto const path = folder.write("table.parquet", damaged);
+      auto const why = refusal(path);
+      by_checksum += why.find("the checksum that its header says") != std::string::npos ? 1 : 0;
+      if (why.empty()) {
+        EXPECT_EQ(read_all(*open_rows(path, "--from", std::nullopt)), rows) << name << at;
+      }
+    }
+    EXPECT_GT(by_checksum, static_cast<int>(whole.size()) / 2) << name;
   }
 }
 
