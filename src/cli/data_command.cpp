@@ -13,6 +13,7 @@ namespace {
 constexpr char const* data_usage =
     R"(Usage: offstage data inspect PATH[:WEIGHT][,PATH...] [--format=F] [--vocab=N] [--sequence=T]
                              [--separator=N] [--json]
+                             [--show=N [--tokenizer=NAME]]
        offstage data pack --from TEXT... --to PREFIX --tokenizer=NAME [--option ...]
                              makes such a file from text; see offstage data pack --help
 
@@ -24,8 +25,12 @@ file (PREFIX.mask) is verified. Of several files it says their shares of a run's
   --sequence   train.sequence: how many windows of so many tokens there are [1024]
   --separator  token that ends a document, for formats that do not store where they end
   --json       a line of JSON for each file, for scripts
+  --show       the text of the first N documents too (of a file that does not tell them apart,
+               windows): special tokens by their names, and {learn} and {/learn} around what counts
+  --tokenizer  the tokenizer for it, as of data pack [the one that packed the file]
 
   offstage data inspect books --vocab=32000 --sequence=2048
+  offstage data inspect chats --show=2
   offstage data inspect books.bin:0.7,wiki.bin:0.3)";
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "base/log.hpp"
 #include "cli/command_options.hpp"
+#include "cli/show_documents.hpp"
 #include "data/dataset.hpp"
 #include "data/globs.hpp"
 #include "data/loss_mask.hpp"
@@ -21,6 +22,7 @@
 #include "data/token_file.hpp"
 #include "data/tokenizer_note.hpp"
 #include "data/window_packing.hpp"
+#include "tokens/open_tokenizer.hpp"
 #include "train/report/json_line.hpp"
 
 namespace offstage::cli {
@@ -226,6 +228,48 @@ std::vector<Inspected> open_files(std::vector<data::Source> const& sources, std:
   return files;
 }
 
+/// The tokenizer to show a file with: the one that was given, or the note's.
+std::unique_ptr<data::Tokenizer> tokenizer_of(Facts const& facts,
+                                              std::optional<std::string> const& given) {
+  if (!given && !facts.tokenizer) {
+    throw UsageError{fmt::format(
+        "--show: no note beside {} names its tokenizer; give --tokenizer=NAME", facts.file.path())};
+  }
+  auto const& note = facts.tokenizer;
+  try {
+    auto tokenizer = tokens::open_tokenizer(given ? *given : note->name, "--tokenizer");
+    if (note && data::sample_of(*tokenizer) != note->sample) {
+      log::warning("--tokenizer={}: the tokens of {} are those of another one, {}",
+                   given ? *given : note->name, facts.file.path(), note->name);
+    }
+    return tokenizer;
+  } catch (Error const& error) {
+    if (given) {
+      throw;
+    }
+    throw DataError{
+        fmt::format("{}; its name is that of the note beside {}, as it was given to data pack: "
+                    "give --tokenizer=NAME from here",
+                    error.what(), facts.file.path())};
+  }
+}
+
+/// Where documents begin; without any, windows.
+std::vector<std::int64_t> begins_of(data::TokenFile const& file,
+                                    std::optional<std::int32_t> separator, std::int64_t sequence) {
+  auto begins = file.documents();
+  if (!begins && separator) {
+    begins = data::documents_by_separator(file, *separator);
+  }
+  if (!begins) {
+    begins.emplace();
+    for (std::int64_t place = 0; place < file.tokens(); place += sequence) {
+      begins->push_back(place);
+    }
+  }
+  return *begins;
+}
+
 }  // namespace
 
 ExitCode inspect_command(Arguments const& arguments) {
@@ -237,6 +281,8 @@ ExitCode inspect_command(Arguments const& arguments) {
   add("sequence", po::value<std::string>()->default_value("1024"));
   add("separator", po::value<std::string>());
   add("json", po::bool_switch());
+  add("show", po::value<std::string>()->default_value("0"));
+  add("tokenizer", po::value<std::string>());
   auto const given = parse_command_options(arguments, options, "data", position_name);
 
   auto const format =
@@ -255,6 +301,13 @@ ExitCode inspect_command(Arguments const& arguments) {
                                  .vocab_key = "--vocab",
                                  .vocab_is_known = !given["vocab"].defaulted()});
   bool const as_json = given["json"].as<bool>();
+  auto const wanted = whole(given, "show", 0, 1'000'000);
+  if (as_json && wanted > 0) {
+    throw UsageError{"--show is for people, and --json for scripts; give one of them"};
+  }
+  if (given.contains("tokenizer") && wanted == 0) {
+    throw UsageError{"--tokenizer has an effect with --show=N alone"};
+  }
   for (auto const& [file, share] : files) {
     auto const facts = look_at(*file, separator, sequence);
     if (as_json) {
@@ -267,6 +320,15 @@ ExitCode inspect_command(Arguments const& arguments) {
     }
     if (files.size() > 1 && !as_json) {
       log::info("  share            {:.6g} %", 100.0 * share);
+    }
+    if (wanted > 0) {
+      auto const name = given.contains("tokenizer")
+                            ? std::optional{given["tokenizer"].as<std::string>()}
+                            : std::nullopt;
+      auto const mask = data::LossMask::beside(*file, {});
+      auto const tokenizer = tokenizer_of(facts, name);
+      show_documents({*file, mask.get(), *tokenizer}, begins_of(*file, separator, sequence),
+                     wanted);
     }
   }
   return ExitCode::done;

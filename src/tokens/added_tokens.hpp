@@ -57,7 +57,7 @@ class AddedTokens {
   [[nodiscard]] Match next(Finder const& finder, std::string_view text, std::size_t from) const;
 
   std::map<std::int32_t, Token> tokens_;
-  std::map<std::string, std::int32_t, std::less<>> numbers_;  ///< of texts
+  std::map<std::string, std::int32_t, std::less<>> numbers_;  ///< numbers by texts
   Finder raw_;
   Finder normalized_;
 };

@@ -374,6 +374,29 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         self.assertEqual("1 windows; 0 documents are longer than one", said["whole documents"])
         self.assertTrue(said["mask"].endswith(f"out.mask: {100 * sum(mask) / len(mask):.1f} % of the tokens count"), said)
 
+    def test_packed_conversations_can_be_read(self):
+        self.pack_chats(prefix="chats")
+        said = self.data("inspect", self.folder / "chats", "--show=9").out
+        shown = said[said.index("\ndocument 1: "):]
+        wanted = ""
+        for number, chat in enumerate((self.CHATS[0], self.CHATS[2])):
+            wanted += f"\ndocument {number + 1}: {len(read_megatron(self.folder / 'chats')[number])} tokens\n"
+            for turn, (role, content) in enumerate(chat):
+                line = "\n" if turn > 1 and role == "user" else ""
+                wanted += f"{line}<|im_start|>{content}\n" if role == "user" else f"{{learn}}{content}<|endoftext|>{{/learn}}"
+            wanted += "\n\n"
+        self.assertEqual(wanted, shown)
+        one = self.data("inspect", self.folder / "chats", "--show=1").out
+        self.assertIn("document 1: ", one)
+        self.assertNotIn("document 2: ", one)
+        for note in self.folder.glob("chats.tokenizer"):
+            note.write_text(note.read_text().replace(str(self.TOKENIZER), "gone.json"))
+        self.refuse(self.data("inspect", self.folder / "chats", "--show=1", expect=DATA), ["gone.json", "give --tokenizer=NAME from here"])
+        other = self.data("inspect", self.folder / "chats", "--show=1", "--tokenizer=bytes", expect=DATA)
+        self.assertIn("the tokens of", other.warnings[0])
+        again = self.data("inspect", self.folder / "chats", "--show=9", "--tokenizer", self.TOKENIZER).out
+        self.assertTrue(again.endswith(shown), again)
+
     def test_a_mask_that_was_left_behind_is_missed(self):
         self.pack_chats()
         mask = self.folder / "out.mask"
@@ -495,6 +518,19 @@ class Inspect(DataTest):
         self.assertEqual(f"{mask['path']}: {100 * mask['counted']:.1f} % of the tokens count", said["mask"])
         self.assertEqual([None] * 3, [plain[name] for name in ("documents", "windows_within_documents", "mask")])
         self.assertEqual([0.25, 0.75], [packed["share"], plain["share"]])
+
+    def test_shows_text_without_conversations_too(self):
+        text = self.write("b.txt", "The ship waits.\nThe tide.\n")
+        self.pack("--from", text, "--documents=line", prefix="lines")
+        said = self.data("inspect", self.folder / "lines", "--show=2").out
+        self.assertTrue(said.endswith("\ndocument 1: 16 tokens\nThe ship waits.\n\n\ndocument 2: 10 tokens\nThe tide.\n\n"), said)
+        self.refuse(self.data("inspect", text, "--show=1", expect=USAGE), ["no note beside", "--tokenizer=NAME"])
+        said = self.data("inspect", text, "--show=2", "--tokenizer=bytes", "--sequence=8").out
+        self.assertTrue(said.endswith("\ndocument 1: 8 tokens\nThe ship\n\ndocument 2: 8 tokens\n waits.\n\n"), said)
+        self.refuse(self.data("inspect", text, "--show=1", "--json", expect=USAGE), ["--show", "--json"])
+        self.refuse(self.data("inspect", text, "--tokenizer=bytes", expect=USAGE), ["--tokenizer", "--show=N"])
+        long = self.write("long.txt", "x" * 5000)
+        self.assertIn("... 904 more tokens", self.data("inspect", long, "--show=1", "--tokenizer=bytes", "--sequence=5000").out)
 
     def shares(self, path):
         return re.findall(r"share +(\S+) %", self.data("inspect", path, "--sequence=9").out)
