@@ -38,7 +38,7 @@ bool glues_documents(pack::Task const& task, data::Tokenizer const& tokenizer) {
   return task.texts.size() > 1 || task.texts.front().documents != data::Documents::file;
 }
 
-/// The names with their counts: "history 1, system 1".
+/// The names with their counts: "history 1, tools 1".
 std::string describe_unused(pack::Conversations const& all) {
   constexpr std::size_t most = 20;
   std::vector<std::string> names;
@@ -140,8 +140,10 @@ void look_for_lookalikes(std::vector<pack::Text> const& texts, bool kind_is_give
                    stream->file().name(), found->name, found->advice);
     } else {
       stream->file().fail(
-          fmt::format("looks like {}, which is neither text of UTF-8 nor named as JSON lines; {}",
-                      found->name, found->advice));
+          fmt::format("looks like {}, {}; {}", found->name,
+                      is_lines ? "but its name says JSON lines"
+                               : "which is neither text of UTF-8 nor named as JSON lines",
+                      found->advice));
     }
   }
 }

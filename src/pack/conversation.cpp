@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <utility>
@@ -194,6 +195,36 @@ void require_places(std::vector<Message> const& messages, Template const& form,
   }
 }
 
+constexpr char const* prompt_field = "prompt";
+constexpr char const* completion_field = "completion";
+
+bool has_array(nlohmann::json const& object, char const* field) {
+  return object.contains(field) && object[field].is_array();
+}
+
+/// Returns whether the system message stands beside the messages, as in ShareGPT's rows.
+bool takes_system(nlohmann::json const& object, nlohmann::json const& messages,
+                  Template const& form) {
+  std::string const system{Template::system_role};
+  auto const begins_with_it = [&] {
+    return !messages.empty() && messages.front().is_object() &&
+           (messages.front().value("role", nlohmann::json{}) == system ||
+            messages.front().value("from", nlohmann::json{}) == system);
+  };
+  return form.role(system) != nullptr && object.contains(system) && object[system].is_string() &&
+         !is_empty(object[system]) && !begins_with_it();
+}
+
+/// Adds the messages of an array. `learn`: false: none of them is learned.
+void add_messages(nlohmann::json const& array, bool learn, Template const& form,
+                  std::string const& place, Conversation& result) {
+  for (auto const& message : array) {
+    result.messages.push_back(read_message(message, result.messages.size() + 1, form, place));
+    result.messages.back().learns = result.messages.back().learns && learn;
+    add_unused_of_message(message, result.unused);
+  }
+}
+
 }  // namespace
 
 Conversation read_conversation(std::string_view line, std::string const& field,
@@ -208,26 +239,33 @@ Conversation read_conversation(std::string_view line, std::string const& field,
     fail(place, fmt::format("is {}, but an object is expected", object.type_name()));
   }
   Conversation result;
+  std::vector<std::string> used;
   auto const name = array_name(object, field);
   auto const array = object.find(name);
-  if (array == object.end()) {
+  if (array != object.end()) {
+    if (!array->is_array()) {
+      fail(place, fmt::format("field '{}' is {}, but an array of messages is expected",
+                              printable_name(name), array->type_name()));
+    }
+    used.push_back(name);
+    if (takes_system(object, *array, form)) {
+      auto const* const role = form.role(Template::system_role);
+      used.push_back(role->name);
+      result.messages.push_back({role, object[role->name].get<std::string>()});
+    }
+    add_messages(*array, true, form, place, result);
+  } else if (has_array(object, prompt_field) && has_array(object, completion_field)) {
+    used = {prompt_field, completion_field};
+    add_messages(object[prompt_field], false, form, place, result);
+    add_messages(object[completion_field], true, form, place, result);
+  } else {
     result.messages = messages_by_role(object, field, form, place);
-    require_places(result.messages, form, place);
-    add_unused(
-        object, [&](std::string const& each) { return form.role(each) != nullptr; }, result.unused);
-    return result;
-  }
-  if (!array->is_array()) {
-    fail(place, fmt::format("field '{}' is {}, but an array of messages is expected",
-                            printable_name(name), array->type_name()));
-  }
-  add_unused(
-      object, [&](std::string const& each) { return each == name; }, result.unused);
-  for (auto const& message : *array) {
-    result.messages.push_back(read_message(message, result.messages.size() + 1, form, place));
-    add_unused_of_message(message, result.unused);
+    std::ranges::transform(form.roles, std::back_inserter(used), &Template::Role::name);
   }
   require_places(result.messages, form, place);
+  add_unused(
+      object, [&](std::string const& each) { return std::ranges::find(used, each) != used.end(); },
+      result.unused);
   return result;
 }
 

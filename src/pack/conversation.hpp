@@ -29,7 +29,9 @@ struct Conversation {
 /// `field`, with role and content, and maybe a weight of 0 (not learned) or 1. Beside tool_calls or
 /// function_call a content may be null or missing; such a message is not learned.
 /// ShareGPT's from and value are the same, its human is user and its gpt assistant; `conversations`
-/// stands for `messages`. Without that array there is one message for each role of the template
+/// stands for `messages`. A text `system` beside them is the first message, where the template has
+/// that role and they do not begin with one. TRL's prompt and completion may be arrays of messages,
+/// of which those of the prompt are not learned. Else there is one message for each role of the template
 /// that is a field of the object, in the template's order (prompt, completion), without null and
 /// empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role
@@ -47,8 +49,9 @@ struct Conversation {
 ///         {learn} or {/learn} counts in the loss, unless the text before ends with it anyway (one
 ///         that stands for several blanks). Such places are counted, because a prompt that ends
 ///         there has other tokens.
-/// Time:    a text is encoded once more for each {learn} and {/learn} in it, up to that place.
-///          Where one lies inside a token, the tokens are decoded some times too.
+/// Time:    a text is encoded once more for each {learn} and {/learn} in it, from the last cut that
+///          the encoder knows (data::Cut) up to that place. Where one lies inside a token, the
+///          tokens from there on are decoded some times too.
 /// Threads: one.
 class ConversationEncoder {
  public:

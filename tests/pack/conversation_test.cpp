@@ -236,6 +236,42 @@ TEST_F(Conversations, AreShareGptsToo) {
   EXPECT_THAT(refusal(R"({"conversations": "x"})"), HasSubstr("neither the field 'messages'"));
 }
 
+TEST_F(Conversations, HaveTheSystemMessageThatStandsBesideThem) {
+  auto const made = form(std::string{chat} + "\nsystem = \"%{content}%\"", bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const encoded = [&](std::string const& line) {
+    auto const conversation = read_conversation(line, "messages", made, "");
+    std::string unused;
+    for (std::string const& name : conversation.unused) {
+      unused += " " + name;
+    }
+    return shown(encoder.encode(conversation.messages)) + unused;
+  };
+  EXPECT_EQ(encoded(R"({"system": "s", "conversations": [{"from": "human", "value": "v"}]})"),
+            "(%s%[v]");
+  EXPECT_EQ(encoded(R"({"system": "s", "messages": [{"role": "system", "content": "t"}]})"),
+            "(%t% system");
+  EXPECT_EQ(encoded(R"({"system": "", "messages": [{"role": "user", "content": "v"}]})"), "([v]");
+  EXPECT_EQ(encoded(R"({"system": {"a": 1}, "messages": [{"role": "user", "content": "v"}]})"),
+            "([v] system");
+}
+
+TEST_F(Conversations, OfPromptsAndCompletionsAsTrlHasThemLearnTheCompletion) {
+  auto const made = form(chat, bytes);
+  ConversationEncoder encoder{made, bytes};
+  auto const line = [](std::string const& prompt, std::string const& completion) {
+    return R"({"prompt": )" + prompt + R"(, "completion": )" + completion + R"(, "id": 1})";
+  };
+  std::string const user = R"({"role": "user", "content": "hi"})";
+  std::string const answer = R"({"role": "assistant", "content": "yes"})";
+  auto const conversation = read_conversation(
+      line("[" + user + "," + answer + "," + user + "]", "[" + answer + "]"), "messages", made, "");
+  EXPECT_EQ(shown(encoder.encode(conversation.messages)), "([hi]<yes)>[hi]<YES)!>");
+  EXPECT_THAT(conversation.unused, ElementsAre("id"));
+  EXPECT_THAT(refusal(line("[" + user + "]", "[1]")), HasSubstr("message 2 is no object"));
+  EXPECT_THAT(refusal(line("\"hi\"", "[" + answer + "]")), HasSubstr("neither the field"));
+}
+
 TEST_F(Conversations, NameFieldsThatAreNotUsed) {
   auto const made = form(chat, bytes);
   auto const unused = [&](std::string const& line) {
@@ -245,10 +281,10 @@ TEST_F(Conversations, NameFieldsThatAreNotUsed) {
       unused(R"({"id": 3, "tools": [], "system": "", "user": null, "prompt": "p", "messages": [
                      {"role": "user", "content": "hi", "name": "me", "weight": 1},
                      {"role": "user", "content": "hi", "name": "me", "from": "x"}]})"),
-      ElementsAre("id", "prompt", "name", "from", "name"));
+      ElementsAre("name", "from", "name", "id", "prompt"));
   EXPECT_THAT(
       unused(R"({"system": "s", "conversations": [{"from": "human", "value": "v", "x": 0}]})"),
-      ElementsAre("system", "x"));
+      ElementsAre("x", "system"));
   EXPECT_THAT(unused(R"({"user": "u", "assistant": "a", "history": [["x", "y"]]})"),
               ElementsAre("history"));
 }
