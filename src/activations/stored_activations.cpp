@@ -127,6 +127,7 @@ void StoredActivations::begin_passage(Block& block, Queue& queue) {
   block.passage = std::make_shared<Passage>();
   block.passage->key = block.key;
   block.passage->number = block.begun++;
+  block.passage->parts = on_demand_ ? 1 : block.parts.size();
   queue.waiting.push_back(block.passage);
 }
 
@@ -246,9 +247,7 @@ void StoredActivations::read(Passage& passage, device::Stream& stream) {
 void StoredActivations::copy_parts(Passage& passage, device::Stream& stream, std::byte* extent,
                                    bool out) {
   std::unique_lock lock{mutex_};
-  auto const of = std::ranges::find(blocks_ | std::views::values, passage.key, &Block::key);
-  std::size_t const parts = (*of).parts.size();
-  for (std::size_t i = 0; i < parts; ++i) {
+  for (std::size_t i = 0; i < passage.parts; ++i) {
     {
       Waiting const waiting{"the model to come to activations", passage.key};
       changed_.wait(lock,

@@ -78,6 +78,7 @@ class StoredActivations final : public state::ActivationStore {
   struct Passage {
     tiers::Key key{};
     std::int64_t number{};   ///< number of the key's use in this micro-batch
+    std::size_t parts{};     ///< number of its moves; on demand each part goes alone
     std::deque<Move> moves;  ///< as they are told
     bool cancelled = false;
   };

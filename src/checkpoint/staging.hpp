@@ -17,8 +17,9 @@ namespace offstage::checkpoint {
 /// Writes this rank's files of a checkpoint on a thread of its own, which has one lease at a time.
 /// From construction until wait_for_held() or finish() returns, nobody commits a lease of `tiers`,
 /// begins a pass over them, or writes a working copy that `manner.split` names. Fetching and
-/// reading may go on. Nobody calls HDF5 until finish() returns. With a rate in `manner.drain` the
-/// thread holds the versions that lie in storage, and writes them last, at this rate.
+/// reading may go on. Others that call HDF5 take turns with it (h5::Turn). With a rate in
+/// `manner.drain` the thread holds the versions that lie in storage, and writes them last, at this
+/// rate.
 class Staging {
  public:
   /// Arguments are those of write_rank_file, but this object sets `manner`'s drain signals and

@@ -25,6 +25,7 @@
 #include "checkpoint/extent_file.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/older_layout.hpp"
 #include "checkpoint/permissions.hpp"
 #include "platform/aio/engine.hpp"
 #include "platform/aio/file.hpp"
@@ -463,6 +464,9 @@ void commit_master(std::string const& step_directory, Meta const& meta,
 
 void rewrite_configuration(std::string const& step_directory, std::string const& configuration) {
   Master const master = read_master(step_directory);
+  if (master.format < format_of_two_layers) {
+    return;  // its manifests count other layers than those that a master shows today
+  }
   std::vector<std::string> manifests;
   for (RankEntry const& rank : master.ranks) {
     auto& text = manifests.emplace_back(read_text(step_directory + "/" + rank.manifest));

@@ -81,7 +81,8 @@ void commit_master(std::string const& step_directory, Meta const& meta,
                    Seconds patience = Seconds{60});
 
 /// Gives a complete checkpoint of level 2 another Meta::configuration. Its state and everything
-/// else stay, and its old master is there until the new one is durable. For one process.
+/// else stay, and its old master is there until the new one is durable. One of a format before
+/// format_of_two_layers stays as it is. For one process.
 /// Errors: IoError, DataError: it cannot be read or written, and is as before.
 void rewrite_configuration(std::string const& step_directory, std::string const& configuration);
 

@@ -254,17 +254,18 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Facts const& facts,
   }
 }
 
-/// Where documents begin; without any, windows.
+/// Where documents begin; without any, windows, of which the first `wanted` are enough.
 std::vector<std::int64_t> begins_of(data::TokenFile const& file,
-                                    std::optional<std::int32_t> separator, std::int64_t sequence) {
+                                    std::optional<std::int32_t> separator, std::int64_t sequence,
+                                    std::int64_t wanted) {
   auto begins = file.documents();
   if (!begins && separator) {
     begins = data::documents_by_separator(file, *separator);
   }
   if (!begins) {
     begins.emplace();
-    for (std::int64_t place = 0; place < file.tokens(); place += sequence) {
-      begins->push_back(place);
+    for (std::int64_t i = 0; i <= wanted && i * sequence < file.tokens(); ++i) {
+      begins->push_back(i * sequence);  // that behind the last one is its end
     }
   }
   return *begins;
@@ -327,7 +328,7 @@ ExitCode inspect_command(Arguments const& arguments) {
                             : std::nullopt;
       auto const mask = data::LossMask::beside(*file, {});
       auto const tokenizer = tokenizer_of(facts, name);
-      show_documents({*file, mask.get(), *tokenizer}, begins_of(*file, separator, sequence),
+      show_documents({*file, mask.get(), *tokenizer}, begins_of(*file, separator, sequence, wanted),
                      wanted);
     }
   }

@@ -27,11 +27,11 @@ struct Conversation {
 
 /// A conversation, which is a JSON object in `line`. Its messages are the objects of the array
 /// `field`, with role and content, and maybe a weight of 0 (not learned) or 1. Beside tool_calls or
-/// function_call a content may be null or missing; such a message is not learned.
-/// ShareGPT's from and value are the same, its human is user and its gpt assistant; `conversations`
-/// stands for `messages`. A text `system` beside them is the first message, where the template has
-/// that role and they do not begin with one. TRL's prompt and completion may be arrays of messages,
-/// of which those of the prompt are not learned. Else there is one message for each role of the template
+/// function_call a content may be null or missing; such a message is not learned. ShareGPT's from
+/// and value are the same, its human is user and its gpt assistant; `conversations` stands for
+/// `messages`. A text `system` beside them is the first message, where the template has that role
+/// and they do not begin with one. TRL's prompt and completion may be arrays of messages, of which
+/// those of the prompt are not learned. Else there is one message for each role of the template
 /// that is a field of the object, in the template's order (prompt, completion), without null and
 /// empty ones.
 /// Errors: DataError that begins with `place`: no JSON, no object, none of these fields, a role

@@ -27,12 +27,16 @@ Throttle::Clock::time_point Throttle::book(aio::Direction direction, Bytes bytes
   bool const reads = direction == aio::Direction::read;
   auto& busy_until = reads || emulation_.duplex == Duplex::half ? state_->read_busy_until
                                                                 : state_->write_busy_until;
-  // In this order, and in end() in the other: what is counted for all is never more than this
-  // process's own because of its own threads.
+  // In this order, and in end() in the other: this process's part of what is counted for all is
+  // never more than its own count, if that stays while both are read.
   ++moving_;
   ++state_->moving;
-  std::int32_t const of_all = state_->moving.load();
-  bool const is_shared = of_all > moving_.load();
+  std::int32_t own{}, of_all{};
+  do {
+    own = moving_.load();
+    of_all = state_->moving.load();
+  } while (own != moving_.load());
+  bool const is_shared = of_all > own;
   double const rate = (reads ? emulation_.read_rate : emulation_.write_rate) *
                       (is_shared ? emulation_.sharing : 1.0);
   Nanoseconds const taken = duration_of(bytes, rate, emulation_.latency);

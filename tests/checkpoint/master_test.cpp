@@ -11,6 +11,7 @@
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
+#include "checkpoint/older_layout.hpp"
 #include "checkpoint/sample.hpp"
 #include "checkpoint/writer.hpp"
 #include "platform/aio/file.hpp"
@@ -69,6 +70,32 @@ TEST(CheckpointMaster, FindsItsRanksAfterAMove) {
   auto const values = master.read_mapped("/momentum/model.embed_tokens.weight", {600, 24});
   EXPECT_EQ(values[14'399], value_at(9, 0, 14'399, 1));
   EXPECT_THAT(verify(list(scratch / "elsewhere").at(0)), IsEmpty());
+}
+
+TEST(CheckpointMaster, WithAnotherConfigurationShowsTheSameTensors) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 9);
+  rewrite_configuration(step, "another");
+  EXPECT_EQ(read_master(step).meta.configuration, "another");
+  expect_every_tensor(step + "/" + master_name, 9);
+  EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
+}
+
+TEST(CheckpointMaster, OfAFormatWithOtherLayersKeepsItsConfiguration) {
+  for (int format = 1; format <= 6; ++format) {
+    ScratchDirectory const scratch;
+    std::string const step = scratch / step_name(2);
+    fs::copy(std::string{OFFSTAGE_FORMATS "/format-"} + std::to_string(format) + "/" + step_name(2),
+             step, fs::copy_options::recursive);
+    Master const before = read_master(step);
+    rewrite_configuration(step, "another");
+    Master const after = read_master(step);
+    EXPECT_EQ(after.meta.configuration,
+              format < format_of_two_layers ? before.meta.configuration : "another")
+        << format;
+    EXPECT_EQ(after.format, before.format);
+    EXPECT_THAT(verify(list(step).at(0)), IsEmpty()) << format;
+  }
 }
 
 }  // namespace

@@ -184,6 +184,19 @@ class Levels(OffstageTest):
         self.assertEqual(newest, self.begins(result), result)
         self.assert_same_state("straight", "run")
 
+    def test_a_start_that_makes_no_step_leaves_level_1_as_it_is(self):
+        self.killed(*self.options, "checkpoint.every=2", "checkpoint.keep=9", steps=7)
+        kept = self.level_1()
+        newest = self.step_of(kept[-1])
+        back = f"checkpoint.resume={self.folder / 'run/checkpoints/step-000000002'}"
+        for options in (self.options, COMMON):
+            result = self.train("run", *options, back, "train.steps=2", ranks=2)
+            self.assertEqual(2, self.begins(result))
+            self.assertEqual(kept, self.level_1(), result)
+        result = self.train("run", *self.options, f"train.steps={newest + 1}", ranks=2)
+        self.assertEqual(newest, self.begins(result), result)
+        self.assert_same_state(self.straight(newest + 1), self.folder / "run/checkpoints")
+
     def test_a_run_without_level_1_makes_what_lies_there_nobodys(self):
         self.killed(*self.options, "checkpoint.every=2")
         newest = self.step_of(self.level_1()[-1])

@@ -112,6 +112,9 @@ class Training {
   /// Makes the validation that an earlier start left out.
   void make_up_validation();
   void begin_records();
+  /// Makes level 1 this start's, before its first step. Without level 1, what an earlier start left
+  /// there is nobody's from then on.
+  void keep_local_level();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
@@ -281,6 +284,9 @@ void Training<T>::run_steps() {
   if (has_lost_patience()) {
     stop_ = Stop::patience;
   }
+  if (at_.step() < config_.train.steps && goes_on()) {
+    keep_local_level();
+  }
   while (at_.step() < config_.train.steps && goes_on()) {
     one_step();
     Decision next = cadence_.after(at_.step());
@@ -386,13 +392,18 @@ void Training<T>::begin_records() {
     if (leads() && has_work()) {
       write_records(config_, parts_->header(), comm_.size());
     }
-    if (parts_->local_level() != nullptr) {
-      parts_->local_level()->keep(at_.step());
-    }
     if (leads()) {
       parts_->directories().keep();
     }
-    if (leads() && parts_->local_level() == nullptr) {
+  });
+}
+
+template <class T>
+void Training<T>::keep_local_level() {
+  mpi::agree(comm_, [&] {
+    if (parts_->local_level() != nullptr) {
+      parts_->local_level()->keep(at_.step());
+    } else if (leads()) {
       checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });

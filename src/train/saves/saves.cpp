@@ -132,21 +132,14 @@ std::optional<checkpoint::Meta> Saves::restore(std::string const& resume,
 }
 
 void Saves::remove_passed_over_local() {
-  if (local_.store == nullptr) {
+  if (!uses_local_) {
     return;
   }
-  try {
-    local_.store->remove_passed_over();
-  } catch (mpi::AgreedError const& error) {
-    // A save of it that goes on holds the state.
-    if (local_.store->is_saving()) {
+  try_local([&] { local_.store->remove_passed_over(); });
+  if (!uses_local_) {
+    if (local_.store->is_saving()) {  // a save that goes on holds the state
       try_local([&] { static_cast<void>(local_.store->finish_save()); });
     }
-    if (comm_.rank() == 0) {
-      log::warning("{}; this run goes on without level 1", error.what());
-    }
-    uses_local_ = false;
-    cadence_.local_level_ended();
     mpi::agree(comm_, [&] {
       if (comm_.rank() == 0) {
         checkpoint::forget_local_directory(global_.store->directory());
@@ -233,7 +226,7 @@ void Saves::finish_after_error() noexcept {
 }
 
 void Saves::remove_local() {
-  if (local_.store != nullptr) {
+  if (local_.store != nullptr && !global_first_) {
     local_.store->remove_all();
   }
 }

@@ -110,7 +110,8 @@ class Saves {
   [[nodiscard]] std::int64_t step() const noexcept { return global_.step; }
   /// Call it after an error of another part of the run, on all ranks. Never throws.
   void finish_after_error() noexcept;
-  /// Removes level 1, because level 2 has the same checkpoints.
+  /// Removes level 1, because level 2 has the same checkpoints. Does nothing if level 2 has saved
+  /// nothing of a run that was told where to begin: level 1 may have later steps of another one.
   void remove_local();
 
  private:
