@@ -1,10 +1,13 @@
 #include "base/team.hpp"
 
 #ifdef _OPENMP
+#include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 
+#include "base/error.hpp"
 #include "base/thread.hpp"
 #endif
 
@@ -26,10 +29,15 @@ int team_size() noexcept {
 #endif
 }
 
+// oneDNN deals its work to the threads that it asks for. What a smaller team leaves out would be
+// wrong without a sign.
 void set_team_size([[maybe_unused]] int threads) {
 #ifdef _OPENMP
   auto const no_others = hold_starts();  // or they take what was found for the team
   require_threads(threads - 1, "OpenMP");
+  int const before = omp_get_max_threads();
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
   omp_set_num_threads(threads);
   if (threads > 1) {
     // The team is made while there is room for it, and stays.
@@ -37,6 +45,13 @@ void set_team_size([[maybe_unused]] int threads) {
 #pragma omp parallel
     ++members;
     made = members;
+    if (made < threads) {
+      omp_set_num_threads(before);
+      throw UsageError{fmt::format(
+          "OpenMP gives {} of {} threads, as OMP_THREAD_LIMIT is {}; unset it, or give as many by "
+          "run.threads or OMP_NUM_THREADS",
+          made, threads, omp_get_thread_limit())};
+    }
   }
 #endif
 }
@@ -44,7 +59,7 @@ void set_team_size([[maybe_unused]] int threads) {
 void require_team() {
 #ifdef _OPENMP
   if (made < team_size()) {
-    require_threads(team_size() - 1, "OpenMP");
+    set_team_size(team_size());
   }
 #endif
 }

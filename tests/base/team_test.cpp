@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "base/error.hpp"
 #include "limits.hpp"
@@ -25,6 +30,19 @@ TEST(TeamSize, IsOfTheThreadThatSetsIt) {
 }
 
 #ifdef _OPENMP
+TEST(TeamSize, IsWhatWasSetWhateverOpenMpMayTakeBack) {
+  std::jthread{[] {
+    omp_set_dynamic(1);
+    omp_set_max_active_levels(0);
+    set_team_size(3);
+    EXPECT_EQ(omp_get_dynamic(), 0);
+    std::atomic<int> members{0};
+#pragma omp parallel
+    ++members;
+    EXPECT_EQ(members, 3);
+  }}.join();
+}
+
 TEST(TeamSize, IsRefusedWhereSoManyThreadsCannotBeHad) {
   if (address_space_is_the_sanitizers) {
     GTEST_SKIP() << "sanitizers map terabytes";

@@ -53,6 +53,21 @@ class Threads(OffstageTest):
                     if result.code != 0:
                         self.refuse(result)
 
+    def test_openmp_has_as_many_as_are_said_or_none_at_all(self):
+        options = ["train.steps=3", "run.threads=2"]
+        self.train("straight", *options)
+        for setting in "OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0", "OMP_THREAD_LIMIT=2":
+            name, value = setting.split("=")
+            with self.subTest(setting), mock.patch.dict(os.environ, {name: value}):
+                self.train(setting, *options)
+                self.assert_same_state("straight", setting)
+        checkpoint = self.checkpoints("straight")[-1]
+        with mock.patch.dict(os.environ, {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}):
+            for result in (self.call(*self.command("none", *options)), self.call(OFFSTAGE, "generate", "--from", checkpoint, "--tokens", "1"),
+                           self.call(OFFSTAGE, "evaluate", "--from", checkpoint, "--data", self.text)):
+                self.assertEqual(64, result.code, result)
+                self.assertIn("OpenMP gives 1 of 2 threads, as OMP_THREAD_LIMIT is 1", result.errors[0])
+
     def test_one_rank_without_its_thread_ends_all(self):
         for allowed in 0, 3, 6:
             with self.subTest(allowed=allowed), self.scarce(most=allowed):

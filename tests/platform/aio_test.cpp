@@ -227,6 +227,24 @@ TEST_F(AioEngine, ReadsBackWhatItWrote) {
   EXPECT_TRUE(equal(part, content.bytes().subspan(3 * block, part.size())));
 }
 
+TEST_F(AioEngine, DoesWithoutAsynchronousRequestsWhereTheSystemRefusesThem) {
+  for (int const refusal : {EPERM, ENOSYS}) {
+    kernel->on_setup = [&] { return -refusal; };
+    Engine other{{block, 3}, kernel};
+    fill(content.bytes(), static_cast<unsigned>(refusal));
+    other.write(file, content.bytes(), 0);
+    std::ranges::fill(target.bytes(), std::byte{});
+    other.read(file, target.bytes(), 0);
+    EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+    EXPECT_THAT(message_of([&] { other.read(file, target.bytes(), 8 * block); }),
+                HasSubstr("end of file"));
+    other.read(file, target.bytes(), 0);  // an error leaves nothing of it behind
+    EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  }
+  kernel->on_setup = [] { return -EAGAIN; };
+  EXPECT_THROW((Engine{{block, 3}, kernel}), IoError);
+}
+
 TEST_F(AioEngine, MovesNothingForAnEmptySpan) {
   kernel->on_submit = [](Transfer&) { return -EIO; };
   engine.read(file, {}, 0);

@@ -32,8 +32,8 @@ int Descriptor::reserve(Bytes size) const noexcept {
   do {
     status = fallocate(descriptor_, 0, 0, size);
   } while (status != 0 && errno == EINTR);
-  // Some network file systems cannot reserve: then the length alone has to do.
-  if (status != 0 && errno == EOPNOTSUPP) {
+  // Some network file systems and sandboxes cannot reserve: then the length alone has to do.
+  if (status != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
     status = ftruncate(descriptor_, size);
   }
   return status == 0 ? 0 : errno;

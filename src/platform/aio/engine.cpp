@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <string>
 #include <system_error>
@@ -103,7 +104,18 @@ class Engine::Implementation {
 };
 
 void Engine::Implementation::set_up() {
-  int const status = kernel_->setup(settings_.queue_depth, context_);
+  int status = kernel_->setup(settings_.queue_depth, context_);
+  if (status == -EPERM || status == -ENOSYS) {
+    static std::once_flag told;
+    std::call_once(told, [&] {
+      log::warning(
+          "io_setup: {}: asynchronous I/O is refused here, as the sandbox of a container may do; "
+          "each thread moves one request at a time, which is slower: allow it (seccomp)",
+          std::generic_category().message(-status));
+    });
+    kernel_ = synchronous_kernel();
+    status = kernel_->setup(settings_.queue_depth, context_);
+  }
   if (status == -EAGAIN) {
     throw IoError{
         "cannot set up asynchronous I/O: the system's limit is reached; raise fs.aio-max-nr",

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <ranges>
 #include <system_error>
@@ -21,8 +22,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// A file system without a limit, or that does not know, says that it has no blocks.
 Bytes free_of(struct statvfs const& system) {
-  return static_cast<Bytes>(system.f_bavail) * static_cast<Bytes>(system.f_frsize);
+  return system.f_blocks == 0
+             ? std::numeric_limits<Bytes>::max()
+             : static_cast<Bytes>(system.f_bavail) * static_cast<Bytes>(system.f_frsize);
 }
 
 [[noreturn]] void throw_no_space(std::string const& path, Bytes needed, std::optional<Bytes> free) {
@@ -37,12 +41,12 @@ Bytes free_of(struct statvfs const& system) {
                 ENOSPC};
 }
 
-/// Nothing for an open file whose name is gone, where the file system (GlusterFS) then knows no
+/// Nothing where the file system does not tell, and for an open file whose name is gone, where the file system (GlusterFS) then knows no
 /// volume of it.
 std::optional<Bytes> free_beside(Descriptor const& file) {
   struct statvfs system {};
   if (fstatvfs(file.descriptor(), &system) == 0) {
-    return free_of(system);
+    return system.f_blocks == 0 ? std::nullopt : std::optional{free_of(system)};
   }
   if (errno == ESTALE) {
     return std::nullopt;

@@ -61,7 +61,8 @@ class MadeDirectories {
   std::vector<std::string> made_;
 };
 
-/// Bytes that an ordinary user can still write on the file system of `path`. Errors: IoError.
+/// Bytes that an ordinary user can still write on the file system of `path`; the largest number if
+/// it does not tell (ramfs). Errors: IoError.
 [[nodiscard]] Bytes free_bytes(std::string const& path);
 
 }  // namespace offstage::aio

@@ -1,10 +1,15 @@
 #include "platform/aio/kernel.hpp"
 
 #include <libaio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace offstage::aio {
 namespace {
@@ -54,10 +59,51 @@ class LibaioKernel final : public Kernel {
   }
 };
 
+/// A context is a list of completions that nobody has taken yet.
+class SynchronousKernel final : public Kernel {
+ public:
+  int setup(int depth, Context& context) override {
+    auto done = std::make_unique<Done>();
+    done->reserve(static_cast<std::size_t>(depth));
+    context = done.release();
+    return 0;
+  }
+
+  int submit(Context context, Transfer const& transfer) override {
+    auto const length = static_cast<std::size_t>(transfer.length);
+    bool const reads = transfer.direction == Direction::read;
+    ssize_t moved{};
+    do {
+      moved = reads ? pread(transfer.descriptor, transfer.memory, length, transfer.offset)
+                    : pwrite(transfer.descriptor, transfer.memory, length, transfer.offset);
+    } while (moved < 0 && errno == EINTR);
+    static_cast<Done*>(context)->push_back({transfer.tag, moved < 0 ? -Bytes{errno} : moved});
+    return 0;
+  }
+
+  int get_events(Context context, std::span<Completion> completions) override {
+    auto& done = *static_cast<Done*>(context);
+    auto const count = std::min(done.size(), completions.size());
+    auto const taken = done.begin() + static_cast<std::ptrdiff_t>(count);
+    std::copy(done.begin(), taken, completions.begin());
+    done.erase(done.begin(), taken);
+    return static_cast<int>(count);
+  }
+
+  void destroy(Context context) noexcept override { delete static_cast<Done*>(context); }
+
+ private:
+  using Done = std::vector<Completion>;
+};
+
 }  // namespace
 
 std::shared_ptr<Kernel> libaio_kernel() {
   return std::make_shared<LibaioKernel>();
+}
+
+std::shared_ptr<Kernel> synchronous_kernel() {
+  return std::make_shared<SynchronousKernel>();
 }
 
 }  // namespace offstage::aio

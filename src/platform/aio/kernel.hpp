@@ -48,4 +48,8 @@ class Kernel {
 /// The real calls: io_setup, io_submit, io_getevents, io_destroy.
 [[nodiscard]] std::shared_ptr<Kernel> libaio_kernel();
 
+/// Does without them: submit moves all by pread or pwrite before it returns. For a system that
+/// refuses io_setup, as the sandboxes of some containers do.
+[[nodiscard]] std::shared_ptr<Kernel> synchronous_kernel();
+
 }  // namespace offstage::aio
