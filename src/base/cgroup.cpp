@@ -1,5 +1,6 @@
 #include "base/cgroup.hpp"
 
+#include <algorithm>
 #include <fstream>
 
 namespace offstage {
@@ -37,6 +38,23 @@ std::optional<std::int64_t> number_in(std::string const& path) {
   std::ifstream file{path};
   std::int64_t value{};
   return file >> value ? std::optional{value} : std::nullopt;
+}
+
+std::optional<double> cpu_quota(std::string const& root) {
+  std::optional<double> least;
+  for (Cgroup const& group : cgroups_of("cpu", root)) {
+    double quota = 0.0, period = 0.0;  // microseconds; no number stands for no quota
+    if (group.v2) {
+      std::ifstream{group.folder + "cpu.max"} >> quota >> period;
+    } else {
+      std::ifstream{group.folder + "cpu.cfs_quota_us"} >> quota;
+      std::ifstream{group.folder + "cpu.cfs_period_us"} >> period;
+    }
+    if (quota > 0.0 && period > 0.0) {
+      least = std::min(least.value_or(quota / period), quota / period);
+    }
+  }
+  return least;
 }
 
 }  // namespace offstage

@@ -21,4 +21,8 @@ struct Cgroup {
 /// The number that a file begins with; none if there is no such file, or it says "max".
 [[nodiscard]] std::optional<std::int64_t> number_in(std::string const& path);
 
+/// The number of cores of which this process's groups may use the time, by their CPU quotas: 1.5.
+/// None if no group has a quota.
+[[nodiscard]] std::optional<double> cpu_quota(std::string const& root = "");
+
 }  // namespace offstage

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/thread.hpp"
@@ -52,6 +53,14 @@ void set_team_size([[maybe_unused]] int threads) {
           "run.threads or OMP_NUM_THREADS",
           made, threads, omp_get_thread_limit())};
     }
+  }
+#endif
+}
+
+void limit_team_size([[maybe_unused]] int most) noexcept {
+#ifdef _OPENMP
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    omp_set_num_threads(std::min(most, omp_get_max_threads()));
   }
 #endif
 }

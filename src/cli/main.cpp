@@ -2,7 +2,10 @@
 
 #include <csignal>
 
+#include "base/cgroup.hpp"
+#include "base/team.hpp"
 #include "cli/commands.hpp"
+#include "launch/placement.hpp"
 #include "platform/aio/open_files.hpp"
 #include "platform/cpu/waiting.hpp"
 #include "platform/cuda/gpus.hpp"
@@ -27,6 +30,9 @@ int main(int argc, char** argv) {
   // it could become a billion, and programs that are called close so many, one after another.
   offstage::aio::allow_open_files(65'536);
   offstage::cpu::let_idle_threads_sleep(argv);
+  if (auto const quota = offstage::cpu_quota()) {
+    offstage::limit_team_size(offstage::launch::threads_within(*quota, 1));
+  }
   offstage::cuda::ask_for_work_queues();
   occupy_standard_streams();
   offstage::cli::Arguments const arguments(argv + (argc > 0 ? 1 : 0), argv + argc);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cgroup.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
@@ -25,6 +26,7 @@
 #include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
 #include "data/tokenizer_note.hpp"
+#include "launch/placement.hpp"
 #include "pack/packer.hpp"
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
@@ -200,6 +202,12 @@ std::int64_t whole(GivenOptions const& given, char const* option, std::int64_t l
   return number(option, given[option].as<std::string>(), least, most);
 }
 
+int usable_cores() {
+  int const cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  auto const quota = cpu_quota();
+  return quota ? std::min(cores, launch::threads_within(*quota, 1)) : cores;
+}
+
 /// Logs progress, not more often than asked for.
 class Teller {
  public:
@@ -354,9 +362,8 @@ ExitCode pack_command(Arguments const& arguments) {
                                        : (has_template ? "messages" : "text");
   task.longest = whole(given, "longest", 0, 1'000'000'000);
   task.most_bad = whole(given, "skip-bad", 0, std::numeric_limits<std::int64_t>::max());
-  task.threads = given.contains("threads")
-                     ? static_cast<int>(whole(given, "threads", 1, 1024))
-                     : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  task.threads = given.contains("threads") ? static_cast<int>(whole(given, "threads", 1, 1024))
+                                           : usable_cores();
   auto const seconds = [&](char const* option) {
     return Seconds{static_cast<double>(whole(given, option, 0, 1'000'000))};
   };

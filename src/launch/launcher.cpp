@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -15,6 +14,7 @@
 #include <omp.h>
 #endif
 
+#include "base/cgroup.hpp"
 #include "base/team.hpp"
 #include "launch/deal.hpp"
 #include "platform/cpu/affinity.hpp"
@@ -122,12 +122,6 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
   place.bound = place.bound && !openmp_binds();
 }
 
-std::int64_t number_in(char const* path) {
-  std::ifstream file{path};
-  std::int64_t number{};
-  return file >> number ? number : -1;
-}
-
 /// A rank's figures as lines: its numbers, the mask it had, the CPUs it runs on.
 std::string figures_text(RankPlace const& place) {
   return fmt::format("{} {} {} {} {} {} {}\n{}\n{}\n", place.world_rank, place.threads,
@@ -164,22 +158,27 @@ NodeFigures look_around(RankPlace const& place, Needs const& needs) {
           .cpus = static_cast<int>(all_cpus(place.topology).size()),
           .memory = memory::memory_limit(),
           .memory_left = memory::available_bytes(),
-          .aio_most = number_in("/proc/sys/fs/aio-max-nr"),
-          .aio_used = number_in("/proc/sys/fs/aio-nr"),
+          .aio_most = number_in("/proc/sys/fs/aio-max-nr").value_or(-1),
+          .aio_used = number_in("/proc/sys/fs/aio-nr").value_or(-1),
           .storage_numas = std::move(storage_numas),
           .drives = place.topology.drives};
 }
 
 }  // namespace
 
-RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules) {
+RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& given) {
   auto const node = comm.split_by_node();
   RankPlace place;
   place.host = cpu::host_name();
   place.world_rank = comm.rank();
   place.local_rank = node.rank();
   place.local_ranks = node.size();
-  place.threads_given = rules.threads > 0;
+  place.threads_given = given.threads > 0;
+  constexpr double none = 1e9;  // cores
+  double const least = node.minimum(cpu_quota().value_or(none));
+  place.quota = least < none ? least : 0.0;
+  PlacementRules rules = given;
+  rules.quota = place.quota;
   RankOnNode mine;
   mpi::agree(comm, [&] {
     place.inherited = cpu::allowed_cpus();

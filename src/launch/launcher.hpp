@@ -19,6 +19,7 @@ struct RankPlace {
   Placement placement;
   int threads{};                ///< threads that OpenMP was told to use
   bool threads_given{};         ///< PlacementRules::threads was
+  double quota{};               ///< as PlacementRules'
   bool bound{};                 ///< the system follows the placement
   bool memory_given{};          ///< a policy of numactl, Slurm or the like says where memory lies
   std::vector<int> inherited;   ///< the mask before
@@ -32,6 +33,7 @@ struct RankPlace {
 ///
 /// A topology that is not this machine's (HWLOC_XMLFILE, HWLOC_SYNTHETIC) is a rehearsal: ranks are
 /// placed on all its CPUs and, without real ones, its GPUs; nothing is bound.
+/// The least quota of the node's ranks (cpu_quota) takes the place of that in `rules`.
 /// Collective. Errors: mpi::AgreedError as place().
 [[nodiscard]] RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules);
 

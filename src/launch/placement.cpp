@@ -1,6 +1,7 @@
 #include "launch/placement.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "launch/deal.hpp"
@@ -34,6 +35,11 @@ int count_cores(topology::Topology const& node, std::vector<int> const& cpus) {
   return static_cast<int>(cores);
 }
 
+int threads_within(double quota, int ranks) {
+  constexpr double most = 1e6;
+  return std::max(1, static_cast<int>(std::lround(std::min(quota / ranks, most))));
+}
+
 std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnNode> const& ranks,
                              PlacementRules const& rules) {
   for (RankOnNode const& rank : ranks) {
@@ -51,7 +57,10 @@ std::vector<Placement> place(topology::Topology const& node, std::vector<RankOnN
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     auto const sharing = std::ranges::count_if(
         parts, [&](std::vector<int> const& other) { return overlap(other, parts[r]); });
-    int const cores = count_cores(node, parts[r]) / static_cast<int>(sharing);
+    int cores = count_cores(node, parts[r]) / static_cast<int>(sharing);
+    if (rules.quota > 0.0) {
+      cores = std::min(cores, threads_within(rules.quota, static_cast<int>(ranks.size())));
+    }
     auto const gpu_ranks = std::ranges::count_if(
         gpus, [&](auto const& other) { return gpus[r] && other && other->same_as(*gpus[r]); });
     placements.push_back({gpus[r], numa_of_part(node, parts[r]), parts[r],

@@ -21,14 +21,20 @@ struct Placement {
   std::optional<topology::VisibleGpu> gpu;
   int numa{-1};  ///< NUMA domain of all its CPUs, and so of its memory; -1: unknown or several
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
-  int threads{};    ///< as asked for, or one per physical core, shared ones divided; at least 1
+  /// As asked for, or one per physical core, shared ones divided, and no more than the quota has
+  /// time for; at least 1.
+  int threads{};
   int gpu_ranks{};  ///< ranks of the node that use its GPU, itself included; 0 without one
 };
 
 struct PlacementRules {
-  int threads = 0;         ///< threads of each rank; 0: as many as its cores
+  int threads = 0;         ///< threads of each rank; 0: as many as its cores, or its quota
   bool share_gpu = false;  ///< several ranks may use one GPU
+  double quota = 0.0;      ///< cores of which the ranks together get the time; 0: of all
 };
+
+/// The number of threads that get the time of `quota` cores, shared by so many ranks; at least 1.
+[[nodiscard]] int threads_within(double quota, int ranks);
 
 /// Physical cores below these CPUs; a CPU that the topology does not know is one of its own.
 [[nodiscard]] int count_cores(topology::Topology const& node, std::vector<int> const& cpus);

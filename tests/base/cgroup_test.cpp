@@ -38,5 +38,27 @@ TEST(Cgroups, HaveNumbersOrNone) {
   EXPECT_EQ(number_in(folder.path() / "c"), std::nullopt);
 }
 
+TEST(CpuQuota, IsTheLeastOfTheGroups) {
+  TemporaryDirectory const root;
+  auto const quota = [&] { return cpu_quota(root.path().string()); };
+  for (auto const* const folder : {"proc/self", "sys/fs/cgroup/pod/box", "sys/fs/cgroup/cpu/box"}) {
+    std::filesystem::create_directories(root.path() / folder);
+  }
+  EXPECT_EQ(quota(), std::nullopt);
+  root.write("proc/self/cgroup", "0::/pod/box\n");
+  root.write("sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
+  EXPECT_EQ(quota(), std::nullopt);
+  root.write("sys/fs/cgroup/pod/cpu.max", "150000 100000\n");
+  EXPECT_EQ(quota(), 1.5);
+  root.write("sys/fs/cgroup/pod/box/cpu.max", "400000 100000\n");
+  EXPECT_EQ(quota(), 1.5);
+  root.write("proc/self/cgroup", "9:cpu,cpuacct:/box\n8:cpuset:/other\n");
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "50000\n");
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(quota(), std::nullopt);
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "25000\n");
+  EXPECT_EQ(quota(), 0.5);
+}
+
 }  // namespace
 }  // namespace offstage

@@ -96,6 +96,20 @@ TEST(Placement, LetsOneRankUseTheWholeNodeBesideItsGpu) {
   EXPECT_EQ(placed[0].threads, 8);
 }
 
+TEST(Placement, HasNoMoreThreadsThanAQuotaHasTimeFor) {
+  auto const node = topology_in("gpus_against_numa.xml");
+  auto const threads = [&](double quota, int ranks, int given) {
+    return threads_of(
+        place(node, alike(ranks, range(0, 7), {}), {.threads = given, .quota = quota}));
+  };
+  EXPECT_THAT(threads(3.0, 1, 0), ElementsAre(3));
+  EXPECT_THAT(threads(1.5, 1, 0), ElementsAre(2));
+  EXPECT_THAT(threads(0.2, 1, 0), ElementsAre(1));
+  EXPECT_THAT(threads(4.0, 2, 0), ElementsAre(2, 2));
+  EXPECT_THAT(threads(64.0, 2, 0), ElementsAre(4, 4));
+  EXPECT_THAT(threads(1.0, 1, 5), ElementsAre(5)) << "run.threads counts";
+}
+
 TEST(Placement, KeepsFewThreadsInTheGpusDomain) {
   auto const node = topology_in("gpus_against_numa.xml");
   auto const few = place(node, alike(1, range(0, 7), all_gpus(node)), {.threads = 3});

@@ -25,11 +25,13 @@ PlaceLine place_line(launch::RankPlace const& place, std::string const& node) {
   std::string const host =
       node.empty() || node == place.host ? place.host : fmt::format("{} ({})", node, place.host);
   std::string const text = fmt::format(
-      "GPU {}  NUMA {}{}  cores {}  threads {}{}",
+      "GPU {}  NUMA {}{}  cores {}  threads {}{}{}",
       placement.gpu ? fmt::format("{} ({})", placement.gpu->bus, placement.gpu->name) : "-",
       placement.numa >= 0 ? fmt::format("{}", placement.numa) : "-",
       place.memory_given ? " (memory as numactl or Slurm says)" : "",
-      cpu::format_cpus(placement.cpus), place.threads, place.bound ? "" : "  (not bound)");
+      cpu::format_cpus(placement.cpus), place.threads,
+      place.quota > 0.0 ? fmt::format("  (CPU quota: {:.3g} cores)", place.quota) : "",
+      place.bound ? "" : "  (not bound)");
   return {host, text};
 }
 
