@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
@@ -86,13 +87,25 @@ bool is_only_task_of_step() noexcept {
          std::ranges::none_of(of_others, has_variable);
 }
 
-/// Chooses components of Open MPI. Windows are those of shared memory alone: a site's osc=ucx, for
+/// Returns whether the system lets a process read the memory of one, be it its own. Sandboxes of
+/// containers may refuse it.
+bool reads_processes() noexcept {
+  char from = 1, to = 0;
+  iovec const source{&from, 1}, target{&to, 1};
+  return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
+}
+
+/// Chooses components of Open MPI. Ranks of a node read large messages out of each other's memory;
+/// where that is refused, Open MPI would say so for each message. Windows are those of shared memory alone: a site's osc=ucx, for
 /// one-sided messages, makes none. The collectives by levels (`han`, the first choice of Open MPI
 /// 5) took up to four times as long for an all-gather over two nodes as `tuned`, and one and a half
 /// times its size in memory of each node's first rank. Whoever sets its priority keeps it.
 void choose_components() noexcept {
   setenv("OMPI_MCA_osc", "sm", 1);
   setenv("OMPI_MCA_coll_han_priority", "0", 0);
+  if (!reads_processes()) {
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  }
 }
 
 /// Removes the variables by which MPI would take this process for a task of a step. Slurm's PMIx
