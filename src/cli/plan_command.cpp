@@ -214,16 +214,13 @@ ExitCode plan_command(Arguments const& arguments) {
   try {
     found = train::forecast(options.config, scope);
   } catch (UsageError const& error) {
-    std::string why = error.what();
-    if (options.config.host_memory == 0 && why.starts_with("tiers.host-memory=")) {
-      why += " (90 % of what this machine has free, as it is not given)";
-    }
+    std::string const why = error.what();
     if (options.as_json) {
       log::write_lines(plan_record(found, why, options, scope));
     } else {
       print_answers(found, why, options, scope);
     }
-    throw UsageError{why};
+    throw;
   }
   train::Forecast const& forecast = *found;
   Seconds const taken = watch.elapsed();

@@ -86,11 +86,11 @@ class Division {
     plan_.state = whole_state();
     plan_.parameters = least_parameters();
     if (whole() > per_rank()) {
-      throw UsageError{fmt::format(
-          "tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
-          "gradients {} on each node; {}",
-          format_bytes(demand_.host_memory), on_node(plan_.state), parameters_in_words(),
-          activations_in_words(), on_node(plan_.gradients), remedies())};
+      throw UsageError{
+          fmt::format("tiers.host-memory={} is too small: the optimizer state needs {}{}{} and the "
+                      "gradients {} on each node; {}",
+                      limit_in_words(), on_node(plan_.state), parameters_in_words(),
+                      activations_in_words(), on_node(plan_.gradients), remedies())};
     }
     return finished();
   }
@@ -298,13 +298,20 @@ class Division {
                : fmt::format(", activations {} (train.activations)", on_node(least_activations()));
   }
 
+  [[nodiscard]] std::string limit_in_words() const {
+    return format_bytes(demand_.host_memory) + (demand_.host_memory_is_found
+                                                    ? " (90 % of what the machine or a limit of "
+                                                      "the job leaves free, as it is not given)"
+                                                    : "");
+  }
+
   [[nodiscard]] UsageError too_small() const {
     return UsageError{fmt::format(
         "tiers.host-memory={} is too small: on each node {} buffers of update.subgroup-size={} "
         "parameters need {}{}{}, gradients {} at least and their exchange {}; {}",
-        format_bytes(demand_.host_memory), few(), plan_.subgroup_elements,
-        on_node(times(few(), extent())), parameters_in_words(), activations_in_words(),
-        on_node(least_gradients()), on_node(demand_.exchange_bytes), remedies())};
+        limit_in_words(), few(), plan_.subgroup_elements, on_node(times(few(), extent())),
+        parameters_in_words(), activations_in_words(), on_node(least_gradients()),
+        on_node(demand_.exchange_bytes), remedies())};
   }
 
   /// Memory of a rank whose state stays in host memory.
@@ -345,7 +352,9 @@ class Division {
         Remedy{"set parameters.home=storage",
                demand_.parameter_bytes_per_element > 0 && !demand_.parameters_on_storage,
                [](MemoryDemand& demand) { demand.parameters_on_storage = true; }}};
-    std::string alone = "raise it";
+    std::string const begin =
+        demand_.host_memory_is_found ? "give the job more memory" : "raise it";
+    std::string alone = begin;
     std::string together = alone;
     char const* joint = ", or ";
     MemoryDemand with_all = demand_;
@@ -360,7 +369,7 @@ class Division {
       alone += is_legal && fits(with) ? fmt::format(", or {}", remedy.words) : "";
       together += std::exchange(joint, " and ") + std::string{remedy.words};
     }
-    bool const any_alone = alone.size() > std::string_view{"raise it"}.size();
+    bool const any_alone = alone.size() > begin.size();
     return any_alone || !fits(with_all) ? alone : together;
   }
 

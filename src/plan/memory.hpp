@@ -39,6 +39,8 @@ struct MemoryDemand {
   bool spares = false;
   Bytes most_cache = -1;  ///< tiers.cache, per node; below 0: no limit
   Bytes host_memory{};    ///< the limit, per node
+  /// Nobody gave the limit: it is 90 % of what the node, or the process's cgroup, has free.
+  bool host_memory_is_found = false;
 };
 
 /// Memory of a rank, in units of subgroups (of `subgroup_elements`; the last one may be smaller).

@@ -365,6 +365,14 @@ TEST(Forecast, WhatDoesNotFitIsTheErrorOfARun) {
     (void)forecast(tiny(), scope);
     FAIL();
   } catch (UsageError const& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tiers.host-memory=64.0 KiB (90 % of what the machine"));
+  }
+  auto config = tiny();
+  config.host_memory = 64 * KiB;
+  try {
+    (void)forecast(config, scope);
+    FAIL();
+  } catch (UsageError const& error) {
     EXPECT_THAT(error.what(), HasSubstr("tiers.host-memory=64.0 KiB is too small"));
   }
 }

@@ -41,8 +41,8 @@ Bytes free_of(struct statvfs const& system) {
                 ENOSPC};
 }
 
-/// Nothing where the file system does not tell, and for an open file whose name is gone, where the file system (GlusterFS) then knows no
-/// volume of it.
+/// Nothing where the file system does not tell, and for an open file whose name is gone, where the
+/// file system (GlusterFS) then knows no volume of it.
 std::optional<Bytes> free_beside(Descriptor const& file) {
   struct statvfs system {};
   if (fstatvfs(file.descriptor(), &system) == 0) {

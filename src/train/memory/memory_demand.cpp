@@ -182,7 +182,8 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
       .spares = keeps_versions(config) &&
                 (config.overlap == config::Overlap::on || !config.paths.empty()),
       .most_cache = config.storage.most_cache,
-      .host_memory = room.host_memory};
+      .host_memory = room.host_memory,
+      .host_memory_is_found = config.host_memory == 0};
 }
 
 plan::MemoryPlan host_plan(config::RunConfig const& config, state::ShardMap const& map,
