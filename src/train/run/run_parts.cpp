@@ -7,6 +7,7 @@
 #include "base/instantiate.hpp"
 #include "base/log.hpp"
 #include "checkpoint/extent_file.hpp"
+#include "checkpoint/local_directory.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/writer.hpp"
 #include "parameters/node_memory.hpp"
@@ -247,6 +248,17 @@ void RunParts<T>::print_header(std::string const& link) {
   for (std::string const& line : config_.full_header ? header_.full : header_.brief) {
     log::info("{}", line);
   }
+}
+
+template <class T>
+void RunParts<T>::keep_local_level(std::int64_t step) {
+  mpi::agree(comm_, [&] {
+    if (local_level_) {
+      local_level_->keep(step);
+    } else if (comm_.rank() == 0) {
+      checkpoint::forget_local_directory(config_.checkpoint.dir);
+    }
+  });
 }
 
 template <class T>

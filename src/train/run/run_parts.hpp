@@ -47,8 +47,10 @@ class RunParts {
   [[nodiscard]] std::vector<config::Setting> const& settings() const noexcept { return settings_; }
   /// Directories of the run, on rank 0.
   [[nodiscard]] Directories& directories() const noexcept { return *directories_; }
-  /// Level 1 of checkpoints; null without one.
-  [[nodiscard]] LocalLevel* local_level() noexcept { return local_level_.get(); }
+  /// Makes level 1 this start's, which goes on behind `step`; call it before its first step. Where
+  /// there is none, what an earlier start left there is nobody's from then on. Collective.
+  /// Errors: mpi::AgreedError.
+  void keep_local_level(std::int64_t step);
   [[nodiscard]] Header const& header() const noexcept { return header_; }
   /// Versions of libraries on which the bits of device and attention depend.
   [[nodiscard]] std::string libraries() const;

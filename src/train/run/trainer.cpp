@@ -17,7 +17,6 @@
 #include "base/version.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/directory.hpp"
-#include "checkpoint/local_directory.hpp"
 #include "config/split_parameters.hpp"
 #include "launch/launcher.hpp"
 #include "train/memory/crowding.hpp"
@@ -112,9 +111,6 @@ class Training {
   /// Makes the validation that an earlier start left out.
   void make_up_validation();
   void begin_records();
-  /// Makes level 1 this start's, before its first step. Without level 1, what an earlier start left
-  /// there is nobody's from then on.
-  void keep_local_level();
   /// Finds the best validation of earlier starts, if it counts for this one.
   void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
@@ -285,7 +281,7 @@ void Training<T>::run_steps() {
     stop_ = Stop::patience;
   }
   if (at_.step() < config_.train.steps && goes_on()) {
-    keep_local_level();
+    parts_->keep_local_level(at_.step());
   }
   while (at_.step() < config_.train.steps && goes_on()) {
     one_step();
@@ -394,17 +390,6 @@ void Training<T>::begin_records() {
     }
     if (leads()) {
       parts_->directories().keep();
-    }
-  });
-}
-
-template <class T>
-void Training<T>::keep_local_level() {
-  mpi::agree(comm_, [&] {
-    if (parts_->local_level() != nullptr) {
-      parts_->local_level()->keep(at_.step());
-    } else if (leads()) {
-      checkpoint::forget_local_directory(config_.checkpoint.dir);
     }
   });
 }
