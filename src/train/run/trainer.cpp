@@ -17,6 +17,7 @@
 #include "base/version.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/writer.hpp"
 #include "config/split_parameters.hpp"
 #include "launch/launcher.hpp"
 #include "train/memory/crowding.hpp"
