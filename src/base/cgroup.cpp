@@ -17,7 +17,7 @@ std::vector<Cgroup> cgroups_of(std::string const& controller, std::string const&
     }
     auto const controllers = line.substr(first + 1, second - first - 1);
     bool const v2 = controllers.empty();
-    if (!v2 && controllers.find(controller) == std::string::npos) {
+    if (!v2 && (',' + controllers + ',').find(',' + controller + ',') == std::string::npos) {
       continue;
     }
     std::string const top = root + "/sys/fs/cgroup" + (v2 ? "" : "/" + controller);

@@ -49,18 +49,26 @@ void set_team_size([[maybe_unused]] int threads) {
     if (made < threads) {
       omp_set_num_threads(before);
       throw UsageError{fmt::format(
-          "OpenMP gives {} of {} threads, as OMP_THREAD_LIMIT is {}; unset it, or give as many by "
-          "run.threads or OMP_NUM_THREADS",
+          "OpenMP gives {} of {} threads, as OMP_THREAD_LIMIT is {}; unset it, or ask for as many: "
+          "by run.threads, or by OMP_NUM_THREADS where a command has no such key",
           made, threads, omp_get_thread_limit())};
     }
   }
 #endif
 }
 
+int most_of_team() noexcept {
+#ifdef _OPENMP
+  return omp_get_thread_limit();
+#else
+  return 1;
+#endif
+}
+
 void limit_team_size([[maybe_unused]] int most) noexcept {
 #ifdef _OPENMP
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    omp_set_num_threads(std::min(most, omp_get_max_threads()));
+    omp_set_num_threads(std::min({most, most_of_team(), omp_get_max_threads()}));
   }
 #endif
 }

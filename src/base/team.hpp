@@ -10,7 +10,10 @@ namespace offstage {
 ///         where a team lacks one. UsageError if OMP_THREAD_LIMIT lets it have fewer; the size is
 ///         as before then.
 void set_team_size(int threads);
-/// Makes the calling thread's teams no larger than that, unless OMP_NUM_THREADS says how large.
+/// The threads of a team that OMP_THREAD_LIMIT allows; the largest number without it.
+[[nodiscard]] int most_of_team() noexcept;
+/// Makes the calling thread's teams no larger than that and most_of_team(), unless OMP_NUM_THREADS
+/// says how large.
 void limit_team_size(int most) noexcept;
 /// Makes the team of the size that it has; costs nothing once it is made. Errors: as above.
 void require_team();

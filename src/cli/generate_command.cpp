@@ -64,7 +64,7 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --top-k N             takes one of the N likeliest tokens; 0: of all [0]
   --top-p X             takes one of the likeliest tokens whose probabilities add up to X [1]
   --stop TEXT           ends before TEXT, which is not printed; may be given several times
-  --seed N              number that decides the random choices, of each prompt others [0]
+  --seed N              number that decides the random choices; each prompt has its own [0]
   --tokenizer NAME      bytes, a tokenizer.json, a SentencePiece FILE.model, a directory with a
                         tokenizer.json or a tokenizer.model, or none to print numbers of tokens
                         [that of a Hugging Face directory; bytes if the model's vocabulary is 256]

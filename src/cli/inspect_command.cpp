@@ -83,8 +83,21 @@ MaskFacts look_at_mask(data::LossMask const& mask, data::TokenFile const& file,
   return facts;
 }
 
-Facts look_at(data::TokenFile const& file, std::optional<std::int32_t> separator,
-              std::int64_t sequence) {
+/// The mask beside a file; null if there is none, with a warning if there should be one.
+std::unique_ptr<data::LossMask> mask_beside(data::TokenFile const& file) {
+  auto mask = data::LossMask::beside(file, {});
+  try {
+    if (!mask) {
+      data::LossMask::require_unmasked(file, {});
+    }
+  } catch (DataError const& error) {
+    log::warning("{}", error.what());
+  }
+  return mask;
+}
+
+Facts look_at(data::TokenFile const& file, data::LossMask const* mask,
+              std::optional<std::int32_t> separator, std::int64_t sequence) {
   Facts facts{.file = file,
               .summary = data::summarize(file, separator),
               .sequence = sequence,
@@ -93,7 +106,7 @@ Facts look_at(data::TokenFile const& file, std::optional<std::int32_t> separator
   if (facts.summary.document_tokens) {
     facts.within = count_within(*facts.summary.document_tokens, sequence);
   }
-  if (auto const mask = data::LossMask::beside(file, {})) {
+  if (mask != nullptr) {
     facts.mask = look_at_mask(*mask, file, facts.summary, sequence);
   }
   return facts;
@@ -229,18 +242,18 @@ std::vector<Inspected> open_files(std::vector<data::Source> const& sources, std:
 }
 
 /// The tokenizer to show a file with: the one that was given, or the note's.
-std::unique_ptr<data::Tokenizer> tokenizer_of(Facts const& facts,
+std::unique_ptr<data::Tokenizer> tokenizer_of(std::string const& path,
                                               std::optional<std::string> const& given) {
-  if (!given && !facts.tokenizer) {
-    throw UsageError{fmt::format(
-        "--show: no note beside {} names its tokenizer; give --tokenizer=NAME", facts.file.path())};
+  auto const note = data::note_beside(path);
+  if (!given && !note) {
+    throw UsageError{
+        fmt::format("--show: no note beside {} names its tokenizer; give --tokenizer=NAME", path)};
   }
-  auto const& note = facts.tokenizer;
   try {
     auto tokenizer = tokens::open_tokenizer(given ? *given : note->name, "--tokenizer");
     if (note && data::sample_of(*tokenizer) != note->sample) {
       log::warning("--tokenizer={}: the tokens of {} are those of another one, {}",
-                   given ? *given : note->name, facts.file.path(), note->name);
+                   given ? *given : note->name, path, note->name);
     }
     return tokenizer;
   } catch (Error const& error) {
@@ -250,25 +263,31 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(Facts const& facts,
     throw DataError{
         fmt::format("{}; its name is that of the note beside {}, as it was given to data pack: "
                     "give --tokenizer=NAME from here",
-                    error.what(), facts.file.path())};
+                    error.what(), path)};
   }
 }
 
-/// Where documents begin; without any, windows, of which the first `wanted` are enough.
-std::vector<std::int64_t> begins_of(data::TokenFile const& file,
-                                    std::optional<std::int32_t> separator, std::int64_t sequence,
-                                    std::int64_t wanted) {
-  auto begins = file.documents();
-  if (!begins && separator) {
-    begins = data::documents_by_separator(file, *separator);
+/// The first tokens of documents, or without any of windows.
+struct Parts {
+  std::vector<std::int64_t> begins;
+  char const* name;
+};
+
+/// Of windows, `wanted` are enough, and the one behind them, where the last ends.
+Parts parts_of(data::TokenFile const& file, std::optional<std::int32_t> separator,
+               std::int64_t sequence, std::int64_t wanted) {
+  auto documents = file.documents();
+  if (!documents && separator) {
+    documents = data::documents_by_separator(file, *separator);
   }
-  if (!begins) {
-    begins.emplace();
-    for (std::int64_t i = 0; i <= wanted && i * sequence < file.tokens(); ++i) {
-      begins->push_back(i * sequence);  // that behind the last one is its end
-    }
+  if (documents) {
+    return {*std::move(documents), "document"};
   }
-  return *begins;
+  Parts windows{{}, "window"};
+  for (std::int64_t i = 0; i <= wanted && i * sequence < file.tokens(); ++i) {
+    windows.begins.push_back(i * sequence);
+  }
+  return windows;
 }
 
 }  // namespace
@@ -294,13 +313,6 @@ ExitCode inspect_command(Arguments const& arguments) {
   if (given.contains("separator")) {
     separator = static_cast<std::int32_t>(whole(given, "separator", 0, vocab - 1));
   }
-  auto const files = open_files(data::parse_sources(only_path(given)), sequence,
-                                {.path = {},
-                                 .key = {},
-                                 .format = format,
-                                 .vocab = vocab,
-                                 .vocab_key = "--vocab",
-                                 .vocab_is_known = !given["vocab"].defaulted()});
   bool const as_json = given["json"].as<bool>();
   auto const wanted = whole(given, "show", 0, 1'000'000);
   if (as_json && wanted > 0) {
@@ -309,8 +321,20 @@ ExitCode inspect_command(Arguments const& arguments) {
   if (given.contains("tokenizer") && wanted == 0) {
     throw UsageError{"--tokenizer has an effect with --show=N alone"};
   }
+  auto const tokenizer_name = given.contains("tokenizer")
+                                  ? std::optional{given["tokenizer"].as<std::string>()}
+                                  : std::nullopt;
+  auto const files = open_files(data::parse_sources(only_path(given)), sequence,
+                                {.path = {},
+                                 .key = {},
+                                 .format = format,
+                                 .vocab = vocab,
+                                 .vocab_key = "--vocab",
+                                 .vocab_is_known = !given["vocab"].defaulted()});
   for (auto const& [file, share] : files) {
-    auto const facts = look_at(*file, separator, sequence);
+    auto const tokenizer = wanted > 0 ? tokenizer_of(file->path(), tokenizer_name) : nullptr;
+    auto const mask = mask_beside(*file);
+    auto const facts = look_at(*file, mask.get(), separator, sequence);
     if (as_json) {
       log::write_lines(train::json_line(record_of(facts, share)));
     } else {
@@ -322,14 +346,9 @@ ExitCode inspect_command(Arguments const& arguments) {
     if (files.size() > 1 && !as_json) {
       log::info("  share            {:.6g} %", 100.0 * share);
     }
-    if (wanted > 0) {
-      auto const name = given.contains("tokenizer")
-                            ? std::optional{given["tokenizer"].as<std::string>()}
-                            : std::nullopt;
-      auto const mask = data::LossMask::beside(*file, {});
-      auto const tokenizer = tokenizer_of(facts, name);
-      show_documents({*file, mask.get(), *tokenizer}, begins_of(*file, separator, sequence, wanted),
-                     wanted);
+    if (tokenizer) {
+      auto const parts = parts_of(*file, separator, sequence, wanted);
+      show_parts({*file, mask.get(), *tokenizer}, parts.begins, wanted, parts.name);
     }
   }
   return ExitCode::done;

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 
 #include <csignal>
+#include <limits>
 
 #include "base/cgroup.hpp"
 #include "base/team.hpp"
@@ -30,9 +31,9 @@ int main(int argc, char** argv) {
   // it could become a billion, and programs that are called close so many, one after another.
   offstage::aio::allow_open_files(65'536);
   offstage::cpu::let_idle_threads_sleep(argv);
-  if (auto const quota = offstage::cpu_quota()) {
-    offstage::limit_team_size(offstage::launch::threads_within(*quota, 1));
-  }
+  auto const quota = offstage::cpu_quota();
+  offstage::limit_team_size(quota ? offstage::launch::threads_within(*quota, 1)
+                                  : std::numeric_limits<int>::max());
   offstage::cuda::ask_for_work_queues();
   occupy_standard_streams();
   offstage::cli::Arguments const arguments(argv + (argc > 0 ? 1 : 0), argv + argc);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -276,13 +278,15 @@ struct Every {
   Seconds save;
 };
 
-/// Thrown where a signal ends a pack, once its place is saved.
-struct Stopped {
-  int signal;
-};
+void tell_where_to_go_on(pack::ProgressFile const& file) {
+  if (file.saved()) {
+    log::info("{}: the same command goes on behind {} tokens", file.path(),
+              file.saved()->written.tokens);
+  }
+}
 
 /// Goes on from the place that `file` has saved until the token files lack only their names, and
-/// saves that. Errors: Stopped.
+/// saves that. A signal saves the place and ends the process (75).
 void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Output const& output,
                   Every const& every, pack::ProgressFile& file) {
   pack::Progress begin;
@@ -296,31 +300,37 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
   Teller teller{every.progress, begin};
   Stopwatch since_save;
   train::StopSignals const signals;
-  auto const done = pack::pack(task, tokenizer, writer, begin, [&](pack::Progress const& progress) {
-    teller.tell(progress, writer.tokens());
-    int const signal = signals.received();
-    if (signal != 0 || since_save.elapsed() >= every.save) {
-      file.save({progress, writer.save()});
-      writer.keep();
-      static_cast<void>(since_save.lap());
+  auto const save = [&](pack::Progress const& progress) {
+    file.save({progress, writer.save()});
+    writer.keep();
+    static_cast<void>(since_save.lap());
+  };
+  auto const end_at_signal = [&](pack::Progress const& progress) {
+    if (int const signal = signals.received(); signal != 0) {
+      save(progress);
+      log::info("stopped by signal {}", signal);
+      tell_where_to_go_on(file);
+      // Other threads may be in the middle of a document of gigabytes, which nothing ends sooner.
+      std::fflush(nullptr);
+      std::_Exit(static_cast<int>(ExitCode::more));
     }
-    if (signal != 0) {
-      throw Stopped{signal};
-    }
-  });
+  };
+  auto const done = pack::pack(
+      task, tokenizer, writer, begin,
+      [&](pack::Progress const& progress) {
+        teller.tell(progress, writer.tokens());
+        end_at_signal(progress);
+        if (since_save.elapsed() >= every.save) {
+          save(progress);
+        }
+      },
+      end_at_signal);
   warn_of_conversations(done.conversations, task.longest);
   warn_of_bad(done.bad);
   warn_of_replaced(done.replaced);
   writer.finish();
   file.save({done, {writer.tokens(), writer.documents()}, true});
   writer.keep();
-}
-
-void tell_where_to_go_on(pack::ProgressFile const& file) {
-  if (file.saved()) {
-    log::info("{}: the same command goes on behind {} tokens", file.path(),
-              file.saved()->written.tokens);
-  }
 }
 
 /// Logs the token files that are there: `progress` and `written` at their end.
@@ -406,10 +416,6 @@ ExitCode pack_command(Arguments const& arguments) {
               .is_masked = has_template};
     }
     data::write_note(output.prefix, note);
-  } catch (Stopped const& stopped) {
-    log::info("stopped by signal {}", stopped.signal);
-    tell_where_to_go_on(file);
-    return ExitCode::more;
   } catch (...) {
     tell_where_to_go_on(file);
     throw;

@@ -64,20 +64,21 @@ std::string text_of(Readable const& what, std::int64_t begin, std::int64_t end) 
     turn(counts[i] != 0);
     text.add(tokens[i]);
   }
-  turn(false);
   if (shown < end - begin) {
     text.mark(fmt::format("\n... {} more tokens", end - begin - shown));
+  } else {
+    turn(false);
   }
   return text.finish();
 }
 
-void show_documents(Readable const& what, std::vector<std::int64_t> const& begins,
-                    std::int64_t count) {
+void show_parts(Readable const& what, std::vector<std::int64_t> const& begins, std::int64_t count,
+                char const* name) {
   auto const all = std::ssize(begins);
   for (std::int64_t i = 0; i < std::min(count, all); ++i) {
     auto const begin = begins[static_cast<std::size_t>(i)];
     auto const end = i + 1 < all ? begins[static_cast<std::size_t>(i) + 1] : what.file.tokens();
-    log::write_lines(fmt::format("\ndocument {}: {} tokens\n{}", i + 1, end - begin,
+    log::write_lines(fmt::format("\n{} {}: {} tokens\n{}", name, i + 1, end - begin,
                                  printable_lines(text_of(what, begin, end))));
   }
 }

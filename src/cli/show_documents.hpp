@@ -23,9 +23,9 @@ struct Readable {
 /// Errors: DataError for a token that the tokenizer lacks; those of TokenFile and LossMask.
 [[nodiscard]] std::string text_of(Readable const& what, std::int64_t begin, std::int64_t end);
 
-/// Prints the first `count` documents. `begins` are their first tokens.
+/// Prints the first `count` parts, which begin at `begins` and are called `name`: "document".
 /// Errors: those of text_of().
-void show_documents(Readable const& what, std::vector<std::int64_t> const& begins,
-                    std::int64_t count);
+void show_parts(Readable const& what, std::vector<std::int64_t> const& begins, std::int64_t count,
+                char const* name);
 
 }  // namespace offstage::cli

@@ -110,6 +110,9 @@ void Dataset::open(std::string const& path) {
   refuse_text_by_chance(options_, *part.file);
   if (options_.uses_masks) {
     part.mask = LossMask::beside(*part.file, options_.key);
+    if (!part.mask) {
+      LossMask::require_unmasked(*part.file, options_.key);
+    }
   }
   if (part.mask && options_.verifies_masks) {
     part.mask->verify(*part.file);

@@ -44,15 +44,20 @@ std::uint64_t RunningChecksum::value() const {
 std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string const& key) {
   auto const path = mask_path_of(tokens.path());
   if (!input_is_there(path, key)) {
-    if (auto const note = note_beside(tokens.path()); note && note->is_masked) {
-      throw DataError{fmt::format(
-          "{}{}: there is no such file, and by the note beside it the tokens were packed with a "
-          "mask of those that count; bring it, or remove the note {} to learn them all",
-          key.empty() ? "" : key + "=", path, note_path_of(tokens.path()))};
-    }
     return nullptr;
   }
   return std::unique_ptr<LossMask>{new LossMask{path, key, tokens.tokens()}};
+}
+
+void LossMask::require_unmasked(TokenFile const& tokens, std::string const& key) {
+  if (auto const note = note_beside(tokens.path()); note && note->is_masked) {
+    throw DataError{
+        fmt::format("{}{}: {} is missing, and by the note {} the tokens were packed with it, as "
+                    "not all of them "
+                    "count; bring it, or let all count: data.mask=off, --mask=off of evaluate",
+                    key.empty() ? "" : key + "=", tokens.path(), mask_path_of(tokens.path()),
+                    note_path_of(tokens.path()))};
+  }
 }
 
 LossMask::LossMask(std::string const& path, std::string const& key, std::int64_t tokens)

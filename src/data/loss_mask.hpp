@@ -53,10 +53,13 @@ class LossMask {
  public:
   /// The mask beside a file of tokens; null if there is none.
   /// Errors: DataError naming `key`, the mask's path, the field and what would be right: another
-  ///         magic, another number of tokens, another size, no token that counts; or the tokens'
-  ///         note says that they have a mask, and there is none.
+  ///         magic, another number of tokens, another size, no token that counts.
   [[nodiscard]] static std::unique_ptr<LossMask> beside(TokenFile const& tokens,
                                                         std::string const& key);
+
+  /// For tokens beside which there is no mask. Errors: DataError, with a remedy, if their note says
+  /// that they had one (TokenizerNote::is_masked); those of note_beside.
+  static void require_unmasked(TokenFile const& tokens, std::string const& key);
 
   [[nodiscard]] std::string const& path() const noexcept { return file_.path(); }
   /// Number of tokens that count.

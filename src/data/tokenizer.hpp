@@ -11,13 +11,13 @@
 
 namespace offstage::data {
 
-/// A place at which a text falls apart, because a token of its own stands there: text.substr(0, p)
-/// has the text's first `tokens` tokens and then those of text.substr(begin, p - begin), whatever
-/// p >= behind is.
+/// A place at which a text may be cut without other tokens: a token that is found by its text alone
+/// stands there. For every p >= behind, text.substr(0, p) has the tokens before the cut, and then
+/// those of text.substr(begin, p - begin).
 struct Cut {
-  std::size_t begin{};
-  std::size_t behind{};
-  std::size_t tokens{};
+  std::size_t begin{};   ///< first byte of that token
+  std::size_t behind{};  ///< the byte behind its last
+  std::size_t tokens{};  ///< number of the text's tokens before the cut
 };
 
 /// Turns texts into tokens, one after another.

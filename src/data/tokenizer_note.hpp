@@ -27,8 +27,8 @@ struct TokenizerNote {
 void refuse_other_than_note(std::string const& prefix);
 
 /// Writes the note of PREFIX.bin, which is there, in the place of an older one, and makes it last;
-/// without a note, removes the older one. Its bytes are those of the file. Errors: IoError; those
-/// of refuse_other_than_note.
+/// without a note, removes the older one. The file's size is written in the place of note->bytes.
+/// Errors: IoError; those of refuse_other_than_note.
 void write_note(std::string const& prefix, std::optional<TokenizerNote> const& note);
 
 /// The path of a note: PREFIX.tokenizer of PREFIX, PREFIX.bin or PREFIX.idx.

@@ -118,6 +118,9 @@ void go_to(RankPlace& place, PlacementRules const& rules) {
       topology::prefer_memory_of(place.placement.numa);
     }
   }
+  if (rules.threads == 0) {
+    place.threads = std::min(place.threads, most_of_team());
+  }
   set_team_size(place.threads);
   place.bound = place.bound && !openmp_binds();
 }

@@ -33,7 +33,8 @@ struct RankPlace {
 ///
 /// A topology that is not this machine's (HWLOC_XMLFILE, HWLOC_SYNTHETIC) is a rehearsal: ranks are
 /// placed on all its CPUs and, without real ones, its GPUs; nothing is bound.
-/// The least quota of the node's ranks (cpu_quota) takes the place of that in `rules`.
+/// The least quota of the node's ranks (cpu_quota) takes the place of that in `rules`: ranks are
+/// taken to be in one container, as nothing tells two of them apart.
 /// Collective. Errors: mpi::AgreedError as place().
 [[nodiscard]] RankPlace take_place(mpi::Communicator const& comm, PlacementRules const& rules);
 

@@ -21,8 +21,8 @@ struct Placement {
   std::optional<topology::VisibleGpu> gpu;
   int numa{-1};  ///< NUMA domain of all its CPUs, and so of its memory; -1: unknown or several
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
-  /// As asked for, or one per physical core, shared ones divided, and no more than the quota has
-  /// time for; at least 1.
+  /// As asked for, or one per physical core, shared ones divided, and at most threads_within() the
+  /// quota; at least 1.
   int threads{};
   int gpu_ranks{};  ///< ranks of the node that use its GPU, itself included; 0 without one
 };
@@ -33,7 +33,8 @@ struct PlacementRules {
   double quota = 0.0;      ///< cores of which the ranks together get the time; 0: of all
 };
 
-/// The number of threads that get the time of `quota` cores, shared by so many ranks; at least 1.
+/// The number of threads of each rank where so many share the time of `quota` cores: rounded, so
+/// that 1.5 cores make 2 threads, which have to pause, and at least 1.
 [[nodiscard]] int threads_within(double quota, int ranks);
 
 /// Physical cores below these CPUs; a CPU that the topology does not know is one of its own.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -213,10 +214,15 @@ class Line {
     batch.done = true;
     changed_.notify_all();
   }
-  /// The next batch to write, in the order of put(); null at the end.
-  std::unique_ptr<Batch> get() {
+  /// The next batch to write, in the order of put(); null at the end. Calls on_wait() some times a
+  /// second while there is none.
+  std::unique_ptr<Batch> get(std::function<void()> const& on_wait) {
+    constexpr std::chrono::milliseconds between_calls{200};
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return batches_.empty() ? ended_ : batches_.front()->done; });
+    auto const comes = [&] { return batches_.empty() ? ended_ : batches_.front()->done; };
+    while (!changed_.wait_for(lock, between_calls, comes)) {
+      on_wait();
+    }
     if (batches_.empty()) {
       if (error_) {
         std::rethrow_exception(error_);
@@ -418,7 +424,8 @@ std::unique_ptr<data::ByteStream> open_text(Task const& task, Text const& text) 
 }
 
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
-              Progress const& begin, std::function<void(Progress const&)> const& on_progress) {
+              Progress const& begin, std::function<void(Progress const&)> const& on_progress,
+              std::function<void(Progress const&)> const& on_wait) {
   Progress progress = begin;
   progress.total = 0;
   for (Text const& text : task.texts) {
@@ -427,7 +434,7 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
   }
   Line line{task.threads * bytes_per_thread};
   Threads const threads{task, tokenizer, begin.place, line};
-  while (auto const batch = line.get()) {
+  while (auto const batch = line.get([&] { on_wait(progress); })) {
     if (batch->error) {
       std::rethrow_exception(batch->error);
     }

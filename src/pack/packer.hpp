@@ -92,12 +92,13 @@ struct Progress {
 /// Memory:  text that is read and not written yet takes some 16 MiB per thread with its tokens, or
 ///          the memory of one document with its tokens if that is larger.
 /// Threads: starts its own. The caller's thread calls `on_progress` after each part that is
-///          written.
+///          written, and `on_wait`, with the same, some times a second while it waits for the next.
 /// Errors:  DataError naming file and line of bytes that are no text, or of bad lines beyond
 ///          Task::most_bad; DataError if documents before `begin` have changed; those of
 ///          ByteStream, Tokenizer and TokenWriter. The first one in the order of the texts is
 ///          thrown, whatever the threads do.
 Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWriter& writer,
-              Progress const& begin, std::function<void(Progress const&)> const& on_progress);
+              Progress const& begin, std::function<void(Progress const&)> const& on_progress,
+              std::function<void(Progress const&)> const& on_wait);
 
 }  // namespace offstage::pack

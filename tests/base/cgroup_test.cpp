@@ -41,7 +41,8 @@ TEST(Cgroups, HaveNumbersOrNone) {
 TEST(CpuQuota, IsTheLeastOfTheGroups) {
   TemporaryDirectory const root;
   auto const quota = [&] { return cpu_quota(root.path().string()); };
-  for (auto const* const folder : {"proc/self", "sys/fs/cgroup/pod/box", "sys/fs/cgroup/cpu/box"}) {
+  for (auto const* const folder :
+       {"proc/self", "sys/fs/cgroup/pod/box", "sys/fs/cgroup/cpu/box", "sys/fs/cgroup/cpu/other"}) {
     std::filesystem::create_directories(root.path() / folder);
   }
   EXPECT_EQ(quota(), std::nullopt);
@@ -57,7 +58,9 @@ TEST(CpuQuota, IsTheLeastOfTheGroups) {
   root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(quota(), std::nullopt);
   root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "25000\n");
-  EXPECT_EQ(quota(), 0.5);
+  root.write("sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "50000\n");
+  root.write("sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "5000\n");
+  EXPECT_EQ(quota(), 0.5) << "that of another controller's group is not this process's";
 }
 
 }  // namespace

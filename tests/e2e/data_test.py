@@ -403,11 +403,12 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         mask.unlink()
         train = ["train", f"--run.dir={self.folder / 'run'}", f"--data.train={self.folder / 'out'}", "--model.family=llama", "--model.layers=1",
                  "--model.hidden=16", "--model.heads=2", "--model.ffn-hidden=32", "--model.vocab=512", "--train.sequence=8", "--train.steps=1", "--optimizer.lr=1e-3"]
-        for said in (self.call(OFFSTAGE, "data", "inspect", self.folder / "out"), self.call(OFFSTAGE, *train)):
+        for said in [self.call(OFFSTAGE, *train)]:
             self.assertEqual(DATA, said.code, said)
-            self.refuse(said, [f"{mask}: there is no such file", f"remove the note {self.folder}/out.tokenizer to learn them all"])
-        (self.folder / "out.tokenizer").unlink()
-        self.data("inspect", self.folder / "out")
+            self.refuse(said, [f"{mask} is missing", f"{self.folder}/out.tokenizer", "data.mask=off"])
+        self.assertEqual(0, self.call(OFFSTAGE, *train, "--data.mask=off").code)
+        said = self.data("inspect", self.folder / "out")
+        self.assertIn(f"{mask} is missing", said.warnings[0])
 
     def test_threads_and_formats_do_not_change_the_mask(self):
         self.CHATS = self.CHATS * 9000
@@ -526,7 +527,7 @@ class Inspect(DataTest):
         self.assertTrue(said.endswith("\ndocument 1: 16 tokens\nThe ship waits.\n\n\ndocument 2: 10 tokens\nThe tide.\n\n"), said)
         self.refuse(self.data("inspect", text, "--show=1", expect=USAGE), ["no note beside", "--tokenizer=NAME"])
         said = self.data("inspect", text, "--show=2", "--tokenizer=bytes", "--sequence=8").out
-        self.assertTrue(said.endswith("\ndocument 1: 8 tokens\nThe ship\n\ndocument 2: 8 tokens\n waits.\n\n"), said)
+        self.assertTrue(said.endswith("\nwindow 1: 8 tokens\nThe ship\n\nwindow 2: 8 tokens\n waits.\n\n"), said)
         self.refuse(self.data("inspect", text, "--show=1", "--json", expect=USAGE), ["--show", "--json"])
         self.refuse(self.data("inspect", text, "--tokenizer=bytes", expect=USAGE), ["--tokenizer", "--show=N"])
         long = self.write("long.txt", "x" * 5000)

@@ -62,6 +62,10 @@ class Threads(OffstageTest):
                 self.train(setting, *options)
                 self.assert_same_state("straight", setting)
         checkpoint = self.checkpoints("straight")[-1]
+        with mock.patch.dict(os.environ, {"OMP_THREAD_LIMIT": "1"}):  # nobody asked for more
+            self.train("one", "train.steps=3")
+            self.offstage("generate", "--from", checkpoint, "--tokens", "1")
+        self.assert_same_state("straight", "one")
         with mock.patch.dict(os.environ, {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}):
             for result in (self.call(*self.command("none", *options)), self.call(OFFSTAGE, "generate", "--from", checkpoint, "--tokens", "1"),
                            self.call(OFFSTAGE, "evaluate", "--from", checkpoint, "--data", self.text)):

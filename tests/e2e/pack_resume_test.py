@@ -27,6 +27,7 @@ LOCKED, USAGE, DATA, IO = 1, 64, 65, 74
 # Of a pack's calls that change something, one in so many is tried as its last.
 EVERY = {} if ALL else {"bytes": 7, "rows": 5, "chats": 11}
 TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
+SENTENCES = Path(__file__).resolve().parent.parent / "data" / "sea.model"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 
 
@@ -190,6 +191,20 @@ class PackResume(OffstageTest):
             self.assertRegex(said, r"out\.pack\.part: the same command goes on behind [1-9]\d* tokens\n")
             self.assertIn("this one goes on there", self.call(*command).out)
             self.assertEqual(whole, self.contents())
+
+    def test_a_signal_ends_a_pack_in_the_middle_of_a_document(self):
+        text = self.write("large.txt", " ".join(f"ship {i * i} tide" for i in range(400_000)))
+        command = [OFFSTAGE, "data", "pack", "--from", text, "--to", self.work / "out", "--tokenizer", SENTENCES, "--progress=0", "--threads=1"]
+        with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as pack:
+            while pack.poll() is None and not (self.work / "out.bin.part").exists():
+                time.sleep(0.005)
+            time.sleep(0.5)  # some of the seconds that the document takes
+            pack.send_signal(signal.SIGTERM)
+            said = pack.communicate()[0]
+        self.assertEqual(75, pack.returncode, said)
+        self.assertIn("the same command goes on behind 0 tokens\n", said)
+        self.assertEqual(0, self.call(*command).code)
+        self.assertEqual({"out.bin", "out.idx", "out.tokenizer"}, set(self.contents()))
 
     def kill_midway(self, name, places=2):
         """Kills a pack when it has saved so many places."""

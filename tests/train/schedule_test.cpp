@@ -140,16 +140,17 @@ TEST(Schedule, ADecayThatWarmUpShortensIsWarnedOf) {
   auto wsd = optimizer(config::Schedule::wsd);
   wsd.warmup_steps = 4;
   wsd.decay_steps = 8;
-  EXPECT_THAT(warning_of_decay(wsd, 10),
+  EXPECT_THAT(warning_of_decay(wsd, 10, 0),
               AllOf(HasSubstr("warmup-steps=4 leaves 6 of 10"), HasSubstr("fall in 8")));
-  EXPECT_THAT(warning_of_decay(wsd, 12), IsEmpty());
+  EXPECT_THAT(warning_of_decay(wsd, 12, 0), IsEmpty());
+  EXPECT_THAT(warning_of_decay(wsd, 10, 10), IsEmpty());
   wsd.decay_steps = 0;
   wsd.decay_fraction = 0.8;
-  EXPECT_THAT(warning_of_decay(wsd, 10), HasSubstr("fall in 8"));
+  EXPECT_THAT(warning_of_decay(wsd, 10, 0), HasSubstr("fall in 8"));
   wsd.schedule_begin = 100;
-  EXPECT_THAT(warning_of_decay(wsd, 110), HasSubstr("leaves 6 of 10"));
+  EXPECT_THAT(warning_of_decay(wsd, 110, 0), HasSubstr("leaves 6 of 10"));
   wsd.schedule = config::Schedule::cosine;
-  EXPECT_THAT(warning_of_decay(wsd, 110), IsEmpty());
+  EXPECT_THAT(warning_of_decay(wsd, 110, 0), IsEmpty());
 }
 
 TEST(Schedule, StepsCountFromOne) {

@@ -33,7 +33,7 @@ int Descriptor::reserve(Bytes size) const noexcept {
     status = fallocate(descriptor_, 0, 0, size);
   } while (status != 0 && errno == EINTR);
   // Some network file systems and sandboxes cannot reserve: then the length alone has to do.
-  if (status != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+  if (status != 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM)) {
     status = ftruncate(descriptor_, size);
   }
   return status == 0 ? 0 : errno;

@@ -96,7 +96,7 @@ bool reads_processes() noexcept {
 }
 
 /// Chooses components of Open MPI. Ranks of a node read large messages out of each other's memory;
-/// where that is refused, Open MPI would say so for each message. Windows are those of shared
+/// where that is refused, Open MPI 4 would say so for each message. Windows are those of shared
 /// memory alone: a site's osc=ucx, for one-sided messages, makes none. The collectives by levels
 /// (`han`, the first choice of Open MPI 5) took up to four times as long for an all-gather over two
 /// nodes as `tuned`, and one and a half times its size in memory of each node's first rank. Whoever

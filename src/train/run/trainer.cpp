@@ -183,9 +183,14 @@ void Training<T>::start_or_continue() {
       say_what_changed(at_.meta(), config_,
                        with_longest_sequence(at_.meta().configuration, parts_->settings()),
                        program_text(parts_->libraries()));
+      auto const changes = learned_changes(at_.meta().configuration, parts_->settings());
+      bool const same_data =
+          std::ranges::find(changes, "data.train", &Change::key) == changes.end();
       for (auto const& line : correct_epochs(parts_->train_data().files(), config_.train,
                                              at_.step(), at_.meta().samples)) {
-        log::info("{}", line);
+        if (same_data) {
+          log::info("{}", line);
+        }
       }
     }
     if (leads() && at_.meta().seed != config_.train.seed) {
@@ -199,8 +204,9 @@ void Training<T>::start_or_continue() {
     runner().initialize(first.get());
   }
   mpi::agree(comm_, [&] { require_begun(config_.optimizer, at_.step()); });
-  for (auto const& warning : {warning_of_rates(config_.optimizer, config_.train.steps, at_.step()),
-                              warning_of_decay(config_.optimizer, config_.train.steps)}) {
+  for (auto const& warning :
+       {warning_of_rates(config_.optimizer, config_.train.steps, at_.step()),
+        warning_of_decay(config_.optimizer, config_.train.steps, at_.step())}) {
     if (leads() && !warning.empty()) {
       log::warning("{}", warning);
     }

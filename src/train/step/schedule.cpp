@@ -89,13 +89,14 @@ std::string warning_of_rates(config::OptimizerConfig const& optimizer, std::int6
                    name_of(optimizer.schedule), optimizer.min_lr, done + 1);
 }
 
-std::string warning_of_decay(config::OptimizerConfig const& optimizer, std::int64_t steps) {
+std::string warning_of_decay(config::OptimizerConfig const& optimizer, std::int64_t steps,
+                             std::int64_t done) {
   bool const falls = optimizer.schedule == config::Schedule::wsd ||
                      optimizer.schedule == config::Schedule::cooldown;
   std::int64_t const all = steps - optimizer.schedule_begin;
   std::int64_t const wanted = decay_wanted(optimizer, all);
   std::int64_t const left = all - optimizer.warmup_steps;
-  return !falls || wanted <= left
+  return !falls || wanted <= left || done >= steps
              ? std::string{}
              : fmt::format(
                    "optimizer.warmup-steps={} leaves {} of {} steps, and the rate of "

@@ -26,8 +26,8 @@ void require_begun(config::OptimizerConfig const& optimizer, std::int64_t step);
                                            std::int64_t steps, std::int64_t done);
 
 /// The warning that warm-up leaves fewer steps to the fall of wsd's and cooldown's rate than
-/// wanted; empty if it does not. Pure.
+/// wanted; empty if it does not, or no step follows `done`. Pure.
 [[nodiscard]] std::string warning_of_decay(config::OptimizerConfig const& optimizer,
-                                           std::int64_t steps);
+                                           std::int64_t steps, std::int64_t done);
 
 }  // namespace offstage::train
