@@ -26,7 +26,8 @@ file (PREFIX.mask) is verified. Of several files it says their shares of a run's
   --separator  token that ends a document, for formats that do not store where they end
   --json       a line of JSON for each file, for scripts
   --show       the text of the first N documents too (of a file that does not tell them apart,
-               windows): special tokens by their names, and {learn} and {/learn} around what counts
+               windows): special tokens by their names, and {learn} and {/learn} around what
+               counts; of each 4096 tokens at most
   --tokenizer  the tokenizer for it, as of data pack [the one that packed the file]
 
   offstage data inspect books --vocab=32000 --sequence=2048

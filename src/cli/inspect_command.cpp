@@ -86,12 +86,8 @@ MaskFacts look_at_mask(data::LossMask const& mask, data::TokenFile const& file,
 /// The mask beside a file; null if there is none, with a warning if there should be one.
 std::unique_ptr<data::LossMask> mask_beside(data::TokenFile const& file) {
   auto mask = data::LossMask::beside(file, {});
-  try {
-    if (!mask) {
-      data::LossMask::require_unmasked(file, {});
-    }
-  } catch (DataError const& error) {
-    log::warning("{}", error.what());
+  if (auto const loss = mask ? std::string{} : data::LossMask::loss_of(file); !loss.empty()) {
+    log::warning("{}", loss);
   }
   return mask;
 }
@@ -273,7 +269,8 @@ struct Parts {
   char const* name;
 };
 
-/// Of windows, `wanted` are enough, and the one behind them, where the last ends.
+/// The parts of a file: documents if they are told apart, else the first `wanted` windows and one
+/// more, at whose begin the last of them ends.
 Parts parts_of(data::TokenFile const& file, std::optional<std::int32_t> separator,
                std::int64_t sequence, std::int64_t wanted) {
   auto documents = file.documents();

@@ -11,14 +11,13 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/cgroup.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
+#include "base/team.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "cli/command_options.hpp"
@@ -28,7 +27,6 @@
 #include "data/loss_mask.hpp"
 #include "data/token_writer.hpp"
 #include "data/tokenizer_note.hpp"
-#include "launch/placement.hpp"
 #include "pack/packer.hpp"
 #include "pack/progress_file.hpp"
 #include "pack/template.hpp"
@@ -204,12 +202,6 @@ std::int64_t whole(GivenOptions const& given, char const* option, std::int64_t l
   return number(option, given[option].as<std::string>(), least, most);
 }
 
-int usable_cores() {
-  int const cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  auto const quota = cpu_quota();
-  return quota ? std::min(cores, launch::threads_within(*quota, 1)) : cores;
-}
-
 /// Logs progress, not more often than asked for.
 class Teller {
  public:
@@ -372,8 +364,8 @@ ExitCode pack_command(Arguments const& arguments) {
                                        : (has_template ? "messages" : "text");
   task.longest = whole(given, "longest", 0, 1'000'000'000);
   task.most_bad = whole(given, "skip-bad", 0, std::numeric_limits<std::int64_t>::max());
-  task.threads = given.contains("threads") ? static_cast<int>(whole(given, "threads", 1, 1024))
-                                           : usable_cores();
+  task.threads =
+      given.contains("threads") ? static_cast<int>(whole(given, "threads", 1, 1024)) : team_size();
   auto const seconds = [&](char const* option) {
     return Seconds{static_cast<double>(whole(given, option, 0, 1'000'000))};
   };

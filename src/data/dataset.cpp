@@ -110,8 +110,9 @@ void Dataset::open(std::string const& path) {
   refuse_text_by_chance(options_, *part.file);
   if (options_.uses_masks) {
     part.mask = LossMask::beside(*part.file, options_.key);
-    if (!part.mask) {
-      LossMask::require_unmasked(*part.file, options_.key);
+    if (auto const loss = part.mask ? std::string{} : LossMask::loss_of(*part.file);
+        !loss.empty()) {
+      throw DataError{fmt::format("{}={}", options_.key, loss)};
     }
   }
   if (part.mask && options_.verifies_masks) {

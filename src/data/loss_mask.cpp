@@ -49,15 +49,15 @@ std::unique_ptr<LossMask> LossMask::beside(TokenFile const& tokens, std::string 
   return std::unique_ptr<LossMask>{new LossMask{path, key, tokens.tokens()}};
 }
 
-void LossMask::require_unmasked(TokenFile const& tokens, std::string const& key) {
-  if (auto const note = note_beside(tokens.path()); note && note->is_masked) {
-    throw DataError{
-        fmt::format("{}{}: {} is missing, and by the note {} the tokens were packed with it, as "
-                    "not all of them "
-                    "count; bring it, or let all count: data.mask=off, --mask=off of evaluate",
-                    key.empty() ? "" : key + "=", tokens.path(), mask_path_of(tokens.path()),
-                    note_path_of(tokens.path()))};
-  }
+std::string LossMask::loss_of(TokenFile const& tokens) {
+  auto const note = note_beside(tokens.path());
+  return !note || !note->is_masked
+             ? std::string{}
+             : fmt::format(
+                   "{}: {} is missing, and by the note {} the tokens were packed with it, as not "
+                   "all of them count; bring it, or let all count: data.mask=off, --mask=off of "
+                   "evaluate",
+                   tokens.path(), mask_path_of(tokens.path()), note_path_of(tokens.path()));
 }
 
 LossMask::LossMask(std::string const& path, std::string const& key, std::int64_t tokens)

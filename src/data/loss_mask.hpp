@@ -57,9 +57,9 @@ class LossMask {
   [[nodiscard]] static std::unique_ptr<LossMask> beside(TokenFile const& tokens,
                                                         std::string const& key);
 
-  /// For tokens beside which there is no mask. Errors: DataError, with a remedy, if their note says
-  /// that they had one (TokenizerNote::is_masked); those of note_beside.
-  static void require_unmasked(TokenFile const& tokens, std::string const& key);
+  /// The sentence, with a remedy, on tokens beside which there is no mask, if their note says that
+  /// they had one (TokenizerNote::is_masked); else empty. Errors: those of note_beside.
+  [[nodiscard]] static std::string loss_of(TokenFile const& tokens);
 
   [[nodiscard]] std::string const& path() const noexcept { return file_.path(); }
   /// Number of tokens that count.

@@ -21,8 +21,8 @@ struct Placement {
   std::optional<topology::VisibleGpu> gpu;
   int numa{-1};  ///< NUMA domain of all its CPUs, and so of its memory; -1: unknown or several
   std::vector<int> cpus;  ///< inside its inherited mask, ascending, never empty
-  /// As asked for, or one per physical core, shared ones divided, and at most threads_within() the
-  /// quota; at least 1.
+  /// Number of threads: as asked for, or one per physical core, shared ones divided, and at most
+  /// threads_within() the quota; at least 1.
   int threads{};
   int gpu_ranks{};  ///< ranks of the node that use its GPU, itself included; 0 without one
 };

@@ -83,7 +83,7 @@ struct Spent {
   double tokens = unknown, seconds = unknown;
 };
 
-/// What each step had spent, by its number. What passed between starts does not count.
+/// Tokens and time until each step's end, by the step's number. Time between starts does not count.
 std::map<std::int64_t, Spent> spent(Run const& run) {
   std::map<std::int64_t, Spent> all{{0, {0.0, 0.0}}};
   double before = 0.0;  // seconds of earlier starts
