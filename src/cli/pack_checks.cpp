@@ -268,9 +268,9 @@ void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::s
 }
 
 void warn_of_conversations(pack::Conversations const& all, std::int64_t longest) {
-  if (all.without > 0) {
+  if (all.without.count > 0) {
     log::warning("conversations left out, as nothing of them counts in the loss: {}; the first: {}",
-                 all.without, all.first_without);
+                 all.without.count, all.without.first);
   }
   if (all.too_long > 0) {
     log::warning("conversations left out, as they have more than {} tokens (--longest): {}",
@@ -287,18 +287,27 @@ void warn_of_conversations(pack::Conversations const& all, std::int64_t longest)
   }
 }
 
-void warn_of_bad(pack::Bad const& bad) {
-  if (bad.lines > 0) {
-    log::warning("bad lines left out (--skip-bad): {}; the first: {}", bad.lines, bad.first);
+void warn_of_bad(pack::Noticed const& bad) {
+  if (bad.count > 0) {
+    log::warning("bad lines left out (--skip-bad): {}; the first: {}", bad.count, bad.first);
   }
 }
 
-void warn_of_replaced(pack::Replaced const& replaced) {
-  if (replaced.bytes > 0) {
+void warn_of_replaced(pack::Noticed const& replaced) {
+  if (replaced.count > 0) {
     log::warning(
         "bytes that are no UTF-8, in whose place are tokens of U+FFFD: {}; the first: {}; convert "
         "the text if it is of another encoding: iconv -f LATIN1 -t UTF-8 FILE > NEW",
-        replaced.bytes, replaced.first);
+        replaced.count, replaced.first);
+  }
+}
+
+void warn_of_specials(pack::Noticed const& specials) {
+  if (specials.count > 0) {
+    log::warning(
+        "special tokens that the texts themselves hold: {}; the first: {}; a model takes them for "
+        "ends of documents or turns; if they are not meant so, change them in the texts",
+        specials.count, printable_name(specials.first));
   }
 }
 

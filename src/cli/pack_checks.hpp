@@ -41,10 +41,11 @@ void check_ends(pack::Task const& task, data::Tokenizer const& tokenizer, std::s
                 data::Format format);
 
 /// Logs warnings of conversations and lines that were left out, of bytes that were replaced, of
-/// conversations that are learned otherwise than meant, and of fields without effect. `longest`:
-/// --longest.
+/// special tokens in texts, of conversations that are learned otherwise than meant, and of fields
+/// without effect. `longest`: --longest.
 void warn_of_conversations(pack::Conversations const& all, std::int64_t longest);
-void warn_of_bad(pack::Bad const& bad);
-void warn_of_replaced(pack::Replaced const& replaced);
+void warn_of_bad(pack::Noticed const& bad);
+void warn_of_replaced(pack::Noticed const& replaced);
+void warn_of_specials(pack::Noticed const& specials);
 
 }  // namespace offstage::cli

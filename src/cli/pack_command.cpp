@@ -320,6 +320,7 @@ void write_tokens(pack::Task const& task, data::Tokenizer const& tokenizer, Outp
   warn_of_conversations(done.conversations, task.longest);
   warn_of_bad(done.bad);
   warn_of_replaced(done.replaced);
+  warn_of_specials(done.specials);
   writer.finish();
   file.save({done, {writer.tokens(), writer.documents()}, true});
   writer.keep();

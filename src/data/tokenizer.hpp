@@ -40,6 +40,12 @@ struct Frame {
   std::vector<std::int32_t> behind;
 };
 
+/// Special tokens that a tokenizer finds in a text.
+struct SpecialsFound {
+  std::int64_t count{};
+  std::int32_t first{};  ///< the first of them, if there is one
+};
+
 /// Turns text into tokens and back.
 /// Threads: any.
 class Tokenizer {
@@ -59,6 +65,9 @@ class Tokenizer {
   [[nodiscard]] virtual bool takes_bytes() const { return false; }
   /// The token that is called so, "</s>"; nullopt if there is none.
   [[nodiscard]] virtual std::optional<std::int32_t> token(std::string_view text) const = 0;
+  /// The tokens of a text that are special, as the text has theirs: "</s>" written out. They mean
+  /// to a model what the tokenizer's owner meant by them, not what the text says.
+  [[nodiscard]] virtual SpecialsFound specials_in(std::string_view /*text*/) const { return {}; }
   /// The text by which token() finds a token; empty if there is none.
   [[nodiscard]] virtual std::string name_of(std::int32_t token) const = 0;
 };

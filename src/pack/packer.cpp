@@ -45,12 +45,18 @@ struct Batch {
   std::vector<std::uint8_t> mask;  ///< the tokens' mask; empty without a template
   std::vector<std::size_t> ends;   ///< ends of the documents, in tokens
   Conversations conversations;
-  Replaced replaced;
-  Bad bad;
+  Noticed replaced;
+  Noticed bad;
+  Noticed specials;
   std::exception_ptr error;
   bool taken{};
   bool done{};
 };
+
+void notice(std::int64_t count, std::string const& first, Noticed& all) {
+  all.first = all.count == 0 ? first : all.first;
+  all.count += count;
+}
 
 void add_unused(std::string const& name, std::int64_t count, Conversations& all) {
   if (all.unused.size() < Conversations::most_unused || all.unused.contains(name)) {
@@ -62,7 +68,7 @@ void add_unused(std::string const& name, std::int64_t count, Conversations& all)
 class Worker {
  public:
   Worker(Task const& task, data::Tokenizer const& tokenizer)
-      : task_{task}, encoder_{tokenizer.encoder()}, takes_bytes_{tokenizer.takes_bytes()} {
+      : task_{task}, tokenizer_{tokenizer}, encoder_{tokenizer.encoder()} {
     if (task.form != nullptr) {
       conversations_.emplace(*task.form, tokenizer);
     }
@@ -76,10 +82,11 @@ class Worker {
         auto const line = batch.first_line + static_cast<std::int64_t>(i);
         take_from_json(document.text, line, batch);
         document.end.clear();
-      } else if (!takes_bytes_) {
+      } else if (!tokenizer_.takes_bytes()) {
         look_for_invalid(batch, i);
       }
       if (!conversations_) {
+        look_for_specials(document.text, batch, [&] { return place_of(batch, i); });
         encode(document, batch);
       }
       batch.ends.push_back(batch.tokens.size());
@@ -102,13 +109,14 @@ class Worker {
         text = text_field(json, task_.field, place);
       }
     } catch (DataError const& error) {
-      if (batch.bad.lines++ == 0) {
-        batch.bad.first = error.what();
-      }
+      notice(1, error.what(), batch.bad);
     }
   }
   void add_conversation(std::string_view line, std::string const& place, Batch& batch) {
     auto const conversation = read_conversation(line, task_.field, *task_.form, place);
+    for (Message const& message : conversation.messages) {
+      look_for_specials(message.content, batch, [&] { return place; });
+    }
     auto const encoded = conversations_->encode(conversation.messages);
     auto const counted = std::ranges::count(encoded.mask, 1);
     // The first token is no target: nothing comes before it.
@@ -118,7 +126,7 @@ class Worker {
       add_unused(name, 1, all);
     }
     if (!learns) {
-      all.first_without = all.without++ == 0 ? place : all.first_without;
+      notice(1, place, all.without);
     } else if (task_.longest > 0 && std::ssize(encoded.tokens) > task_.longest) {
       ++all.too_long;
     } else {
@@ -128,20 +136,30 @@ class Worker {
       batch.mask.insert(batch.mask.end(), encoded.mask.begin(), encoded.mask.end());
     }
   }
+  static std::string place_of(Batch const& batch, std::size_t i) {
+    auto const kind = batch.text->documents;
+    if (kind == data::Documents::file) {
+      return batch.text->path;
+    }
+    bool const is_line = kind == data::Documents::line || kind == data::Documents::json;
+    return fmt::format("{}, {} {}", batch.text->path, is_line ? "line" : "document",
+                       batch.first_line + static_cast<std::int64_t>(i));
+  }
   /// Counts the bytes of document i that are no UTF-8. Those of JSON are errors.
   static void look_for_invalid(Batch& batch, std::size_t i) {
     auto const found = tokens::find_invalid(batch.documents[i].text);
-    if (found.bytes > 0 && batch.replaced.bytes == 0) {
-      auto const number = batch.first_line + static_cast<std::int64_t>(i);
-      auto const kind = batch.text->documents;
-      batch.replaced.first = fmt::format(
-          "{}, {}byte {}", batch.text->path,
-          kind == data::Documents::file
-              ? std::string{}
-              : fmt::format("{} {}, ", kind == data::Documents::line ? "line" : "document", number),
-          found.first + 1);
+    if (found.bytes > 0) {
+      notice(found.bytes, fmt::format("{}, byte {}", place_of(batch, i), found.first + 1),
+             batch.replaced);
     }
-    batch.replaced.bytes += found.bytes;
+  }
+  /// `place`: returns the text's place, for the first find.
+  template <typename PlaceOf>
+  void look_for_specials(std::string_view text, Batch& batch, PlaceOf const& place) {
+    if (auto const found = tokenizer_.specials_in(text); found.count > 0) {
+      notice(found.count, fmt::format("{} in {}", tokenizer_.name_of(found.first), place()),
+             batch.specials);
+    }
   }
   void encode(data::TextDocuments::Document& document, Batch& batch) {
     auto& tokens = batch.tokens;
@@ -164,8 +182,8 @@ class Worker {
   }
 
   Task const& task_;
+  data::Tokenizer const& tokenizer_;
   std::unique_ptr<data::Encoder> encoder_;
-  bool takes_bytes_;
   std::optional<ConversationEncoder> conversations_;
 };
 
@@ -363,8 +381,7 @@ void write_batch(Batch const& batch, data::TokenWriter& writer) {
 
 void add(Conversations const& batch, Conversations& all) {
   all.counted += batch.counted;
-  all.first_without = all.without == 0 ? batch.first_without : all.first_without;
-  all.without += batch.without;
+  notice(batch.without.count, batch.without.first, all.without);
   all.too_long += batch.too_long;
   all.straddling += batch.straddling;
   for (auto const& [name, count] : batch.unused) {
@@ -372,16 +389,10 @@ void add(Conversations const& batch, Conversations& all) {
   }
 }
 
-void add(Replaced const& batch, Replaced& all) {
-  all.first = all.bytes == 0 ? batch.first : all.first;
-  all.bytes += batch.bytes;
-}
-
 /// Errors: DataError for more bad lines than may be.
-void add(Bad const& batch, std::int64_t most, Bad& all) {
-  all.first = all.lines == 0 ? batch.first : all.first;
-  all.lines += batch.lines;
-  if (all.lines > most) {
+void add_bad(Noticed const& batch, std::int64_t most, Noticed& all) {
+  notice(batch.count, batch.first, all);
+  if (all.count > most) {
     throw DataError{most == 0
                         ? fmt::format("{}; --skip-bad=N leaves out up to N such lines", all.first)
                         : fmt::format("more than {} lines are bad (--skip-bad); the first: {}",
@@ -438,14 +449,15 @@ Progress pack(Task const& task, data::Tokenizer const& tokenizer, data::TokenWri
     if (batch->error) {
       std::rethrow_exception(batch->error);
     }
-    add(batch->bad, task.most_bad, progress.bad);
+    add_bad(batch->bad, task.most_bad, progress.bad);
     write_batch(*batch, writer);
     progress.place = batch->behind;
     progress.read = batch->read_so_far;
     progress.text += batch->bytes;
     progress.encoded += batch->encoded;
     add(batch->conversations, progress.conversations);
-    add(batch->replaced, progress.replaced);
+    notice(batch->replaced.count, batch->replaced.first, progress.replaced);
+    notice(batch->specials.count, batch->specials.first, progress.specials);
     on_progress(progress);
   }
   return progress;

@@ -33,33 +33,26 @@ struct Task {
   data::Frame frame;       ///< tokens around every document
   /// Token that ends every document with text, in place of the separator.
   std::optional<std::int32_t> end;
-  std::int64_t most_bad{};  ///< JSON lines that may be left out as Bad
+  std::int64_t most_bad{};  ///< JSON lines that may be left out (Progress::bad)
   int threads = 1;  ///< threads that encode, beside one that reads and the caller, which writes
+};
+
+/// A number of things that were noticed, and where or what the first is.
+struct Noticed {
+  std::int64_t count{};
+  std::string first;
 };
 
 /// Counts of conversations; zeros without a template.
 struct Conversations {
   std::int64_t counted{};     ///< tokens that count in the loss
-  std::int64_t without{};     ///< conversations left out because nothing of them counts
+  Noticed without;            ///< conversations left out because nothing of them counts
   std::int64_t too_long{};    ///< conversations left out because they are longer than Task::longest
   std::int64_t straddling{};  ///< sum of ConversationEncoder::Encoded::straddling
-  std::string first_without;  ///< place of the first of `without`
   /// Times that fields were there and not used, by their names (Conversation::unused). Beyond
   /// most_unused names, new ones are not added.
   std::map<std::string, std::int64_t> unused;
   static constexpr std::size_t most_unused = 1000;
-};
-
-/// Bytes that are no UTF-8, for which the tokenizer takes U+FFFD.
-struct Replaced {
-  std::int64_t bytes{};
-  std::string first;  ///< place of the first
-};
-
-/// JSON lines that are left out, as they are no JSON, or lack what is to be packed.
-struct Bad {
-  std::int64_t lines{};
-  std::string first;  ///< fault of the first, with its place
 };
 
 /// A place between two documents of the texts.
@@ -76,8 +69,9 @@ struct Progress {
   Bytes encoded{};  ///< bytes of text that became tokens; 0 with a template
   Bytes total{};    ///< bytes of all files
   Conversations conversations;
-  Replaced replaced;
-  Bad bad;
+  Noticed replaced;  ///< bytes that are no UTF-8, for which the tokenizer takes U+FFFD
+  Noticed bad;       ///< JSON lines left out: they are no JSON, or lack what is to be packed
+  Noticed specials;  ///< special tokens that texts and messages hold (Tokenizer::specials_in)
 };
 
 /// The bytes of a text, unpacked. A Parquet table comes as JSON lines: of texts with their column

@@ -34,8 +34,17 @@ Json to_json(Request const& request) {
   return {{"pack", options}};
 }
 
+Json to_json(Noticed const& noticed) {
+  return {{"count", noticed.count}, {"first", printable(noticed.first)}};
+}
+
+Noticed noticed_from(Json const& object) {
+  return {object.at("count"), object.at("first")};
+}
+
 Json to_json(ProgressFile::Saved const& saved) {
-  auto const& [place, read, text, encoded, total, conversations, replaced, bad] = saved.progress;
+  auto const& [place, read, text, encoded, total, conversations, replaced, bad, specials] =
+      saved.progress;
   return {{"text", place.text},
           {"documents", place.documents},
           {"checksum", place.checksum},
@@ -45,21 +54,20 @@ Json to_json(ProgressFile::Saved const& saved) {
           {"tokens", saved.written.tokens},
           {"documents-written", saved.written.documents},
           {"counted", conversations.counted},
-          {"without", conversations.without},
+          {"without", to_json(conversations.without)},
           {"too-long", conversations.too_long},
           {"straddling", conversations.straddling},
-          {"first-without", printable(conversations.first_without)},
           {"unused", conversations.unused},
-          {"replaced", replaced.bytes},
-          {"first-replaced", printable(replaced.first)},
-          {"bad", bad.lines},
-          {"first-bad", printable(bad.first)},
+          {"replaced", to_json(replaced)},
+          {"bad", to_json(bad)},
+          {"specials", to_json(specials)},
           {"whole", saved.is_whole}};
 }
 
 ProgressFile::Saved saved_from(Json const& line) {
   ProgressFile::Saved saved;
-  auto& [place, read, text, encoded, total, conversations, replaced, bad] = saved.progress;
+  auto& [place, read, text, encoded, total, conversations, replaced, bad, specials] =
+      saved.progress;
   line.at("text").get_to(place.text);
   line.at("documents").get_to(place.documents);
   line.at("checksum").get_to(place.checksum);
@@ -69,15 +77,13 @@ ProgressFile::Saved saved_from(Json const& line) {
   line.at("tokens").get_to(saved.written.tokens);
   line.at("documents-written").get_to(saved.written.documents);
   line.at("counted").get_to(conversations.counted);
-  line.at("without").get_to(conversations.without);
+  conversations.without = noticed_from(line.at("without"));
   line.at("too-long").get_to(conversations.too_long);
   line.at("straddling").get_to(conversations.straddling);
-  line.at("first-without").get_to(conversations.first_without);
   line.at("unused").get_to(conversations.unused);
-  line.at("replaced").get_to(replaced.bytes);
-  line.at("first-replaced").get_to(replaced.first);
-  line.at("bad").get_to(bad.lines);
-  line.at("first-bad").get_to(bad.first);
+  replaced = noticed_from(line.at("replaced"));
+  bad = noticed_from(line.at("bad"));
+  specials = noticed_from(line.at("specials"));
   line.at("whole").get_to(saved.is_whole);
   return saved;
 }

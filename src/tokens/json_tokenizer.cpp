@@ -73,6 +73,16 @@ class JsonTokenizer final : public data::Tokenizer {
     return index < model_->texts().size() ? model_->texts()[index].value_or("") : "";
   }
 
+  [[nodiscard]] data::SpecialsFound specials_in(std::string_view text) const override {
+    data::SpecialsFound found;
+    added_->split(text, false, [&](std::string_view /*part*/, std::int32_t token) {
+      if (token >= 0 && (added_->by_number().at(token).special || token == end_)) {
+        found.first = found.count++ == 0 ? token : found.first;
+      }
+    });
+    return found;
+  }
+
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
     data::check_tokens(tokens, vocab_);
     std::vector<std::string> texts;

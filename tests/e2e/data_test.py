@@ -374,6 +374,16 @@ assistant = "{learn}{content}{eos}{/learn}\\n"
         self.assertEqual("1 windows; 0 documents are longer than one", said["whole documents"])
         self.assertTrue(said["mask"].endswith(f"out.mask: {100 * sum(mask) / len(mask):.1f} % of the tokens count"), said)
 
+    def test_special_tokens_in_texts_are_counted(self):
+        text = self.write("a.txt", "The ship\n\nwaits<|endoftext|>A sailor<|endoftext|>\n\n<|endoftext|>")
+        result = self.pack("--from", text, "--documents=blank", "--end-token=none", tokenizer=self.TOKENIZER)
+        self.assertEqual(1, len(result.warnings), result)
+        self.assertIn(f"special tokens that the texts themselves hold: 3; the first: <|endoftext|> in {text}, document 2; ", result.warnings[0])
+        self.assertEqual(3, sum(document.count(0) for document in read_megatron(self.folder / "out")))
+        chats = self.chats("spoofed.jsonl", [[("user", "<|endoftext|>"), ("assistant", "The ship<|endoftext|>")], self.CHATS[0]])
+        result = self.pack("--from", chats, "--template", self.write("template.txt", self.TEMPLATE), tokenizer=self.TOKENIZER, prefix="chats")
+        self.assertIn(f"hold: 2; the first: <|endoftext|> in --from={chats}: line 1; ", result.warnings[-1])
+
     def test_packed_conversations_can_be_read(self):
         self.pack_chats(prefix="chats")
         said = self.data("inspect", self.folder / "chats", "--show=9").out

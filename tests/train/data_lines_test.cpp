@@ -114,6 +114,19 @@ TEST(DataLines, DoubtConversationsThatAreCut) {
               ElementsAre(::testing::StartsWith("data.train=b.bin: has no mask beside it")));
 }
 
+TEST(DataLines, SayThatAModelIsValidatedOnWhatItHasSeen) {
+  auto seen = facts("a.bin", 200, 1.0);
+  seen.checksum = 1;
+  auto copy = facts("copy.bin", 200, 1.0);
+  copy.checksum = 1;
+  auto other = facts("other.bin", 200, 1.0);
+  other.checksum = 2;
+  EXPECT_THAT(doubts_about_both({other, seen}, {copy}),
+              ElementsAre(::testing::StartsWith(
+                  "data.valid=copy.bin: has the tokens of data.train=a.bin, so that its loss")));
+  EXPECT_THAT(doubts_about_both({seen}, {other}), ::testing::IsEmpty());
+}
+
 TEST(DataLines, SayHowMuchOfEachFileAValidationTakes) {
   auto const lines =
       describe_validation_files({facts("a", 5, 0.5), facts("b", 5, 0.5), facts("c", 5, 0.5)}, 8);

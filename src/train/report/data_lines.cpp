@@ -134,6 +134,9 @@ std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset
         describe_validation_files(others, windows_per_validation(config.train, valid->windows()));
     lines.insert(lines.end(), more.begin(), more.end());
     warn(others, "data.valid");
+    for (std::string const& doubt : doubts_about_both(files, others)) {
+      log::warning("{}", doubt);
+    }
   }
   return lines;
 }
@@ -206,6 +209,23 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
       lines.push_back(fmt::format(
           "{}={}: has no mask beside it, so that all its tokens count; other files have one", key,
           file.path));
+    }
+  }
+  return lines;
+}
+
+std::vector<std::string> doubts_about_both(std::vector<data::FileFacts> const& train,
+                                           std::vector<data::FileFacts> const& valid) {
+  std::vector<std::string> lines;
+  for (data::FileFacts const& file : valid) {
+    auto const same = std::ranges::find_if(train, [&](data::FileFacts const& other) {
+      return other.tokens == file.tokens && other.checksum == file.checksum;
+    });
+    if (same != train.end()) {
+      lines.push_back(fmt::format(
+          "data.valid={}: has the tokens of data.train={}, so that its loss says nothing of texts "
+          "that the model has not seen; data.valid=2% holds out a part of data.train",
+          file.path, same->path));
     }
   }
   return lines;

@@ -36,6 +36,10 @@ namespace offstage::train {
 [[nodiscard]] std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
                                                     std::string const& key);
 
+/// A sentence for each file of validation data that is one of the training data's, or a copy.
+[[nodiscard]] std::vector<std::string> doubts_about_both(std::vector<data::FileFacts> const& train,
+                                                         std::vector<data::FileFacts> const& valid);
+
 /// Number of windows that one validation takes of `all`: as many as train.valid-batches
 /// micro-batches hold, or all.
 [[nodiscard]] std::int64_t windows_per_validation(config::TrainConfig const& train,
