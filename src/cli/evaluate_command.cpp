@@ -207,7 +207,7 @@ ExitCode evaluate_command(Arguments const& arguments) {
     });
     auto const done = train::evaluate(task, comm);
     if (comm.rank() == 0) {
-      for (std::string const& doubt : train::doubts_about(done.files, "--data")) {
+      for (std::string const& doubt : train::doubts_about(done.files, done.short_files, "--data")) {
         log::warning("{}", doubt);
       }
       if (as_json) {

@@ -82,8 +82,19 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
     if (source.weight || groups_.empty()) {
       groups_.push_back({source.weight.value_or(1.0), windows()});
     }
-    for (std::string const& path : expand_tokens(source.path, options.key)) {
-      open(path);
+    auto const paths = expand_tokens(source.path, options.key);
+    std::string shortage;
+    for (std::string const& path : paths) {
+      if (Part part = open(path); part.windows > 0) {
+        add(std::move(part));
+      } else if (!options.held_out.takes_end()) {
+        shortage = describe_shortage(part);
+        short_files_.push_back(path);
+      }
+    }
+    bool const has_any = windows() > (sources_.empty() ? 0 : sources_.back().end);
+    if (!shortage.empty() && !has_any) {
+      throw DataError{shortage};
     }
     groups_.back().windows = windows() - groups_.back().first_window;
     sources_.push_back({source.path, windows()});
@@ -100,11 +111,8 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
   }
 }
 
-void Dataset::open(std::string const& path) {
+Dataset::Part Dataset::open(std::string const& path) const {
   Part part;
-  part.group = groups_.size() - 1;
-  part.source = sources_.size();
-  part.first_window = windows();
   part.file = open_tokens(
       {.path = path, .key = options_.key, .format = options_.format, .vocab = options_.vocab});
   refuse_text_by_chance(options_, *part.file);
@@ -121,39 +129,43 @@ void Dataset::open(std::string const& path) {
   if (options_.held_out.any()) {
     hold_out(part);
   }
-  auto const tokens = part.file->tokens();
   bool const crossing = options_.rule == WindowRule::crossing;
   if (!crossing || marks_documents()) {
     find_documents(part);
   }
   if (crossing) {
-    part.windows = count_windows(tokens, options_.sequence, false);
+    part.windows = count_windows(part.file->tokens(), options_.sequence, false);
   } else {
     options_.rule == WindowRule::apart ? deal_apart(part) : deal_whole(part);
   }
-  if (part.windows < 1 && options_.held_out.takes_end()) {
-    return;
-  }
-  auto const or_less = [&] { return options_.held_out.any() ? ", or hold out less" : ""; };
-  if (part.windows < 1 && crossing) {
-    throw DataError{
-        fmt::format("{}={}{}: has {} tokens, but {}={} needs at least {}; give a longer text or a "
-                    "shorter sequence{}",
-                    options_.key, part.file->path(), held_out_text(), tokens,
-                    named("train.sequence"), options_.sequence, options_.sequence + 1, or_less())};
-  }
-  if (part.windows < 1) {
-    throw DataError{fmt::format(
-        "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
-        "{}={} needs; give a longer text{}",
-        options_.key, part.file->path(), held_out_text(), tokens, part.documents.size(),
-        part.mask ? " with one that its mask counts" : "", named("data.cross-documents"),
-        options_.rule == WindowRule::apart ? "false" : "whole", or_less())};
-  }
-  if (marks_documents()) {
+  if (part.windows > 0 && marks_documents()) {
     part.attended = attended_by(part);
   }
+  return part;
+}
+
+void Dataset::add(Part part) {
+  part.group = groups_.size() - 1;
+  part.source = sources_.size();
+  part.first_window = windows();
   parts_.push_back(std::move(part));
+}
+
+std::string Dataset::describe_shortage(Part const& part) const {
+  auto const* const or_less = options_.held_out.any() ? ", or hold out less" : "";
+  if (options_.rule == WindowRule::crossing) {
+    return fmt::format(
+        "{}={}{}: has {} tokens, but {}={} needs at least {}; give a longer text or a shorter "
+        "sequence{}",
+        options_.key, part.file->path(), held_out_text(), part.file->tokens(),
+        named("train.sequence"), options_.sequence, options_.sequence + 1, or_less);
+  }
+  return fmt::format(
+      "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
+      "{}={} needs; give a longer text{}",
+      options_.key, part.file->path(), held_out_text(), part.file->tokens(), part.documents.size(),
+      part.mask ? " with one that its mask counts" : "", named("data.cross-documents"),
+      options_.rule == WindowRule::apart ? "false" : "whole", or_less);
 }
 
 std::string Dataset::named(std::string const& key) const {

@@ -97,12 +97,13 @@ struct SourceWindows {
 ///          Of several weights each has its share of the samples, see Mixture.
 /// Documents: with documents_apart each token of a batch has the begin of its document; what fills
 ///          a row up is one of its own.
-/// Held-out ends: of every file its end alone, or all but its end; one that is too short for a
+/// Held-out ends: of every file its end alone, or all but its end; an end that is too short for a
 ///          window is left out.
+/// Short files: a file of a pattern that has no window is left out (short_files).
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
-/// Errors:  DataError: a file has no window (says how many tokens there are and how many are
-///          needed); the file is a text by format=automatic alone and the vocabulary is not 256;
+/// Errors:  DataError: no file of a source has a window (says how many tokens there are and how many
+///          are needed); the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          documents are held apart, or windows do not cross them, and neither the format nor a
 ///          separator tells them apart; the separator is no token; a pattern matches no file; no
 ///          held-out end has a window; those of open_tokens and LossMask.
@@ -122,6 +123,10 @@ class Dataset {
   [[nodiscard]] std::vector<SourceWindows> const& sources() const noexcept { return sources_; }
   /// The window, counted over all files, that is sample s.
   [[nodiscard]] std::int64_t shuffled(std::int64_t sample, std::uint64_t seed) const;
+  /// Files of patterns that are left out, because they have no window.
+  [[nodiscard]] std::vector<std::string> const& short_files() const noexcept {
+    return short_files_;
+  }
   /// In the order of the sources. Reads a little of each file. Errors: IoError.
   [[nodiscard]] std::vector<FileFacts> files() const;
   /// FileFacts::attended of all samples; 1 where documents are not held apart.
@@ -155,9 +160,12 @@ class Dataset {
     std::int64_t count{};  ///< at most T + 1
   };
 
-  /// Opens a file of the last group. Of files with a held-out end that has no window, it takes
-  /// none.
-  void open(std::string const& path);
+  /// Opens a file and deals its windows, of which there may be none.
+  [[nodiscard]] Part open(std::string const& path) const;
+  /// Adds a part with windows to the source that comes next, and to the last group.
+  void add(Part part);
+  /// What a part without windows lacks.
+  [[nodiscard]] std::string describe_shortage(Part const& part) const;
   /// Leaves what is held out, or takes it alone.
   void hold_out(Part& part) const;
   /// ", all but the last 2 %", behind a path; empty: nothing is held out.
@@ -191,6 +199,7 @@ class Dataset {
   DatasetOptions options_;
   std::vector<Part> parts_;
   std::vector<SourceWindows> sources_;
+  std::vector<std::string> short_files_;
   std::vector<Group> groups_;
   Mixture mixture_;
 };

@@ -64,6 +64,25 @@ TEST(Dataset, SequenceAndOneTokensAreOneWindow) {
                     HasSubstr("train.sequence=4 needs at least 5")));
 }
 
+TEST(Dataset, AShortFileOfAPatternIsLeftOut) {
+  TemporaryDirectory const folder;
+  folder.write("1.txt", "ab");
+  folder.write("2.txt", "abcdefgh");
+  folder.write("3.txt", "abc");
+  Dataset const dataset{{{(folder.path() / "?.txt").string()}}, options(3)};
+  EXPECT_EQ(dataset.windows(), 2);
+  EXPECT_THAT(dataset.short_files(),
+              ElementsAre((folder.path() / "1.txt").string(), (folder.path() / "3.txt").string()));
+  ASSERT_EQ(dataset.files().size(), 1);
+  EXPECT_EQ(dataset.files()[0].path, (folder.path() / "2.txt").string());
+  EXPECT_THAT(data_error([&] {
+                Dataset{
+                    {{(folder.path() / "2.txt").string()}, {(folder.path() / "[13].txt").string()}},
+                    options(3)};
+              }),
+              HasSubstr("/3.txt: has 3 tokens"));
+}
+
 TEST(Dataset, AShortFileIsRefusedAmongOthersToo) {
   TemporaryDirectory const folder;
   auto const good = folder.write("a.txt", "abcdefgh");

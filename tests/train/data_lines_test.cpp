@@ -63,7 +63,7 @@ TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {
 TEST(DataLines, SayThatASeparatorDoesNothing) {
   auto file = facts("a.bin", 200, 1.0);
   file.ignores_separator = true;
-  EXPECT_THAT(doubts_about({file}, "data.train"),
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"),
               ElementsAre("data.train=a.bin: nanogpt data stores where documents end, so that "
                           "data.separator does nothing there"));
 }
@@ -77,9 +77,9 @@ TEST(DataLines, SayHowManyTokensAreLostWhereDocumentsAreCut) {
   file.lost = 100;
   EXPECT_THAT(describe_validation_files({file}, 200)[0],
               ::testing::EndsWith("filled, 2 documents cut (5.0 % of the tokens lost)"));
-  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ::testing::IsEmpty());
   file.lost = 1000;
-  EXPECT_THAT(doubts_about({file}, "data.train"),
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"),
               ElementsAre("data.train=a.bin: 2 of 7 documents are longer than a sequence and are "
                           "cut, so that 50.0 % of the tokens are never used; take longer "
                           "sequences, or data.cross-documents=false, which parts documents"));
@@ -87,31 +87,38 @@ TEST(DataLines, SayHowManyTokensAreLostWhereDocumentsAreCut) {
 
 TEST(DataLines, DoubtConversationsThatAreCut) {
   auto file = facts("a.bin", 200, 1.0);
-  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ::testing::IsEmpty());
   file.counted = 1000;
   file.documents = 1;
-  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ::testing::IsEmpty());
   file.documents = 40;
-  EXPECT_THAT(doubts_about({file}, "data.train"),
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"),
               ElementsAre(::testing::StartsWith("data.train=a.bin: conversations are cut")));
   file.filled = 0.9;
   file.rule = data::WindowRule::whole;
   file.cut = 3;
-  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ::testing::IsEmpty());
   file.left_out = 2;
-  EXPECT_THAT(doubts_about({file}, "data.train"),
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"),
               ElementsAre("data.train=a.bin: of 40 conversations 3 are longer than a sequence and "
                           "are cut, and 2 are left out; take longer sequences"));
   file.rule = data::WindowRule::apart;
-  EXPECT_THAT(doubts_about({file}, "--data"),
+  EXPECT_THAT(doubts_about({file}, {}, "--data"),
               ElementsAre(::testing::AllOf(
                   ::testing::StartsWith("--data=a.bin: 3 of 40 conversations are longer"),
                   ::testing::HasSubstr("--cross-documents=whole, which cuts them"))));
   file.cut = 0;
-  EXPECT_THAT(doubts_about({file}, "--data"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "--data"), ::testing::IsEmpty());
   auto const bare = facts("b.bin", 200, 1.0);
-  EXPECT_THAT(doubts_about({file, bare}, "data.train"),
+  EXPECT_THAT(doubts_about({file, bare}, {}, "data.train"),
               ElementsAre(::testing::StartsWith("data.train=b.bin: has no mask beside it")));
+}
+
+TEST(DataLines, SayThatFilesAreTooShort) {
+  EXPECT_THAT(doubts_about({facts("c.bin", 200, 1.0)}, {"a.bin"}, "data.train"),
+              ElementsAre("data.train=a.bin: left out, as it is too short for a sequence"));
+  EXPECT_THAT(doubts_about({facts("c.bin", 200, 1.0)}, {"a.bin", "b.bin"}, "--data"),
+              ElementsAre("--data=a.bin: left out, as it is too short for a sequence; and 1 more"));
 }
 
 TEST(DataLines, SayThatAModelIsValidatedOnWhatItHasSeen) {
@@ -158,9 +165,9 @@ TEST(DataLines, AValidationTakesAllWindowsOrSoManyMicroBatches) {
 
 TEST(DataLines, DoubtsNameKeyAndPath) {
   auto file = facts("a.bin", 5, 1.0);
-  EXPECT_THAT(doubts_about({file}, "data.train"), ::testing::IsEmpty());
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ::testing::IsEmpty());
   file.doubt = "odd";
-  EXPECT_THAT(doubts_about({file}, "data.train"), ElementsAre("data.train=a.bin: odd"));
+  EXPECT_THAT(doubts_about({file}, {}, "data.train"), ElementsAre("data.train=a.bin: odd"));
 }
 
 }  // namespace

@@ -115,8 +115,8 @@ std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> 
 
 std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset const* valid,
                                        config::RunConfig const& config) {
-  auto const warn = [](std::vector<data::FileFacts> const& files, char const* key) {
-    for (std::string const& doubt : doubts_about(files, key)) {
+  auto const warn = [](std::vector<std::string> const& doubts) {
+    for (std::string const& doubt : doubts) {
       log::warning("{}", doubt);
     }
   };
@@ -127,16 +127,14 @@ std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset
         fmt::format("data.skip: {} sequences left out behind step {}{}", skip.sequences, skip.step,
                     skip.step >= config.train.steps ? ", which is none of this run" : ""));
   }
-  warn(files, "data.train");
+  warn(doubts_about(files, train.short_files(), "data.train"));
   if (valid != nullptr) {
     auto const others = valid->files();
     auto const more =
         describe_validation_files(others, windows_per_validation(config.train, valid->windows()));
     lines.insert(lines.end(), more.begin(), more.end());
-    warn(others, "data.valid");
-    for (std::string const& doubt : doubts_about_both(files, others)) {
-      log::warning("{}", doubt);
-    }
+    warn(doubts_about(others, valid->short_files(), "data.valid"));
+    warn(doubts_about_both(files, others));
   }
   return lines;
 }
@@ -178,6 +176,7 @@ std::string doubt_about_cuts(data::FileFacts const& file, std::string const& opt
 }  // namespace
 
 std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
+                                      std::vector<std::string> const& short_files,
                                       std::string const& key) {
   std::vector<std::string> lines;
   bool const is_option = key.starts_with("--");
@@ -210,6 +209,12 @@ std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
           "{}={}: has no mask beside it, so that all its tokens count; other files have one", key,
           file.path));
     }
+  }
+  if (!short_files.empty()) {
+    lines.push_back(fmt::format(
+        "{}={}: left out, as it is too short for a sequence{}", key, short_files.front(),
+        short_files.size() == 1 ? std::string{}
+                                : fmt::format("; and {} more", short_files.size() - 1)));
   }
   return lines;
 }

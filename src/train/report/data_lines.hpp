@@ -31,9 +31,10 @@ namespace offstage::train {
                                                      data::Dataset const* valid,
                                                      config::RunConfig const& config);
 
-/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". `key`
-/// may be an option, "--data".
+/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". One for
+/// all `short_files` (Dataset::short_files). `key` may be an option, "--data".
 [[nodiscard]] std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
+                                                    std::vector<std::string> const& short_files,
                                                     std::string const& key);
 
 /// A sentence for each file of validation data that is one of the training data's, or a copy.

@@ -111,6 +111,7 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     }
     data.emplace(task.data, options);
     result.files = data->files();
+    result.short_files = data->short_files();
   });
   require_same_data(task.options.key, result.files, comm);
   result.sequence = data->sequence();

@@ -31,6 +31,7 @@ struct Evaluation {
   MeanLosses mean;
   std::int64_t windows{}, sequence{}, micro_batch{};
   std::vector<data::FileFacts> files;
+  std::vector<std::string> short_files;  ///< Dataset::short_files
 };
 
 /// The longest sequence that `offstage evaluate` takes if none is given.
