@@ -54,6 +54,21 @@ std::string keys_called(std::string_view name) {
   return fmt::to_string(fmt::join(found, " or "));
 }
 
+/// The keys whose bare names begin with that of `word`, three letters at least and three keys at
+/// most; empty: there are none, or more.
+std::string keys_begun_by(std::string_view word) {
+  constexpr std::size_t least = 3;
+  constexpr std::size_t most = 3;
+  std::vector<std::string_view> found;
+  for (config::Key const& key : config::key_table()) {
+    if (bare(key.name).starts_with(bare(word))) {
+      found.push_back(key.name);
+    }
+  }
+  bool const is_told = bare(word).size() >= least && found.size() <= most;
+  return is_told ? fmt::to_string(fmt::join(found, " or ")) : std::string{};
+}
+
 /// The name that is so near to the unknown `word` that it may be meant. A word without a section
 /// may mean a key's bare name, too. Empty: there is none.
 std::string near_name(std::string_view word, std::vector<std::string> const& extra) {
@@ -91,6 +106,9 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
   }
   if (name.empty()) {
     name = near_name(word, extra);
+  }
+  if (name.empty()) {
+    name = keys_begun_by(word);
   }
   return name.empty() ? "offstage train --help lists all keys"
                       : fmt::format("the nearest key is {}", name);

@@ -14,6 +14,7 @@
 #include "cli/policy_files.hpp"
 #include "config/key_table.hpp"
 #include "config/key_values.hpp"
+#include "config/other_names.hpp"
 #include "train/report/header.hpp"
 
 namespace offstage::cli {
@@ -289,12 +290,26 @@ std::string train_help() {
          "emulate-duplex=half|full, emulate-stream=RATE, emulate-sharing=X.\n";
 }
 
-std::string keys_help(std::string_view part) {
-  std::string text;
-  for (config::Key const& key : config::key_table()) {
-    if (key.name.find(part) != std::string_view::npos) {
-      text += line_of(key);
+std::string keys_help(std::string part) {
+  std::ranges::replace(part, '_', '-');
+  auto const lines_of = [](auto const& is_meant) {
+    std::string text;
+    for (config::Key const& key : config::key_table()) {
+      text += is_meant(key) ? line_of(key) : std::string{};
     }
+    return text;
+  };
+  auto text = lines_of(
+      [&](config::Key const& key) { return key.name.find(part) != std::string_view::npos; });
+  if (text.empty()) {
+    text = lines_of([&](config::Key const& key) {
+      return std::ranges::any_of(config::other_names(), [&](auto const& other) {
+        return other.first.find(part) != std::string_view::npos && other.second == key.name;
+      });
+    });
+  }
+  if (auto const sentence = config::in_place_of(part).sentence; text.empty() && !sentence.empty()) {
+    text = fmt::format("There is no key {}: {}.\n", part, sentence);
   }
   return text;
 }

@@ -48,7 +48,8 @@ struct PlanOptions {
 
 /// All keys with defaults and one-line descriptions, for `offstage train --help`.
 [[nodiscard]] std::string train_help();
-/// The same lines of the keys whose names have `part` in them; empty if there is none.
-[[nodiscard]] std::string keys_help(std::string_view part);
+/// The same lines of the keys whose names have `part` in them; without one, of the keys in whose
+/// place another tool has such a word; else what there is in place of the word. Empty: nothing is.
+[[nodiscard]] std::string keys_help(std::string part);
 
 }  // namespace offstage::cli

@@ -66,6 +66,13 @@ TEST(Commands, HelpOfACommandIsThatCommandsHelp) {
   EXPECT_THAT(outcome_of({"help", "trian"}).err, HasSubstr("the nearest is train"));
 }
 
+TEST(Commands, HelpOfAWordIsThatOfTheKeysThatItMayMean) {
+  EXPECT_THAT(outcome_of({"help", "ffn"}).out, HasSubstr("--model.ffn-hidden N"));
+  EXPECT_THAT(outcome_of({"help", "intermediate_size"}).out, HasSubstr("--model.ffn-hidden N"));
+  EXPECT_EQ(outcome_of({"help", "dropout"}).out, "There is no key dropout: there is no dropout.\n");
+  EXPECT_THAT(outcome_of({"help", "xyz"}).err, HasSubstr("unknown command 'xyz'"));
+}
+
 TEST(Commands, TheVersionIsPrinted) {
   auto const [code, out, err] = outcome_of({"--version"});
   EXPECT_EQ(code, ExitCode::done);

@@ -313,8 +313,13 @@ TEST_F(Options, AWordWithoutSectionMayBeNearAKeysName) {
   EXPECT_THAT(error({"--dir=a"}), EndsWith("the nearest key is run.dir or checkpoint.dir"));
 }
 
+TEST_F(Options, AWordMayBeTheBeginOfAKeysName) {
+  EXPECT_THAT(error({"--train.seq=1"}), EndsWith("the nearest key is train.sequence"));
+  EXPECT_THAT(error({"--model.ffn=1"}), EndsWith("the nearest key is model.ffn-hidden"));
+}
+
 TEST_F(Options, WordsFarFromAllKeysNameNone) {
-  for (char const* word : {"--weights", "--optimizer.foo", "--train.seq", "--trust-remote-code"}) {
+  for (char const* word : {"--weights", "--optimizer.foo", "--s", "--trust-remote-code"}) {
     EXPECT_THAT(error({std::string{word} + "=1"}),
                 EndsWith("; offstage train --help lists all keys"))
         << word;
