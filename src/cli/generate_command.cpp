@@ -53,6 +53,9 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
   --prompt-file FILE    the text of FILE is the prompt; - is standard input
   --prompt-lines FILE   every line of FILE that is not blank is a prompt; a line --- is printed
                         between the answers
+  --messages FILE       with --template: every line of FILE is a conversation of JSON, as data pack
+                        takes them; the model answers its last message, or in place of its last
+                        answer, which --json has beside the model's
   --template FILE       the prompt is a user's message, and the model answers up to the template's
                         eos. The role is the one in front of the first learned role; see
                         configs/templates
@@ -75,10 +78,16 @@ Continues a text with a model. Prints the prompt and each token as it comes. Run
 
 constexpr std::string_view no_tokenizer = "none";
 
+struct NamedText {
+  std::string path;
+  std::string text;
+};
+
 struct Options {
   std::string from;
-  std::vector<std::string> prompts;  ///< texts; empty: no prompt was given
-  bool many = false;                 ///< prompts are lines of a file
+  std::vector<std::string> prompts;        ///< texts; empty: no prompt was given
+  std::optional<NamedText> conversations;  ///< --messages
+  bool many = false;                       ///< prompts are lines of a file
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   bool add_special = true;  ///< --add-special-tokens
   std::int64_t tokens = 200;
@@ -105,8 +114,8 @@ std::vector<std::int32_t> token_list(std::string const& option, std::string_view
 GivenOptions parse_generate(Arguments const& arguments) {
   po::options_description known;
   for (char const* const name :
-       {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines", "tokens", "temperature",
-        "top-k", "top-p", "seed", "tokenizer", "template", "system"}) {
+       {"from", "prompt", "prompt-tokens", "prompt-file", "prompt-lines", "messages", "tokens",
+        "temperature", "top-k", "top-p", "seed", "tokenizer", "template", "system"}) {
     known.add_options()(name, po::value<std::string>());
   }
   known.add_options()("stop", po::value<std::vector<std::string>>()->composing());
@@ -119,15 +128,17 @@ GivenOptions parse_generate(Arguments const& arguments) {
 /// Checks options against each other.
 void check(Options const& options, GivenOptions const& given) {
   int prompts = 0;
-  for (char const* const name : {"prompt", "prompt-tokens", "prompt-file", "prompt-lines"}) {
+  for (char const* const name :
+       {"prompt", "prompt-tokens", "prompt-file", "prompt-lines", "messages"}) {
     prompts += given.contains(name) ? 1 : 0;
   }
   if (prompts > 1) {
     throw UsageError{
-        "--prompt, --prompt-tokens, --prompt-file and --prompt-lines say the same; give one of "
-        "them"};
+        "--prompt, --prompt-tokens, --prompt-file, --prompt-lines and --messages say the same; "
+        "give one of them"};
   }
-  if (!options.prompts.empty() && options.tokenizer == no_tokenizer) {
+  bool const has_text = !options.prompts.empty() || options.conversations;
+  if (has_text && options.tokenizer == no_tokenizer) {
     throw UsageError{"--prompt needs a tokenizer; with --tokenizer=none give --prompt-tokens"};
   }
   if (given.contains("add-special-tokens") && (options.form || options.prompts.empty())) {
@@ -142,8 +153,17 @@ void check(Options const& options, GivenOptions const& given) {
       log::warning("--{} has no effect with --temperature=0; --temperature=1 samples", name);
     }
   }
-  if (options.form && options.prompts.empty()) {
-    throw UsageError{"--template needs a prompt of text; give --prompt with it"};
+  if (options.form && !has_text) {
+    throw UsageError{
+        "--template needs a prompt of text, or conversations; give --prompt or --messages with "
+        "it"};
+  }
+  if (options.conversations && !options.form) {
+    throw UsageError{
+        "--messages needs a template, which says how they become text; give --template with it"};
+  }
+  if (options.conversations && options.system) {
+    throw UsageError{"--system has no place beside --messages, which may have one of their own"};
   }
   if (options.system && !options.form) {
     throw UsageError{
@@ -171,10 +191,15 @@ Options options_of(Arguments const& arguments) {
        [&](std::string const& path) { options.prompts = {read_prompt(path, "--prompt-file")}; });
   take("prompt-lines", [&](std::string const& path) {
     options.prompts = lines_of(read_prompt(path, "--prompt-lines"));
+    std::erase(options.prompts, "");
     options.many = true;
     if (options.prompts.empty()) {
       throw DataError{fmt::format("--prompt-lines={}: has no line with a prompt", path)};
     }
+  });
+  take("messages", [&](std::string const& path) {
+    options.conversations = NamedText{path, read_prompt(path, "--messages")};
+    options.many = true;
   });
   take("prompt-tokens",
        [&](std::string const& text) { options.prompt_tokens = token_list("prompt-tokens", text); });
@@ -284,6 +309,9 @@ std::optional<pack::Template> template_of(Options const& options,
     return std::nullopt;
   }
   auto form = pack::read_template(*options.form, "--template", *tokenizer);
+  if (options.conversations) {
+    return form;
+  }
   if (form.asks() == nullptr) {
     throw UsageError{fmt::format(
         "--template={}: no role stands in front of {}, which answers; a prompt needs one",
@@ -301,10 +329,9 @@ std::optional<pack::Template> template_of(Options const& options,
 
 /// The prompts as tokens. There is one at least, which may be empty. A text begins as the tokenizer
 /// begins texts, unless the user says otherwise.
-std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
-                                                  data::Tokenizer const* tokenizer,
-                                                  pack::Template const* form, std::int64_t vocab) {
-  std::vector<std::vector<std::int32_t>> prompts;
+std::vector<Prompt> prompts_of(Options const& options, data::Tokenizer const* tokenizer,
+                               pack::Template const* form, std::int64_t vocab) {
+  std::vector<Prompt> prompts;
   if (options.prompt_tokens) {
     for (std::int32_t const token : *options.prompt_tokens) {
       if (token >= vocab) {
@@ -312,32 +339,39 @@ std::vector<std::vector<std::int32_t>> prompts_of(Options const& options,
             fmt::format("--prompt-tokens: {} is no token; they are 0 to {}", token, vocab - 1)};
       }
     }
-    prompts.push_back(*options.prompt_tokens);
+    prompts.push_back({.tokens = *options.prompt_tokens});
+  }
+  if (options.conversations) {
+    auto const place = fmt::format("--messages={}", options.conversations->path);
+    prompts = prompts_of_conversations(options.conversations->text, place, *form, *tokenizer);
+    if (prompts.empty()) {
+      throw DataError{fmt::format("{}: has no line with a conversation", place)};
+    }
   }
   for (std::string const& text : options.prompts) {
+    auto& prompt = prompts.emplace_back(Prompt{.text = text});
     if (form != nullptr) {
       std::vector<pack::Message> messages;
       if (options.system) {
         messages.push_back({form->role(pack::Template::system_role), *options.system});
       }
       messages.push_back({form->asks(), text});
-      prompts.push_back(pack::ConversationEncoder{*form, *tokenizer}.prompt(messages));
+      prompt.tokens = pack::ConversationEncoder{*form, *tokenizer}.prompt(messages);
       continue;
     }
-    auto& tokens = prompts.emplace_back();
     if (options.add_special) {
-      tokens = tokenizer->frame().before;
+      prompt.tokens = tokenizer->frame().before;
     }
-    tokenizer->encoder()->encode(text, tokens);
+    tokenizer->encoder()->encode(text, prompt.tokens);
   }
-  for (auto const& prompt : prompts) {
-    if (!prompt.empty() && std::ranges::max(prompt) >= vocab) {
+  for (auto const& [tokens, text, answer] : prompts) {
+    if (!tokens.empty() && std::ranges::max(tokens) >= vocab) {
       throw UsageError{fmt::format(
           "--prompt: its token {} is the pad token, which the model lacks: it has tokens 0 to {}",
-          std::ranges::max(prompt), vocab - 1)};
+          std::ranges::max(tokens), vocab - 1)};
     }
   }
-  return prompts.empty() ? std::vector<std::vector<std::int32_t>>{{}} : prompts;
+  return prompts.empty() ? std::vector<Prompt>(1) : prompts;
 }
 
 /// Prints tokens as they come, or keeps what it would print: text up to a stop text, or numbers.
@@ -438,14 +472,16 @@ Continuation continue_prompt(generate::Task task, generate::LanguageModel& model
   return made;
 }
 
-/// `number` is the prompt's place among all. Bytes that are no UTF-8 are replaced.
-std::string record_of(Options const& options, std::size_t number,
-                      std::vector<std::int32_t> const& prompt, Continuation const& made) {
+/// Bytes that are no UTF-8 are replaced.
+std::string record_of(Prompt const& prompt, Continuation const& made) {
   nlohmann::ordered_json record;
-  if (number < options.prompts.size()) {
-    record["prompt"] = options.prompts[number];
+  if (prompt.text) {
+    record["prompt"] = *prompt.text;
   }
-  record["prompt_tokens"] = prompt.size();
+  if (prompt.answer) {
+    record["answer"] = *prompt.answer;
+  }
+  record["prompt_tokens"] = prompt.tokens.size();
   record["text"] = made.text;
   record["tokens"] = made.tokens;
   record["end"] = made.end;
@@ -482,12 +518,12 @@ ExitCode generate_command(Arguments const& arguments) {
     if (options.many && i > 0 && !options.as_json) {
       std::fputs("---\n", stdout);
     }
-    task.prompt = prompts[i];
+    task.prompt = prompts[i].tokens;
     task.number = static_cast<std::uint32_t>(i);
     auto const made =
         continue_prompt(task, *model, tokenizer.get(), options.stops, options.as_json);
     if (options.as_json) {
-      log::write_lines(record_of(options, i, prompts[i], made));
+      log::write_lines(record_of(prompts[i], made));
     }
   }
   return ExitCode::done;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "data/input_file.hpp"
+#include "pack/conversation.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -63,12 +65,38 @@ std::vector<std::string> lines_of(std::string const& text) {
     if (line.ends_with('\r')) {
       line.pop_back();
     }
-    if (!line.empty()) {
-      lines.push_back(std::move(line));
-    }
+    lines.push_back(std::move(line));
     begin = end + 1;
   }
   return lines;
+}
+
+std::vector<Prompt> prompts_of_conversations(std::string const& text, std::string const& place,
+                                             pack::Template const& form,
+                                             data::Tokenizer const& tokenizer) {
+  std::vector<Prompt> prompts;
+  pack::ConversationEncoder encoder{form, tokenizer};
+  std::int64_t number = 0;
+  for (std::string const& line : lines_of(text)) {
+    ++number;
+    if (line.find_first_not_of(" \t") == std::string::npos) {
+      continue;
+    }
+    auto const here = fmt::format("{}: line {}", place, number);
+    auto messages = pack::read_conversation(line, "messages", form, here).messages;
+    Prompt prompt;
+    if (!messages.empty() && messages.back().role->is_learned) {
+      prompt.answer = std::move(messages.back().content);
+      messages.pop_back();
+    }
+    if (messages.empty()) {
+      throw DataError{fmt::format("{}: has no message that a model could answer", here)};
+    }
+    prompt.text = messages.back().content;
+    prompt.tokens = encoder.prompt(messages);
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
 }
 
 }  // namespace offstage::cli

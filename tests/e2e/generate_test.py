@@ -111,6 +111,29 @@ class Generate(OffstageTest):
         self.assertIn(f"--system: --template={none} has no place for it; its roles are user, assistant", error)
         self.assertIn("--system needs a template", self.refused(64, *options, "--prompt=hi", "--system=x"))
 
+    def test_conversations_are_answered_in_place_of_their_last_answers(self):
+        self.train("run", "train.steps=2")
+        options = [f"--from={self.folder / 'run/checkpoints'}", "--tokens=5"]
+        form = self.write("form.txt", 'system = "({content})"\nuser = "[{content}]"\nassistant = "<{learn}{content}>{/learn}"\n')
+        chat = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"},
+                {"role": "user", "content": "why?"}]
+        rows = [{"messages": chat}, {"conversations": [*chat, {"role": "assistant", "content": "so"}]}, {"user": "hi", "assistant": "yes"}]
+        chats = self.write("chats.jsonl", "\n\n".join(json.dumps(row) for row in rows) + "\n")
+        asked = ["(be brief)[hi]<yes?>[why?]<", "[hi]<"]
+        said = [json.loads(self.offstage("generate", *options, "--json", f"--prompt={text}").out) for text in asked]
+        wanted = [{**said[0], "prompt": "why?"}, {**said[0], "prompt": "why?", "answer": "so"}, {**said[1], "prompt": "hi", "answer": "yes"}]
+        result = self.generate(*options, "--messages", chats, "--template", form, "--json")
+        self.assertEqual(wanted, [json.loads(line) for line in result.out.splitlines()])
+        texts = self.generate(*options, "--messages", chats, "--template", form).out.split("---\n")
+        for text, begin in zip(texts, (asked[0], asked[0], asked[1]), strict=True):
+            self.assertTrue(text.startswith(begin), texts)
+        self.assertIn("--messages needs a template", self.refused(64, *options, "--messages", chats))
+        self.assertIn("one of them", self.refused(64, *options, "--messages", chats, "--prompt=a"))
+        bad = self.write("bad.jsonl", '{"messages": [{"role": "assistant", "content": "so"}]}\n')
+        self.assertIn(f"--messages={bad}: line 1: has no message that a model could answer",
+                      self.refused(65, *options, "--messages", bad, "--template", form))
+        self.assertIn("has no line with a conversation", self.refused(65, *options, "--messages", self.write("none.jsonl", "\n"), "--template", form))
+
     def test_bad_input_is_refused_in_one_line(self):
         self.train("run", "train.steps=2", "model.vocab=300", "data.format=text")
         checkpoints = f"--from={self.folder / 'run/checkpoints'}"
