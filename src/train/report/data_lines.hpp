@@ -31,8 +31,8 @@ namespace offstage::train {
                                                      data::Dataset const* valid,
                                                      config::RunConfig const& config);
 
-/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". One for
-/// all `short_files` (Dataset::short_files). `key` may be an option, "--data".
+/// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". One
+/// for all `short_files` (Dataset::short_files). `key` may be an option, "--data".
 [[nodiscard]] std::vector<std::string> doubts_about(std::vector<data::FileFacts> const& files,
                                                     std::vector<std::string> const& short_files,
                                                     std::string const& key);
