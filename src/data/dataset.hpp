@@ -102,8 +102,8 @@ struct SourceWindows {
 /// Short files: a file of a pattern that has no window is left out (short_files).
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
-/// Errors:  DataError: no file of a source has a window (says how many tokens there are and how many
-///          are needed); the file is a text by format=automatic alone and the vocabulary is not 256;
+/// Errors:  DataError: no file of a source has a window (says how many tokens there are and are
+///          needed); the file is a text by format=automatic alone and the vocabulary is not 256;
 ///          documents are held apart, or windows do not cross them, and neither the format nor a
 ///          separator tells them apart; the separator is no token; a pattern matches no file; no
 ///          held-out end has a window; those of open_tokens and LossMask.
