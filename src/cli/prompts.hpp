@@ -10,7 +10,7 @@
 
 namespace offstage::cli {
 
-/// What a model is to continue.
+/// The tokens that a model is to continue, and what they stand for.
 struct Prompt {
   std::vector<std::int32_t> tokens{};
   std::optional<std::string> text{};  ///< as given; of a conversation what the model is to answer

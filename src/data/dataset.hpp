@@ -164,7 +164,7 @@ class Dataset {
   [[nodiscard]] Part open(std::string const& path) const;
   /// Adds a part with windows to the source that comes next, and to the last group.
   void add(Part part);
-  /// What a part without windows lacks.
+  /// The error of a part without windows: what it has, and needs.
   [[nodiscard]] std::string describe_shortage(Part const& part) const;
   /// Leaves what is held out, or takes it alone.
   void hold_out(Part& part) const;
