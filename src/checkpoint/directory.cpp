@@ -302,6 +302,7 @@ void write_part(std::string const& path, Bytes offset, std::span<std::byte const
     }
     done += static_cast<std::size_t>(std::max<ssize_t>(0, count));
   }
+  sync(file);  // NFS tells of a full quota only the descriptor that has written
 }
 
 void write_text(std::string const& path, std::string const& text) {

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/team.hpp"
 #include "cli/commands.hpp"
+#include "platform/h5/file.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
 
@@ -38,6 +39,7 @@ ExitCode together(mpi::Communicator const& comm, Work&& work) {
 /// Starts MPI, runs `work(comm)` on all ranks, and ends MPI. Errors: as together().
 template <class Work>
 ExitCode on_all_ranks(Work&& work) {
+  h5::prepare_library();
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   return together(comm, [&] {

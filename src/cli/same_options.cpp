@@ -13,9 +13,16 @@
 namespace offstage::cli {
 namespace {
 
-/// Keys whose values may differ from node to node.
-constexpr std::array of_nodes{"tiers.path", "checkpoint.local", "data.train", "data.valid",
-                              "run.threads"};
+constexpr std::string_view path_key = "tiers.path";
+
+/// Keys whose values may differ from node to node; of tiers.path the directory alone.
+constexpr std::array<std::string_view, 4> of_nodes{path_key, "data.train", "data.valid",
+                                                   "run.threads"};
+
+/// What follows the directory of a tiers.path: ",persistent".
+std::string_view attributes_of(std::string_view value) {
+  return value.substr(std::min(value.find(','), value.size()));
+}
 
 /// One value of a rank. The texts have no zero byte: they were arguments or lines of a file.
 struct Row {
@@ -42,8 +49,9 @@ std::vector<Row> rows_of(std::string_view text) {
 
 bool same(Row const& a, Row const& b) {
   bool const may_differ = std::ranges::find(of_nodes, a.key) != of_nodes.end();
+  bool const alike = a.key != path_key || attributes_of(a.value) == attributes_of(b.value);
   return a.key == b.key &&
-         (a.value == b.value || (may_differ && a.value.empty() == b.value.empty()));
+         (a.value == b.value || (may_differ && alike && a.value.empty() == b.value.empty()));
 }
 
 std::string shown(Row const& row) {

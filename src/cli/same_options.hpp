@@ -16,7 +16,7 @@ namespace offstage::cli {
 [[nodiscard]] std::string text_for_ranks(std::vector<config::Setting> const& settings);
 
 /// A sentence about the first key whose value here is another one than in `other`, rank 0's
-/// text_for_ranks; empty if none is. tiers.path, checkpoint.local, data.train, data.valid and
+/// text_for_ranks; empty if none is. The directories of tiers.path, data.train, data.valid and
 /// run.threads may have other values, as nodes differ, but not another number of them, or none.
 /// Pure.
 [[nodiscard]] std::string difference_from(std::string_view other,

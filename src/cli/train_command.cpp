@@ -15,6 +15,7 @@
 #include "cli/same_options.hpp"
 #include "cli/tokenizer_check.hpp"
 #include "platform/cpu/affinity.hpp"
+#include "platform/h5/file.hpp"
 #include "platform/mpi/communicator.hpp"
 #include "platform/mpi/session.hpp"
 #include "platform/slurm/squeue.hpp"
@@ -163,6 +164,7 @@ ExitCode train_command(Arguments const& arguments) {
   // If nodes do not reach each other, MPI may neither start nor end.
   train::Watchdog const watchdog{limit_beside_run(read.config.watchdog), std::nullopt,
                                  end_stuck_job};
+  h5::prepare_library();
   mpi::Session const session;
   auto const comm = mpi::Communicator::world();
   return together(comm, [&] { return run_together(std::move(read), comm, signals); });

@@ -17,11 +17,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
-TEST(LinesOf, HaveNoEndsOfEitherKindAndAreNotEmpty) {
+TEST(LinesOf, HaveNoEndsOfEitherKind) {
   EXPECT_THAT(lines_of("one\ntwo\n"), ElementsAre("one", "two"));
-  EXPECT_THAT(lines_of("one\r\n\r\n\ntwo\r"), ElementsAre("one", "two"));
+  EXPECT_THAT(lines_of("one\r\n\r\n\ntwo\r"), ElementsAre("one", "", "", "two"));
   EXPECT_THAT(lines_of("a\rb \n c"), ElementsAre("a\rb ", " c"));
-  EXPECT_THAT(lines_of("\n"), IsEmpty());
+  EXPECT_THAT(lines_of("\n"), ElementsAre(""));
+  EXPECT_THAT(lines_of(""), IsEmpty());
 }
 
 TEST(ReadPrompt, TakesOneLineEndAwayAndNoMoreThanItsLimit) {

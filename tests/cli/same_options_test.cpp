@@ -27,13 +27,23 @@ TEST(SameOptions, ADifferenceNamesKeyValuesAndOrigins) {
 }
 
 TEST(SameOptions, PlacesOnANodeMayDifferButNotWhetherThereIsOne) {
-  for (char const* const key :
-       {"tiers.path", "checkpoint.local", "data.train", "data.valid", "run.threads"}) {
+  for (char const* const key : {"tiers.path", "data.train", "data.valid", "run.threads"}) {
     EXPECT_EQ(difference({{key, "1", "a"}}, {{key, "2", "a"}}), "") << key;
     EXPECT_THAT(difference({{key, "", "default"}}, {{key, "2", "a"}}),
                 HasSubstr("is empty (default)"));
   }
   EXPECT_THAT(difference({{"run.dir", "a", "x"}}, {{"run.dir", "b", "x"}}), HasSubstr("run.dir"));
+}
+
+TEST(SameOptions, PathsHaveTheSameAttributes) {
+  EXPECT_EQ(
+      difference({{"tiers.path", "/a,persistent", "x"}}, {{"tiers.path", "/b,persistent", "x"}}),
+      "");
+  EXPECT_THAT(difference({{"tiers.path", "/a,persistent", "x"}}, {{"tiers.path", "/a", "x"}}),
+              HasSubstr("tiers.path is /a,persistent (x) here, but /a (x) on rank 0"));
+  EXPECT_THAT(difference({{"tiers.path", "/a,read=1GB/s,write=1GB/s", "x"}},
+                         {{"tiers.path", "/a,read=2GB/s,write=1GB/s", "x"}}),
+              HasSubstr("tiers.path"));
 }
 
 TEST(SameOptions, PathsAreEquallyMany) {

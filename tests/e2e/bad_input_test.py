@@ -256,7 +256,8 @@ class BadInput(Refusals):
         self.write("mask.bin", struct.pack(f"<{tokens}H", *(i % 256 for i in range(tokens))))
         self.write("mask.mask", b"OFFMASK1" + struct.pack("<4Q", tokens, 1, 0, 0)
                    + bytes(int(i == counted) for i in range(tokens)))
-        data = [f"data.train={self.folder}/mask.bin", f"data.valid={self.folder}/mask.bin", "data.format=nanogpt",
+        self.write("train.bin", struct.pack(f"<{tokens}H", *(i % 128 for i in range(tokens))))
+        data = [f"data.train={self.folder}/train.bin", f"data.valid={self.folder}/mask.bin", "data.format=nanogpt",
                 "train.valid-every=3", "train.valid-batches=1"]
         for ranks in 1, 2:
             self.refuse(DATA, [f"data.valid={self.folder}/mask.bin: no target of the first 1 windows counts"],
@@ -394,6 +395,18 @@ class NoSpace(Refusals):
         result = run("without", room, "auto")
         self.assertEqual(0, result.code, result)
         self.assertEqual([], [step for step in self.steps("without") if "overlap" in step])
+
+    @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
+    def test_a_node_without_its_second_drive_is_named_and_takes_part(self):
+        disk, local, nodes = self.folder / "disk", self.folder / "local", self.folder / "nodes"
+        for directory in disk, local, nodes / "n1/a", nodes / "n1/b", nodes / "n2/a":
+            directory.mkdir(parents=True)
+        (nodes / "n2/b").symlink_to(disk)
+        run = [NODES, "n1:2,n2:2", str(local), str(nodes), *self.command(
+            "run", f"--tiers.path={local}/a", f"--tiers.path={local}/b", "tiers.allow-tmpfs=true", "train.steps=2")]
+        result = self.call(*on_small_disk(disk, 64, run))
+        self.assertEqual(0, result.code, result)
+        self.assertIn(f"n2: tiers.path={local}/b is not on the device of {local}/a, otherwise than on rank 0's node", result.err)
 
     def test_little_space_suffices_for_measuring(self):
         one, two = self.folder / "one", self.folder / "two"

@@ -276,6 +276,21 @@ TEST_F(AioEngine, WantsAlignmentOfDirectFilesAlone) {
   EXPECT_EQ(std::string(reinterpret_cast<char const*>(text.data()), 4), "emTo");
 }
 
+TEST_F(AioEngine, GoesOnThroughThePageCacheWhereADirectTransferIsRefused) {
+  kernel->on_complete = [this](Transfer const&, Completion& completion) {
+    completion.result = file.direct() ? -EINVAL : completion.result;
+  };
+  engine.read(file, target.bytes(), 0);
+  EXPECT_FALSE(file.direct());
+  EXPECT_EQ(fcntl(file.descriptor(), F_GETFL) & O_DIRECT, 0);
+  EXPECT_TRUE(equal(target.bytes(), content.bytes()));
+  kernel->on_complete = [](Transfer const&, Completion& completion) {
+    completion.result = -EINVAL;
+  };
+  EXPECT_THAT(message_of([&] { engine.read(file, target.bytes(), 0); }),
+              HasSubstr("Invalid argument"));
+}
+
 TEST_F(AioEngine, RefusesClosedFilesAndBadSettings) {
   EXPECT_THROW(engine.read(File{}, target.bytes(), 0), PreconditionError);
   EXPECT_THROW(engine.read(file, target.bytes(), -direct_alignment), PreconditionError);

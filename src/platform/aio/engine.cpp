@@ -250,11 +250,17 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
     }
   };
   for (auto pause = pauses_between_tries.begin();;) {
+    bool const was_direct = file.direct();
     try {
       try_to_move(direction, file, memory, length, offset, once);
       patient_ = true;
       return;
     } catch (IoError const& error) {
+      // O_DIRECT was taken, but with another alignment: Lustre wants that of a page of memory.
+      if (error.error_number() == EINVAL && was_direct && file.leave_direct()) {
+        log::warning("{}; trying again through the page cache", error.what());
+        continue;
+      }
       if (!may_pass(error.error_number())) {
         throw;
       }

@@ -29,7 +29,8 @@ class Kernel;
 /// Errors:  IoError naming the operation, path, offset and cause; a read past the end of the file
 ///          counts as an error. A transfer that failed as it does while a file system fails over or
 ///          a drive is reset is tried again, with a warning, after each of `pauses_between_tries`.
-///          Once that was in vain, nothing is tried again until a transfer has succeeded.
+///          Once that was in vain, nothing is tried again until a transfer has succeeded. A direct
+///          file whose transfer is refused (EINVAL) goes on without O_DIRECT, with a warning.
 class Engine {
  public:
   explicit Engine(EngineSettings settings = {}, std::shared_ptr<Kernel> kernel = libaio_kernel());

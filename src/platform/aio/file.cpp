@@ -98,6 +98,15 @@ File::File(std::string const& path, int flags) : Descriptor{path, flags, 0600} {
   direct_ = current >= 0 && fcntl(descriptor(), F_SETFL, current | O_DIRECT) == 0;
 }
 
+bool File::leave_direct() const noexcept {
+  int const current = fcntl(descriptor(), F_GETFL);
+  bool const left = current >= 0 && fcntl(descriptor(), F_SETFL, current & ~O_DIRECT) == 0;
+  if (left) {
+    std::atomic_ref{direct_}.store(false, std::memory_order_relaxed);
+  }
+  return left;
+}
+
 File File::create(std::string const& path) {
   return {path, O_RDWR | O_CREAT | O_EXCL};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,12 @@ class File : public Descriptor {
   [[nodiscard]] static File open_read_write(std::string const& path);
 
   /// False where the file system refused O_DIRECT: transfers then go through the page cache.
-  [[nodiscard]] bool direct() const noexcept { return direct_; }
+  [[nodiscard]] bool direct() const noexcept {
+    return std::atomic_ref{direct_}.load(std::memory_order_relaxed);
+  }
+  /// Lets transfers go through the page cache from now on. Returns false where that is refused.
+  /// Threads: any.
+  [[nodiscard]] bool leave_direct() const noexcept;
 
   /// Reserves `size` bytes from offset 0 on and makes the file that long (plain fallocate: later
   /// writes into it are asynchronous). IoError says how much was needed and how much is free.
@@ -33,7 +39,7 @@ class File : public Descriptor {
  private:
   File(std::string const& path, int flags);
 
-  bool direct_{};
+  mutable bool direct_{};
 };
 
 /// Makes the entries of a directory durable. Errors: IoError.

@@ -27,13 +27,6 @@ constexpr std::size_t longest_reason = 512;
 constexpr Bytes longest_text = 16 * MiB;
 constexpr auto spare_memory = static_cast<std::size_t>(32 * MiB);
 
-/// Before any other call. HDF5 prints its error stack unless told not to; the setting is the
-/// thread's.
-void prepare_library() noexcept {
-  [[maybe_unused]] static herr_t const no_exit_handler = H5dont_atexit();
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
 bool has_memory_to_spare() {
   void* const spare =
       mmap(nullptr, spare_memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -281,6 +274,14 @@ Handle groups_as_needed(Check const& check) {
 std::recursive_mutex& Turn::library() {
   static std::recursive_mutex mutex;
   return mutex;
+}
+
+void prepare_library() noexcept {
+  [[maybe_unused]] static bool const is_open = [] {
+    H5dont_atexit();
+    return H5open() >= 0;
+  }();
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
 std::int64_t elements_of(Shape const& shape) {

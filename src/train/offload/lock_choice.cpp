@@ -10,9 +10,11 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/rate.hpp"
 #include "base/stopwatch.hpp"
 #include "base/thread.hpp"
+#include "platform/cpu/affinity.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "probe/median.hpp"
 #include "tiers/spill_file.hpp"
@@ -239,6 +241,25 @@ double PathTrial::rate(tiers::StoragePath& path) {
   return static_cast<double>(node_.sum(moved.load())) / std::max(1e-9, taken.count());
 }
 
+/// Warns where paths are on one device on some nodes alone, as where a drive is not mounted.
+void compare_devices(std::vector<std::size_t> const& owners, config::RunConfig const& config,
+                     mpi::Communicator const& comm, mpi::Communicator const& node) {
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    auto const here = static_cast<std::int64_t>(owners[i]);
+    auto const first = comm.broadcast_value(here, 0);
+    if (here == first || node.rank() != 0) {
+      continue;
+    }
+    bool const alone = owners[i] == i;
+    auto const other = static_cast<std::size_t>(alone ? first : here);
+    log::warning(
+        "{}: tiers.path={} is {} the device of {}, otherwise than on rank 0's node; is a drive "
+        "missing?",
+        cpu::host_name(), config.paths[i].directory, alone ? "not on" : "on",
+        config.paths[other].directory);
+  }
+}
+
 /// The same on all ranks: the mean of the nodes that have measured, or the first problem.
 LockChoice agree_on(LockChoice const& here, bool measures, mpi::Communicator const& comm) {
   struct Figures {
@@ -280,6 +301,7 @@ std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Commu
   }
   std::vector<std::size_t> owners;
   mpi::agree(comm, [&] { owners = tiers::lock_owners(config.paths); });
+  compare_devices(owners, config, comm, node);
   if (comm.maximum(std::int64_t{node.size()}) == 1) {
     for (std::size_t i = 0; i < choices.size(); ++i) {
       choices[i].exclusive = std::ranges::count(owners, owners[i]) > 1;
@@ -301,15 +323,16 @@ std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Commu
   }
   bool const tries = comm.maximum(std::int64_t{problem.empty() ? 0 : 1}) == 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (owners[i] == i) {
-      LockChoice here{.problem = problem};
-      if (node.size() > 1 && tries) {
-        PathTrial{config, i, node, trial, *turns, *crowd}.run(here);
-      }
-      choices[i] = agree_on(here, node.size() > 1 && node.rank() == 0, comm);
-    } else {
-      choices[i] = choices[owners[i]];
+    LockChoice here;
+    bool const is_owner = owners[i] == i;  // on this node
+    if (is_owner) {
+      here.problem = problem;
     }
+    if (is_owner && node.size() > 1 && tries) {
+      PathTrial{config, i, node, trial, *turns, *crowd}.run(here);
+    }
+    auto const agreed = agree_on(here, is_owner && node.size() > 1 && node.rank() == 0, comm);
+    choices[i] = is_owner ? agreed : choices[owners[i]];
   }
   turns.reset();
   crowd.reset();

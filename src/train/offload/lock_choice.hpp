@@ -31,7 +31,8 @@ struct LockTrial {
   Bytes memory{};  ///< bytes that this rank may take
 };
 
-/// Settles tiers.exclusive for each path, the same on all ranks. For `auto` all ranks of a node
+/// Settles tiers.exclusive for each path, the same on all ranks of which the nodes have the same
+/// paths on one device; otherwise it warns. For `auto` all ranks of a node
 /// with several read and write the path for some tenths of a second, alternately in turns and all
 /// at once. They use the locks, and transfers such as the run will make. Figures of several nodes
 /// are averaged. Paths of one device have one lock, so the first of them is tried for all.
