@@ -18,6 +18,8 @@ struct Policy {
   double share = 1.0;  ///< share of the bytes, in [0, 1] (Fuyou's swap coefficient)
   /// Parts that leave go to the storage paths as far as host memory has no room.
   bool storage = false;
+
+  [[nodiscard]] bool operator==(Policy const&) const = default;
 };
 
 /// "auto", "keep", "recompute", "host", a number, "storage" or "storage:" and a number, as

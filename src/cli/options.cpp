@@ -144,6 +144,7 @@ config::RunConfig configure(Values values) {
     }
   }
   config.subgroup_is_default = !values.contains("update.subgroup-size");
+  config.subgroup_is_open = config.subgroup_is_default;
   std::ranges::stable_sort(config.settings, {}, &config::Setting::key);
   return config;
 }
@@ -198,13 +199,26 @@ config::RunConfig checked(Values const& values) {
   return config;
 }
 
+/// Takes away what stands for a plan's choice, so that values are those of a policy without one.
+void leave_plan(Values& values) {
+  values.erase("plan.choose");
+  for (char const* const key :
+       {"parameters.home", "parameters.sharding", "update.device-resident"}) {
+    if (auto const found = values.find(key);
+        found != values.end() && found->second.back().value == "auto") {
+      values.erase(found);
+    }
+  }
+}
+
 PolicyRow policy_row(PolicyFile const& file, Values given) {
   PolicyRow row{.name = std::string{file.name}, .config = std::nullopt};
   try {
     Values values = read_config_text(file.text, fmt::format("{}.cfg", file.name));
-    bool const gives_way = values.contains("plan.choose");
-    if (gives_way) {  // given values stay, and the others are planned around them
+    if (values.contains("plan.choose")) {  // given values stay, and the rest is planned around them
       values.swap(given);
+    } else {
+      leave_plan(given);
     }
     values.insert(given.begin(), given.end());
     row.config = checked(values);
@@ -228,6 +242,10 @@ Largest largest_of(std::string const& text) {
 
 config::RunConfig parse_train_options(std::vector<std::string> const& arguments) {
   return checked(all_values(parse_command_line(arguments)));
+}
+
+bool has_same_bits(PolicyRow const& row, config::RunConfig const& config) {
+  return !row.config || row.config->numerics.accumulate_fp32 == config.numerics.accumulate_fp32;
 }
 
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/in_threads.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "train/forecast/remedies.hpp"
@@ -139,6 +140,8 @@ std::string in_short(double value) {
   return fmt::format("{:.0f}", value);
 }
 
+namespace {
+
 RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope) {
   if (!row.config) {
     return {.problem = row.problem};
@@ -151,6 +154,16 @@ RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope
   } catch (UsageError const& error) {
     return {.problem = error.what()};
   }
+}
+
+}  // namespace
+
+std::vector<RowForecast> forecast_rows(std::vector<PolicyRow> const& rows,
+                                       train::ForecastScope const& scope) {
+  std::vector<RowForecast> forecasts(rows.size());
+  for_each_in_threads(rows.size(),
+                      [&](std::size_t i) { forecasts[i] = forecast_row(rows[i], scope); });
+  return forecasts;
 }
 
 void print_answers(std::optional<train::Forecast> const& forecast, std::string const& problem,

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/options.hpp"
 #include "train/forecast/forecast.hpp"
@@ -17,7 +18,9 @@ struct RowForecast {
   train::Forecast forecast{};
   std::string problem{};
 };
-[[nodiscard]] RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope);
+/// Of each row one, computed on several threads.
+[[nodiscard]] std::vector<RowForecast> forecast_rows(std::vector<PolicyRow> const& rows,
+                                                     train::ForecastScope const& scope);
 
 /// Prints in plain words whether the run fits, how long a step is, what bounds it, and which change
 /// of the machine would help how much, each by a forecast of its own. There is no `forecast` if

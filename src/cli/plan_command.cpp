@@ -154,9 +154,11 @@ void print_steps(train::Forecast const& forecast, PlanOptions const& options,
   log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}  {}", "", "share", "resident", "forward",
             "backward", "update", "step", "tokens/s", "busiest");
   print_row("this configuration", forecast, forecast.update.problem);
-  for (PolicyRow const& row : options.policies) {
-    auto const of_row = forecast_row(row, scope);
-    print_row(row.name, of_row.forecast, of_row.problem);
+  auto const rows = forecast_rows(options.policies, scope);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    PolicyRow const& row = options.policies[i];
+    print_row(row.name + (has_same_bits(row, options.config) ? "" : ", other bits"),
+              rows[i].forecast, rows[i].problem);
   }
 }
 

@@ -108,11 +108,14 @@ std::string plan_record(std::optional<train::Forecast> const& forecast, std::str
     record["chosen"] = forecast->chosen;
   }
   record["policies"] = Json::array();
-  for (PolicyRow const& row : options.policies) {
-    auto const of_row = forecast_row(row, scope);
+  auto const rows = forecast_rows(options.policies, scope);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    PolicyRow const& row = options.policies[i];
+    RowForecast const& of_row = rows[i];
     bool const has_step = of_row.problem.empty() && train::has_times(of_row.forecast);
     record["policies"].push_back(
         {{"policy", row.name},
+         {"same_bits", has_same_bits(row, options.config)},
          {"problem", of_row.problem.empty() ? Json() : Json(of_row.problem)},
          {"step_seconds", has_step ? Json(of_row.forecast.step.step.count()) : Json()}});
   }

@@ -290,6 +290,7 @@ struct RunConfig {
   Bytes host_memory{};           ///< tiers.host-memory, per node; 0: auto
   std::int64_t subgroup_size{};  ///< update.subgroup-size, parameters
   bool subgroup_is_default{};
+  bool subgroup_is_open{};  ///< the plan may choose smaller ones
   DeviceConfig device;
   CommBackend comm_backend = CommBackend::automatic;
   SharePolicy share;

@@ -22,6 +22,7 @@ class Least {
     for (LayerWork const& layer : work.layers) {
       flops_ += layer.forward + layer.recompute + layer.backward;
       leaving_ += static_cast<double>(layer.leaving);
+      largest_leaving_ = std::max(largest_leaving_, static_cast<double>(layer.leaving));
     }
   }
 
@@ -167,14 +168,30 @@ class Least {
     return static_cast<double>(work_.bytes_of_extents()) * rest(waiting_ + resident_, stays) *
            (work_.vertical ? 1.0 : static_cast<double>(work_.exchanges()));
   }
+  /// Bytes of activations that go to storage and come back. Those that find a place in host memory,
+  /// or come back while they are in a buffer, do neither.
+  [[nodiscard]] double stored_activations() const {
+    if (!schedule_.activations_on_storage) {
+      return 0.0;
+    }
+    auto const stay = static_cast<double>(
+        schedule_.activations_cached + schedule_.activation_writers + schedule_.activation_readers);
+    if (work_.vertical) {
+      auto const blocks = (work_.layers.size() - 2) / work_.layers_per_block;
+      double const inputs = rounds() * static_cast<double>(blocks + 1);
+      return work_.vertical->tensor *
+             rest(inputs, stay + static_cast<double>(work_.vertical->slabs));
+    }
+    return rounds() * rest(leaving_, stay * largest_leaving_);
+  }
   [[nodiscard]] double read() const {
     bool const stored = schedule_.home == ParameterHome::storage;
-    return stored_state() + spilled() +
+    return stored_state() + spilled() + stored_activations() +
            (stored ? static_cast<double>(work_.working_bytes) * brought() : 0.0);
   }
   [[nodiscard]] double written() const {
     bool const stored = schedule_.home == ParameterHome::storage;
-    return stored_state() + spilled() +
+    return stored_state() + spilled() + stored_activations() +
            (stored ? static_cast<double>(work_.working_bytes) * (waiting_ + resident_) : 0.0);
   }
 
@@ -183,6 +200,7 @@ class Least {
   Schedule const& schedule_;
   double waiting_ = 0.0, resident_ = 0.0, largest_ = 0.0;  ///< elements
   double flops_ = 0.0, leaving_ = 0.0;                     ///< of one round
+  double largest_leaving_ = 0.0;                           ///< bytes of a layer
 };
 
 }  // namespace

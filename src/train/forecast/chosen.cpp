@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -38,8 +39,22 @@ void leave_to_plan(config::RunConfig& config) {
     config.share.device_resident = 0.0;
     config.share.resident_is_open = true;
   }
+  config.subgroup_is_open = is_open("update.subgroup-size");
+  if (is_open("tiers.split-parameters")) {
+    config.storage.split_parameters = config::SplitParameters::automatic;
+  }
   if (is_open("tiers.cache")) {
     config.storage.most_cache = -1;
+  }
+}
+
+void keep(config::RunConfig& config) {
+  using Split = config::SplitParameters;
+  config.home_is_open = config.sharding_is_open = config.share.resident_is_open = false;
+  config.subgroup_is_open = false;
+  config.storage.split_parameters = config.optimizer.split_parameter ? Split::on : Split::off;
+  if (config.storage.most_cache < 0) {
+    config.storage.most_cache = std::numeric_limits<Bytes>::max();
   }
 }
 
@@ -63,6 +78,13 @@ bool leaves_share(config::RunConfig const& config) {
 }
 bool leaves_resident(config::RunConfig const& config) {
   return config.share.resident_is_open;
+}
+
+bool leaves_subgroup(config::RunConfig const& config) {
+  return config.subgroup_is_open;
+}
+bool leaves_split(config::RunConfig const& config) {
+  return config.storage.split_parameters == config::SplitParameters::automatic;
 }
 
 std::string text_of(Home home) {
@@ -113,6 +135,13 @@ void take(config::RunConfig& config, Chosen const& chosen) {
   if (config.storage.most_cache < 0) {
     config.storage.most_cache = chosen.cache;
   }
+  if (leaves_subgroup(config)) {
+    config.subgroup_size = chosen.subgroup > 0 ? chosen.subgroup : config.subgroup_size;
+    config.subgroup_is_open = false;
+  }
+  if (leaves_split(config)) {
+    config.storage.split_parameters = chosen.split;
+  }
 }
 
 std::string describe(Chosen const& chosen, config::RunConfig const& config) {
@@ -140,6 +169,12 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   }
   if (config.storage.most_cache < 0 && chosen.cache >= 0) {
     words.push_back(fmt::format("tiers.cache={}", chosen.cache));
+  }
+  if (leaves_subgroup(config) && chosen.subgroup > 0) {
+    words.push_back(fmt::format("update.subgroup-size={}", chosen.subgroup));
+  }
+  if (leaves_split(config) && chosen.split == config::SplitParameters::on) {
+    words.emplace_back("tiers.split-parameters=on");
   }
   return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
 }

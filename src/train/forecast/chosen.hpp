@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "activations/policy.hpp"
@@ -21,6 +22,10 @@ struct Chosen {
   double share{};
   double resident{};
   Bytes cache = -1;
+  std::int64_t subgroup{};  ///< parameters of a subgroup; 0: as configured
+  config::SplitParameters split = config::SplitParameters::automatic;
+
+  [[nodiscard]] bool operator==(Chosen const&) const = default;
 };
 
 /// Writes the choice to the keys that are left to the plan. Keys that were given stay.
@@ -33,6 +38,8 @@ void take(config::RunConfig& config, Chosen const& chosen);
 /// Leaves these keys to the plan, as configs/policies/offstage.cfg does, but for those that were
 /// given (RunConfig::settings).
 void leave_to_plan(config::RunConfig& config);
+/// Gives every key that is still left to the plan the value with which the run goes.
+void keep(config::RunConfig& config);
 /// Returns whether this key is left to the plan.
 [[nodiscard]] bool leaves_home(config::RunConfig const& config);
 [[nodiscard]] bool leaves_sharding(config::RunConfig const& config);
@@ -41,6 +48,8 @@ void leave_to_plan(config::RunConfig& config);
 [[nodiscard]] bool leaves_overlap(config::RunConfig const& config);
 [[nodiscard]] bool leaves_share(config::RunConfig const& config);
 [[nodiscard]] bool leaves_resident(config::RunConfig const& config);
+[[nodiscard]] bool leaves_subgroup(config::RunConfig const& config);
+[[nodiscard]] bool leaves_split(config::RunConfig const& config);
 
 /// A value as its key takes it: "host", "zero2", "vertical", "off". Shares have two digits.
 [[nodiscard]] std::string text_of(parameters::Home home);

@@ -65,7 +65,8 @@ Room room_of(config::RunConfig const& config, ForecastScope const& scope,
           .rank_link = link.device_bytes,
           .device_memory = config.device.memory,
           .host_memory = config.host_memory > 0 ? config.host_memory : scope.host_memory,
-          .shared_memory = scope.shared_memory};
+          // Systems give /dev/shm half of a node's memory.
+          .shared_memory = config.host_memory > 0 ? config.host_memory / 2 : scope.shared_memory};
 }
 
 /// Settles activations as a run would in that room, by the given rates.

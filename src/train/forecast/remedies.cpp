@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/in_threads.hpp"
 #include "train/forecast/chosen.hpp"
 
 namespace offstage::train {
@@ -173,9 +174,13 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
                              std::optional<Seconds> before) {
   auto all = before ? std::vector<Remedy>{} : ways_to_fit(config, scope);
   std::ranges::move(remedies(config, scope), std::back_inserter(all));
+  std::vector<std::optional<Forecast>> forecasts(all.size());
+  for_each_in_threads(all.size(),
+                      [&](std::size_t i) { forecasts[i] = attempt(all[i].config, all[i].scope); });
   std::vector<Help> found;
-  for (Remedy& remedy : all) {
-    auto forecast = attempt(remedy.config, remedy.scope);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto& forecast = forecasts[i];
+    Remedy& remedy = all[i];
     if (forecast && (!before || *before > (1.0 + worth_a_line) * forecast->step.step)) {
       // The first line on the choice has its keys.
       if (remedy.config.plan.choose && !config.plan.choose && !forecast->chosen.empty()) {

@@ -106,6 +106,7 @@ bool PlanChoice<T>::gains(config::RunConfig const& config, std::vector<std::stri
   config::RunConfig here = config_;
   here.platform = config.platform;
   here.paths = config.paths;
+  keep(here);
   auto const stays = choose_configuration(here, map, room_);
   auto const goes = choose_configuration(config, map, room_);
   Seconds const before = stays.step.step;

@@ -1,0 +1,210 @@
+#include "train/forecast/open_values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "train/memory/activation_demand.hpp"
+#include "train/memory/memory_demand.hpp"
+#include "train/memory/sums.hpp"
+#include "train/settle/schedule_choice.hpp"
+#include "train/settle/sharding.hpp"
+
+namespace offstage::train {
+
+using activations::Policy;
+using parameters::Home;
+using parameters::Sharding;
+
+namespace {
+
+/// Smaller subgroups have transfers so short that their beginnings count, which is not simulated.
+constexpr std::int64_t least_subgroup = std::int64_t{8} << 20U;
+
+}  // namespace
+
+std::string OpenValues::node_shortage() const {
+  bool const may = leaves_home(config_) && map_.ranks() > 1;
+  Bytes const needed = all_elements(map_) * config_.numerics.element_bytes();
+  return !may || parameters::stay_whole(config_.sharding) || room_.shared_memory >= needed
+             ? std::string{}
+             : fmt::format(
+                   "parameters.home=node is left out: it takes {} of memory that the "
+                   "ranks of a node share (/dev/shm), which has {}",
+                   format_bytes(needed), format_bytes(room_.shared_memory));
+}
+
+std::vector<Home> OpenValues::homes() const {
+  if (!leaves_home(config_)) {
+    return {config_.parameter_home};
+  }
+  if (parameters::stay_whole(config_.sharding)) {
+    return {Home::device};
+  }
+  std::vector<Home> homes{Home::device, Home::host};
+  if (map_.ranks() > 1 && node_shortage().empty()) {
+    homes.push_back(Home::node);
+  }
+  if (!config_.paths.empty()) {
+    homes.push_back(Home::storage);
+  }
+  return homes;
+}
+
+std::vector<Sharding> OpenValues::shardings(Home home) const {
+  if (!leaves_sharding(config_)) {
+    return {config_.sharding};
+  }
+  bool const gathers = home == Home::device && map_.ranks() > 1;
+  if (!gathers) {
+    return {Sharding::zero3};
+  }
+  if (zero1_keeps_ranks_busy(config_, map_.ranks())) {
+    return {Sharding::zero1, Sharding::zero2, Sharding::zero3};
+  }
+  return {Sharding::zero2, Sharding::zero3};
+}
+
+std::vector<config::LayerSchedule> OpenValues::schedules() const {
+  if (!leaves_schedule(config_)) {
+    return {config_.train.schedule};
+  }
+  auto const rounds = dealt(config_, map_.ranks()).count();
+  bool const several = rounds > 1 && rounds <= most_together;
+  return several ? std::vector{config::LayerSchedule::horizontal, config::LayerSchedule::vertical}
+                 : std::vector{config::LayerSchedule::horizontal};
+}
+
+std::vector<Policy> OpenValues::policies(config::LayerSchedule schedule) const {
+  Policy const inputs{Policy::Rule::swap, 0.0, !config_.paths.empty()};
+  Policy const& given = config_.train.activations;
+  bool const vertical = schedule == config::LayerSchedule::vertical;
+  if (!leaves_activations(config_)) {
+    return vertical && !suits_vertical(given) ? std::vector<Policy>{} : std::vector{given};
+  }
+  std::vector<Policy> all{{Policy::Rule::recompute}, inputs};
+  if (!vertical) {
+    all.insert(all.begin(), {Policy::Rule::keep});
+    for (int parts = 1; parts <= activations::product_parts; ++parts) {
+      all.push_back(inputs);
+      all.back().share = share_of_parts(config_, parts);
+    }
+  }
+  return all;
+}
+
+/// Without storage there are second versions with update.overlap=on alone.
+std::vector<config::Overlap> OpenValues::overlaps() const {
+  using config::Overlap;
+  if (!leaves_overlap(config_)) {
+    return {config_.overlap};
+  }
+  return {Overlap::off, config_.paths.empty() ? Overlap::on : Overlap::automatic};
+}
+
+std::vector<Chosen> OpenValues::other_residents(Trial const& of, Trials& trials) const {
+  std::vector<Chosen> others;
+  if (!leaves_resident(config_) || room_.device_memory == 0) {
+    return others;
+  }
+  double const here = of.chosen.resident;
+  double const most = trials.most_resident(of);
+  for (double const to : {0.0, 0.25 * most, 0.5 * most, 0.75 * most, 0.9 * most, most, here - 0.05,
+                          here - 0.02, here + 0.02, here + 0.05}) {
+    Chosen chosen = of.chosen;
+    chosen.resident = std::clamp(in_percents(to), 0.0, most);
+    others.push_back(chosen);
+    if (auto const trial = trials.shares() ? trials.fit_with_share(chosen) : std::nullopt) {
+      others.push_back(trial->chosen);
+    }
+  }
+  return others;
+}
+
+std::vector<Chosen> OpenValues::other_shares(Trial const& of, Trials& trials) const {
+  std::vector<Chosen> others;
+  double const share = of.chosen.share;
+  for (double const to :
+       {0.0, 0.5 * share, 0.8 * share, 1.2 * share, 1.5 * share, share - 0.1, share + 0.1}) {
+    if (trials.shares()) {
+      others.push_back(of.chosen);
+      others.back().share = std::clamp(to, 0.0, 1.0);
+    }
+  }
+  return others;
+}
+
+std::vector<Chosen> OpenValues::other_overlaps(Trial const& of, Trials& /*trials*/) const {
+  std::vector<Chosen> others;
+  for (config::Overlap const overlap : overlaps()) {
+    others.push_back(of.chosen);
+    others.back().overlap = overlap;
+  }
+  return others;
+}
+
+/// A cache of 0 gives second versions on storage, for updates under backward, if all first versions
+/// are in memory.
+std::vector<Chosen> OpenValues::other_caches(Trial const& of, Trials& /*trials*/) const {
+  bool const is_open =
+      config_.storage.most_cache < 0 && of.memory.cached > 0 && !config_.paths.empty();
+  if (!is_open) {
+    return {};
+  }
+  Chosen without = of.chosen;
+  without.cache = 0;
+  return {without};
+}
+
+std::vector<Chosen> OpenValues::other_policies(Trial const& of, Trials& /*trials*/) const {
+  std::vector<Chosen> others;
+  for (Policy const& policy : policies(of.chosen.schedule)) {
+    others.push_back(of.chosen);
+    others.back().activations = policy;
+  }
+  return others;
+}
+
+std::vector<Chosen> OpenValues::other_homes(Trial const& of, Trials& /*trials*/) const {
+  std::vector<Chosen> others;
+  for (Home const home : homes()) {
+    for (Sharding const sharding : shardings(home)) {
+      others.push_back(of.chosen);
+      others.back().home = home;
+      others.back().sharding = sharding;
+    }
+  }
+  return others;
+}
+
+std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trials*/) const {
+  std::vector<Chosen> others;
+  for (std::int64_t const parts : {2, 4, 8}) {
+    std::int64_t const size = round_up(of.memory.subgroup_elements / parts, chunk_elements);
+    if (leaves_subgroup(config_) && size >= least_subgroup) {
+      others.push_back(of.chosen);
+      others.back().subgroup = size;
+    }
+  }
+  return others;
+}
+
+std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& /*trials*/) const {
+  using config::SplitParameters;
+  std::vector<Chosen> others;
+  for (auto const split : {SplitParameters::on, SplitParameters::automatic}) {
+    if (leaves_split(config_)) {
+      others.push_back(of.chosen);
+      others.back().split = split;
+    }
+  }
+  return others;
+}
+
+std::vector<OpenValues::Neighbours> OpenValues::neighbours() {
+  return {&OpenValues::other_residents, &OpenValues::other_overlaps, &OpenValues::other_shares,
+          &OpenValues::other_policies,  &OpenValues::other_homes,    &OpenValues::other_caches,
+          &OpenValues::other_subgroups, &OpenValues::other_splits};
+}
+
+}  // namespace offstage::train

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "activations/policy.hpp"
+#include "config/run_config.hpp"
+#include "parameters/home.hpp"
+#include "state/shard.hpp"
+#include "train/forecast/chosen.hpp"
+#include "train/forecast/trials.hpp"
+#include "train/memory/room.hpp"
+
+namespace offstage::train {
+
+/// The values that keys which are left to the plan may have; of a key that is given that one alone.
+/// Of each, the values that move less come first.
+class OpenValues {
+ public:
+  OpenValues(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
+      : config_{config}, map_{map}, room_{room} {}
+
+  [[nodiscard]] std::vector<parameters::Home> homes() const;
+  [[nodiscard]] std::vector<parameters::Sharding> shardings(parameters::Home home) const;
+  [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
+  [[nodiscard]] std::vector<activations::Policy> policies(config::LayerSchedule schedule) const;
+  [[nodiscard]] std::vector<config::Overlap> overlaps() const;
+  /// The reason for which the ranks of a node cannot share parameters though the plan may let them;
+  /// empty: they can, or it may not.
+  [[nodiscard]] std::string node_shortage() const;
+
+  /// A part of the choices that differ from a trial's in one key; the share may follow that key.
+  using Neighbours = std::vector<Chosen> (OpenValues::*)(Trial const& of, Trials& trials) const;
+  /// All of them, key by key.
+  [[nodiscard]] static std::vector<Neighbours> neighbours();
+
+ private:
+  [[nodiscard]] std::vector<Chosen> other_residents(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_overlaps(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_shares(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_policies(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_homes(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_caches(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_subgroups(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_splits(Trial const& of, Trials& trials) const;
+
+  config::RunConfig const& config_;
+  state::ShardMap const& map_;
+  Room const& room_;
+};
+
+}  // namespace offstage::train

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "config/run_config.hpp"
+#include "plan/memory.hpp"
+#include "plan/simulation.hpp"
+#include "state/shard.hpp"
+#include "train/forecast/chosen.hpp"
+#include "train/forecast/step_forecast.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/room.hpp"
+
+namespace offstage::train {
+
+/// A configuration that fits.
+struct Trial {
+  Chosen chosen;
+  std::size_t number{};  ///< place in the order of trials
+  plan::MemoryPlan memory;
+  DeviceDemand device;
+  plan::Bound bound;
+  std::optional<plan::Prediction> step{};
+  std::int64_t rounds{};  ///< Detail::rounds of the simulation
+
+  /// Returns whether it was simulated in this detail, or more.
+  [[nodiscard]] bool is_simulated(plan::Detail const& detail) const {
+    return step && rounds >= detail.rounds;
+  }
+  /// The time of a step, or its bound.
+  [[nodiscard]] Seconds seconds() const { return step ? step->step : bound.step; }
+};
+
+/// The configurations that were tried: whether they fit by the memory plans of a run, and the time
+/// of their steps. Trials stay where they are.
+class Trials {
+ public:
+  /// `by_time`: rates are known, so that trials have a bound.
+  Trials(config::RunConfig const& config, state::ShardMap const& map, Room const& room,
+         bool by_time);
+
+  /// A configuration, which is not added; nullopt: it does not fit.
+  [[nodiscard]] std::optional<Trial> fit(Chosen const& chosen);
+  /// The same with the share that a model of the update takes for the best, if the plan decides it.
+  [[nodiscard]] std::optional<Trial> fit_with_share(Chosen chosen);
+  /// Adds a trial, with its bound.
+  Trial& add(Trial trial);
+  /// The trial of these values, which may be new; null: it does not fit.
+  [[nodiscard]] Trial* find_or_fit(Chosen const& chosen);
+  void simulate(Trial& trial, plan::Detail const& detail) { simulate({&trial}, detail); }
+  /// Simulates them beside each other.
+  void simulate(std::vector<Trial*> const& trials, plan::Detail const& detail);
+
+  /// The largest part of residents for which device memory has room, if gradients give way.
+  [[nodiscard]] double most_resident(Trial const& trial) const;
+  /// The least part of residents with which host memory suffices; nullopt: none does, or the plan
+  /// does not decide it.
+  [[nodiscard]] std::optional<double> least_resident(Chosen chosen) const;
+  /// Returns whether the plan has a share to decide. A device that the host sees has the host's
+  /// cores.
+  [[nodiscard]] bool shares() const;
+
+  [[nodiscard]] std::deque<Trial>& all() noexcept { return trials_; }
+  [[nodiscard]] std::deque<Trial> const& all() const noexcept { return trials_; }
+  /// The trials that were simulated, the quickest first.
+  [[nodiscard]] std::vector<Trial*> by_time();
+  [[nodiscard]] int tried() const noexcept { return tried_; }
+  [[nodiscard]] int simulated() const noexcept { return simulated_; }
+  /// Checks that a trial fits. Errors: UsageError: nothing fits; names the memory that the most
+  /// frugal one lacks.
+  void require_any() const;
+
+ private:
+  [[nodiscard]] config::RunConfig with(Chosen const& chosen) const;
+  [[nodiscard]] StepFacts facts(Trial const& trial) const {
+    return {.map = map_,
+            .rank = state::fullest_rank,
+            .room = room_,
+            .memory = trial.memory,
+            .device = trial.device,
+            .share = trial.chosen.share};
+  }
+  [[nodiscard]] double share_for(config::RunConfig const& config, Trial const& trial) const;
+
+  config::RunConfig config_;
+  state::ShardMap const& map_;
+  Room const& room_;
+  bool by_time_;
+  std::deque<Trial> trials_;
+  int tried_ = 0, simulated_ = 0;
+  std::optional<Bytes> least_device_;  ///< least need of the trials that did not fit
+  std::string host_problem_;
+};
+
+/// Whole percents, rounded down, so that a reader can repeat the plan.
+[[nodiscard]] double in_percents(double part);
+
+}  // namespace offstage::train
