@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import pathlib
+import random
 import re
 import statistics
 import subprocess
@@ -101,11 +102,13 @@ MEMORY_ROWS = [
     ("vertical, parameters stored", [path(4000, 4000)], {**VERTICAL, "parameters.home": "storage", "tiers.host-memory": "300MiB", "train.global-batch": 16}),
 ]
 
-# Three emulated machines with different bottlenecks: device.emulate, paths. The device has no room for all.
+# Four emulated machines with different bottlenecks: device.emulate, paths, further keys by the model's size. The device has no room for all.
 MACHINES = {
-    "device": (emulate("h2d=200MB/s,d2h=200MB/s", compute="10G", host="20M"), [path(200, 150)]),
-    "path": (emulate("h2d=200MB/s,d2h=200MB/s", compute="40G", host="20M"), [path(60, 40), path(40, 40)]),
-    "cores": (emulate("h2d=100MB/s,d2h=100MB/s", compute="40G", host="2M"), [path(300, 200)]),
+    "device": (emulate("h2d=200MB/s,d2h=200MB/s", compute="10G", host="20M"), [path(200, 150)], {}),
+    "path": (emulate("h2d=200MB/s,d2h=200MB/s", compute="40G", host="20M"), [path(60, 40), path(40, 40)], {}),
+    "cores": (emulate("h2d=100MB/s,d2h=100MB/s", compute="40G", host="2M"), [path(300, 200)], {}),
+    "memory": (emulate("h2d=100MB/s,d2h=100MB/s", compute="10G", device="20M", host="4M"), [],
+               {"small": {"tiers.host-memory": "60MiB"}, "large": {"device.memory": "40MiB", "tiers.host-memory": "200MiB"}}),
 }
 CHOICE = {**{key: value for key, value in MODEL.items() if key != "train.activations"}, "train.micro-batch": 2, "train.global-batch": 8,
           "device.memory": "24MiB", "tiers.host-memory": "60MiB"}
@@ -118,7 +121,7 @@ TRIED = [{"parameters.home": home, "train.schedule": schedule, "train.activation
           "update.device-share": share, "update.device-resident": resident}
          for home in ("device", "host", "storage")
          for schedule, fate in (("horizontal", "keep"), ("horizontal", "recompute"), ("horizontal", "storage"), ("vertical", "storage"))
-         for overlap in ("off", "on") for share in (0, 0.3, 0.6) for resident in (0, 0.2)]
+         for overlap in ("off", "on") for share in (0, 0.5) for resident in (0, 0.2, 0.6)]
 NEAR = 4  # of those that are tried, which are measured again
 LARGEST = ("fuyou-805b", "fuyou-412b", "mlp-280b")
 
@@ -251,9 +254,9 @@ def search(bench, machines):
     """The choice against all that is tried, both simulated: whether it looks where the quickest is."""
     worst = -math.inf
     for name in machines:
-        device, paths = MACHINES[name]
+        device, paths, more = MACHINES[name]
         for size, model in (("small", SMALL), ("large", CHOICE)):
-            common, directories = {**model, "device.emulate": device}, bench.paths(paths)
+            common, directories = {**model, "device.emulate": device, **more.get(size, {})}, bench.paths(paths)
             found = beside_each_other(lambda each: bench.simulated({**common, **each}, directories), TRIED)
             chosen = bench.simulated({**common, "config": POLICY / "offstage.cfg"}, directories)
             worst = max(worst, chosen / min(found) - 1)
@@ -262,13 +265,76 @@ def search(bench, machines):
     print(f"RESULT plan_search_regret {worst:.3f}")
 
 
+def random_machine(draw):
+    """The arguments of a model of the papers on a machine of random rates and memories."""
+    ranks = draw.choice([1, 1, 1, 2, 4, 4, 8, 16])
+    each, micro = min(ranks, draw.choice([1, 2, 4, 8])), draw.choice([1, 1, 2, 4, 8, 16])
+
+    def spread(least, most):
+        return least * (most / least) ** draw.random()
+    link = spread(2, 450)
+    keys = {"ranks": ranks, "ranks-per-node": each, "train.micro-batch": micro, "train.global-batch": micro * draw.choice([1, 1, 2, 4, 16]) * ranks,
+            "train.sequence": 1024, "device.memory": f"{draw.choice([16, 24, 40, 48, 80, 96, 141])}GB", "tiers.host-memory": f"{spread(32, 2000):.0f}GB",
+            "platform.products": f"{spread(30, 1000):.0f}T", "platform.cpu-update": f"{spread(100, 8000):.0f}M",
+            "platform.device-update": f"{spread(5, 90):.1f}G", "platform.host-to-device": f"{link:.1f}GB/s",
+            "platform.device-to-host": f"{link * draw.choice([1, 0.8]):.1f}GB/s"}
+    for key, low, high in ("host-sum", 10, 200), ("host-memory", 20, 300), ("rank-link", 2, 400):
+        if draw.random() < 0.6 or key == "rank-link":
+            keys[f"platform.{key}"] = f"{spread(low, high):.0f}GB/s"
+    paths = [f"/p{i},read={spread(0.5, 60):.1f}GB/s,write={spread(0.4, 40):.1f}GB/s" for i in range(draw.choice([0, 0, 1, 1, 2, 3]))]
+    model = draw.choice(["dos-7b", "dos-13b", "dos-20b", "fuyou-13b", "fuyou-33b", "fuyou-65b", "mlp-40b", "mlp-70b", "llama2-7b", "tinyllama-1b"])
+    return [f"--config={MODELS}/{model}.cfg", *(f"--{key}={value}" for key, value in keys.items()), *([f"--tiers.path={each}" for each in paths] or ["--tiers.path="])]
+
+
+# The values among which a hand would look, key by key.
+BY_HAND = {"parameters.home": ["device", "host", "storage", "node"], "parameters.sharding": ["zero3", "zero2"], "train.schedule": ["horizontal", "vertical"],
+           "train.activations": ["keep", "recompute", "host", "0", "0.5", "storage:0", "storage:0.5", "storage"], "update.overlap": ["off", "on"],
+           "update.device-share": ["auto", "0", "0.2", "0.4", "0.6", "0.8", "1"], "update.device-resident": ["0", "0.1", "0.2", "0.4", "0.6", "0.8", "1"]}
+
+
+def random_machines(bench, count, hand):
+    """The choice on machines of random rates against a search by hand: `hand` random configurations, then the best one changed key by key."""
+    def seconds(arguments, keys):
+        done = subprocess.run([bench.program, "plan", *arguments, *(f"--{key}={value}" for key, value in keys.items())], capture_output=True, text=True, check=False)
+        return float(bench.row(done.stdout)[5]) if done.returncode == 0 else math.inf
+
+    def one(number):
+        draw = random.Random(number)
+        arguments = random_machine(draw)
+        chosen = seconds(arguments, {"config": POLICY / "offstage.cfg"})
+        tried = {}
+
+        def consider(keys):
+            if (name := tuple(sorted(keys.items()))) not in tried:
+                tried[name] = seconds(arguments, keys)
+            return tried[name]
+        for _ in range(hand):
+            consider({key: draw.choice(values) for key, values in BY_HAND.items()})
+        best = dict(min(tried, key=tried.get))
+        for key, values in BY_HAND.items() if tried[tuple(sorted(best.items()))] < math.inf else ():
+            best[key] = min(values, key=lambda value: consider({**best, key: value}))
+        return number, chosen, min(tried.values()), best
+    ratios, refused = [], 0
+    for number, chosen, found, best in beside_each_other(one, range(count)):
+        if found < math.inf or chosen < math.inf:
+            refused += chosen == math.inf
+            ratios.append(chosen / found if found < math.inf else 0.0)
+            if chosen > 1.05 * found:
+                print(f"machine {number}: chosen {chosen:.3f} s, by hand {found:.3f} s: {' '.join(f'{key}={value}' for key, value in best.items())}", flush=True)
+    fitting = [ratio for ratio in ratios if 0.0 < ratio < math.inf]
+    print(f"{count} random machines, {len(ratios)} of which have room; chosen over by hand: median {statistics.median(fitting):.3f}, "
+          f"{sum(ratio > 1.05 for ratio in fitting)} above 1.05; only the choice fits on {sum(ratio == 0.0 for ratio in ratios)}")
+    print(f"RESULT plan_random_regret {max(fitting) - 1:.3f}")
+    print(f"RESULT plan_random_refused {refused}")
+
+
 def regret(bench, machines, most):
     """The choice against all that is tried: its time over that of the quickest. All are measured beside each other, for their time is emulated; those that
     came near are measured again, one at a time, so that the luckiest of a hundred does not count as the quickest."""
     worst = 0.0
     for name in machines:
-        device, paths = MACHINES[name]
-        common = {**SMALL, "device.emulate": device}
+        device, paths, more = MACHINES[name]
+        common = {**SMALL, "device.emulate": device, **more.get("small", {})}
         tried = [{**common, **each} for each in TRIED[::max(1, len(TRIED) // most)]]
         first = beside_each_other(lambda keys: seconds_of(bench, keys, bench.paths(paths), 6, 2), tried)
         fitting = sorted((seconds, i) for i, seconds in enumerate(first) if seconds < math.inf)
@@ -285,11 +351,12 @@ def regret(bench, machines, most):
 def policies(bench, machines):
     gains = []
     for name in machines:
-        device, paths = MACHINES[name]
+        device, paths, more = MACHINES[name]
         directories = bench.paths(paths)
         seconds = {}
         for policy in (*POLICIES, "offstage"):
-            found = bench.measure({**CHOICE, "device.emulate": device, "config": POLICY / f"{policy}.cfg"}, directories, fails=True)
+            keys = {**CHOICE, "device.emulate": device, **more.get("large", {}), "config": POLICY / f"{policy}.cfg"}
+            found = bench.measure(keys, directories, fails=True)
             if found:
                 seconds[policy] = found[3]
         offstage = seconds.pop("offstage")
@@ -315,7 +382,7 @@ def seconds_of_choice(bench):
 
 def main():
     words = os.environ.get("ROWS", "").split()
-    parts = os.environ.get("PARTS", "predictions memory seconds search policies regret").split()
+    parts = os.environ.get("PARTS", "predictions memory seconds search random policies regret").split()
     machines = os.environ.get("MACHINES", " ".join(MACHINES)).split()
     with tempfile.TemporaryDirectory(dir=sys.argv[2]) as name:
         bench = Bench(sys.argv[1], pathlib.Path(name))
@@ -327,6 +394,8 @@ def main():
             seconds_of_choice(bench)
         if "search" in parts:
             search(bench, machines)
+        if "random" in parts:
+            random_machines(bench, int(os.environ.get("RANDOM_MACHINES", "60")), int(os.environ.get("HAND", "30")))
         if "policies" in parts:
             policies(bench, machines)
         if "regret" in parts:

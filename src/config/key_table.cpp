@@ -477,7 +477,8 @@ constexpr std::array keys{
     Key{"plan.choose", "off|on", "off",
         "on: decides together, for the quickest step by the machine's rates, what is auto of "
         "parameters.home, parameters.sharding, train.schedule, train.activations, tiers.cache, "
-        "update.overlap, update.device-share and update.device-resident",
+        "tiers.split-parameters, update.overlap, update.device-share and update.device-resident, "
+        "and update.subgroup-size unless it is given",
         [](RunConfig& c, Text t) { c.plan.choose = switched(t); }},
     Key{"plan.clip-rate", "X", "0",
         "for predictions: part of all steps that are clipped, 0 to 1; their updates under backward "

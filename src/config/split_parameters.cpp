@@ -32,11 +32,12 @@ std::string obstacle(RunConfig const& config) {
   return "";
 }
 
-bool any_persistent(RunConfig const& config) {
-  return std::ranges::any_of(config.paths, &tiers::PathSettings::persistent);
-}
-
 }  // namespace
+
+bool leaves_by_reference(RunConfig const& config) {
+  return std::ranges::any_of(config.paths, &tiers::PathSettings::persistent) ||
+         config.checkpoint.is_paced() || !config.checkpoint.local.empty();
+}
 
 bool splits_parameters(RunConfig const& config) {
   std::string const why = obstacle(config);
@@ -49,8 +50,7 @@ bool splits_parameters(RunConfig const& config) {
       return true;
     case SplitParameters::automatic:
       return why.empty() && !config.paths.empty() && config.overlap == Overlap::off &&
-             !any_persistent(config) && !config.checkpoint.is_paced() &&
-             config.checkpoint.local.empty();
+             !leaves_by_reference(config);
     case SplitParameters::off:
       break;
   }

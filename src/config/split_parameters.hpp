@@ -17,6 +17,10 @@ namespace offstage::config {
 /// Errors: UsageError: tiers.split-parameters=on, and splitting is not possible.
 [[nodiscard]] bool splits_parameters(RunConfig const& config);
 
+/// Returns whether a checkpoint may take extents of the state by reference, which split parameters
+/// forbid: a path is persistent, saves are paced, or there is a level 1.
+[[nodiscard]] bool leaves_by_reference(RunConfig const& config);
+
 /// Settles it for a run: sets optimizer.split_parameter. With it no path is persistent or nearby.
 void settle_split_parameters(RunConfig& config);
 

@@ -241,7 +241,8 @@ Task SimulatedSteps::chunk(std::int64_t key, std::int64_t elements, Point& retur
   double const parameters = schedule_.home == ParameterHome::device
                                 ? 0.0
                                 : static_cast<double>(work_.working_bytes) * count;
-  co_await machine_.to_device(state + gradient, {"host to device", "fetch", key});
+  double const halves = work_.splits_parameters ? parameters : 0.0;
+  co_await machine_.to_device(state + gradient + halves, {"host to device", "fetch", key});
   co_await machine_.update_on_device(elements, key);
   co_await machine_.to_host(state + parameters, {"device to host", "flush", key});
   chunk_buffers_.give();

@@ -136,7 +136,8 @@ class Least {
   [[nodiscard]] double to_device() const {
     auto const parameter = static_cast<double>(work_.working_bytes);
     bool const streamed = schedule_.home != ParameterHome::device;
-    return (streamed ? parameter * brought() : 0.0) + on_device() * work_.state_bytes +
+    double const halves = streamed && work_.splits_parameters ? parameter : 0.0;
+    return (streamed ? parameter * brought() : 0.0) + on_device() * (work_.state_bytes + halves) +
            (schedule_.stages ? parameter * cores() : 0.0) +
            (work_.vertical ? 0.0 : rounds() * leaving_);
   }

@@ -51,6 +51,8 @@ struct Workload {
   int ranks = 1;                   ///< ranks that hold the layers' parts
   int nodes = 1;                   ///< nodes that these ranks are on
   double state_bytes = 12.0;       ///< per element, on storage and on the link
+  /// The state lacks the halves of parameters that the working copy has (optimizer's split).
+  bool splits_parameters = false;
   Bytes working_bytes = 2;   ///< per element of the working copy, and of a micro-batch's gradient
   Bytes gradient_bytes = 2;  ///< per element of the accumulated gradient
   Bytes extent_bytes = 0;    ///< per element of the gradient's extents; 0: the same

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "config/split_parameters.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
@@ -192,6 +193,9 @@ std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trial
 std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& /*trials*/) const {
   using config::SplitParameters;
   std::vector<Chosen> others;
+  if (config::leaves_by_reference(config_)) {
+    return others;
+  }
   for (auto const split : {SplitParameters::on, SplitParameters::automatic}) {
     if (leaves_split(config_)) {
       others.push_back(of.chosen);

@@ -173,6 +173,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   work.row = rounds.block;
   work.state_bytes = config.optimizer.layout().bytes_per_element();
   work.working_bytes = config.numerics.element_bytes();
+  work.splits_parameters = config.optimizer.split_parameter;
   work.gradient_bytes = accumulated_bytes(config);
   work.extent_bytes = extent_sum_bytes(config);
   work.sum_block = sums_whole_blocks(config) ? 0 : sum_block(config);
