@@ -109,9 +109,7 @@ class SimulatedSteps {
   Task layers_backward(Round& round, StepUses& uses);
   Task embedding_backward(Round& round);
   [[nodiscard]] Task acquire(StepUses& uses, std::size_t use, std::size_t layer);
-  [[nodiscard]] int blocks() const {
-    return static_cast<int>((work_.layers.size() - 2) / work_.layers_per_block);
-  }
+  [[nodiscard]] int blocks() const { return static_cast<int>(work_.blocks()); }
   [[nodiscard]] int tensor(int block, int round) const {
     return block * static_cast<int>(work_.rounds) + round;
   }

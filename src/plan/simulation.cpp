@@ -72,8 +72,14 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   return result;
 }
 
-/// A step with so many rounds, the last of which is as full as the whole step's last.
+/// A step with so many rounds, the last of which is as full as the whole step's last. Tensors of a
+/// vertical schedule wait until its end: host memory has places for the same part of the fewer.
 Prediction simulate_rounds(Coarse step, std::int64_t rounds) {
+  if (step.work.vertical && rounds < step.work.rounds) {
+    std::int64_t const of_round = step.work.blocks() + 2;
+    step.schedule.activations_cached =
+        scaled(step.schedule.activations_cached, step.work.rounds * of_round, rounds * of_round);
+  }
   step.work.micro_batches -= (step.work.rounds - rounds) * step.work.ranks;
   step.work.rounds = rounds;
   return SimulatedSteps{step.machine, step.work, step.schedule}.run();

@@ -147,8 +147,7 @@ class Least {
                           gradient * static_cast<double>(work_.exchanges());
     double tensors = rounds() * leaving_;
     if (work_.vertical) {
-      auto const blocks = (work_.layers.size() - 2) / work_.layers_per_block;
-      auto const each = 2.0 * static_cast<double>(blocks + 1);
+      auto const each = 2.0 * static_cast<double>(work_.blocks() + 1);
       tensors = rounds() * each * work_.vertical->tensor;
     }
     return leaves + tensors + on_device() * work_.state_bytes;
@@ -170,7 +169,7 @@ class Least {
            (work_.vertical ? 1.0 : static_cast<double>(work_.exchanges()));
   }
   /// Bytes of activations that go to storage and come back. Those that find a place in host memory,
-  /// or come back while they are in a buffer, do neither.
+  /// or come back while they are in a buffer, do neither. Of a vertical schedule blocks' inputs count.
   [[nodiscard]] double stored_activations() const {
     if (!schedule_.activations_on_storage) {
       return 0.0;
@@ -178,8 +177,7 @@ class Least {
     auto const stay = static_cast<double>(
         schedule_.activations_cached + schedule_.activation_writers + schedule_.activation_readers);
     if (work_.vertical) {
-      auto const blocks = (work_.layers.size() - 2) / work_.layers_per_block;
-      double const inputs = rounds() * static_cast<double>(blocks + 1);
+      double const inputs = rounds() * static_cast<double>(work_.blocks() + 1);
       return work_.vertical->tensor *
              rest(inputs, stay + static_cast<double>(work_.vertical->slabs));
     }

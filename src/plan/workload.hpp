@@ -64,6 +64,10 @@ struct Workload {
   /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
   std::optional<WaitingWork> vertical{};
 
+  /// Blocks of a vertical schedule, between the embedding and the head.
+  [[nodiscard]] std::int64_t blocks() const {
+    return static_cast<std::int64_t>((layers.size() - 2) / layers_per_block);
+  }
   /// Rounds whose gradients, or sums of them, go to the ranks.
   [[nodiscard]] std::int64_t exchanges() const { return ceil_div(rounds, row); }
   [[nodiscard]] Bytes exchanged_bytes() const { return row > 1 ? gradient_bytes : working_bytes; }

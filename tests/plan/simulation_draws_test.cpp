@@ -109,6 +109,29 @@ TEST(Simulation, NothingIsQuickerThanTheBoundOfItsBusiestResource) {
   EXPECT_GT(tightest, 0.95);
 }
 
+TEST(Simulation, NothingIsQuickerThanTheBoundOfSlowStorage) {
+  std::mt19937 random{43};
+  double tightest = 0.0;
+  int stored = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    auto [machine, work, schedule] = draw(random);
+    for (PathRate& path : machine.rates.paths) {
+      path.read /= 100.0;
+      path.write /= 100.0;
+    }
+    schedule.activations_cached = static_cast<std::int64_t>(random() % 4);
+    auto const bound = least_time(machine, work, schedule);
+    double const found = simulate(machine, work, schedule, full_detail).step.count();
+    EXPECT_LE(bound.step.count(), found * (1 + 1e-9)) << trial << words_of(bound.resource.kind);
+    if (bound.resource == Resource{Kind::storage}) {
+      ++stored;
+      tightest = std::max(tightest, bound.step.count() / found);
+    }
+  }
+  EXPECT_GT(stored, 200);
+  EXPECT_GT(tightest, 0.95);
+}
+
 /// A step of several ranks, each of which has a part of every layer.
 Drawn draw_ranks(std::mt19937& random) {
   auto drawn = draw(random);
@@ -194,6 +217,36 @@ TEST(Simulation, IsNearTheWholeOfALargeStepWhereItTakesAPartForIt) {
   }
   std::ranges::sort(errors);
   EXPECT_LT(errors[errors.size() / 2], 0.02);
+}
+
+TEST(Simulation, SendsThePartOfAVerticalSchedulesTensorsToStorageOfWhichItSimulatesFewerRounds) {
+  std::mt19937 random{73};
+  int vertical = 0;
+  for (int trial = 0; trial < 120; ++trial) {
+    auto [machine, work, schedule] = draw_large(random);
+    if (!work.vertical || work.rounds <= 12) {
+      continue;
+    }
+    ++vertical;
+    work.vertical->tensor = 50.0;
+    work.vertical->table = 0.0;
+    schedule.buffers = schedule.gradient_buffers = 0;  // nothing else goes there
+    schedule.home = ParameterHome::device;
+    schedule.layer_slots = 0;
+    schedule.activations_on_storage = true;
+    // Nine of ten tensors have a place in host memory.
+    schedule.activations_cached = 9 * work.rounds * (work.blocks() + 2) / 10;
+    auto const written = [&](Detail const& detail) {
+      Bytes all = 0;
+      for (PathUse const& path : simulate(machine, work, schedule, detail).paths) {
+        all += path.written;
+      }
+      return static_cast<double>(all);
+    };
+    EXPECT_GT(written(full_detail), 0.0) << trial;
+    EXPECT_NEAR(written({}) / written(full_detail), 1.0, 0.2) << trial;
+  }
+  EXPECT_GT(vertical, 10);
 }
 
 TEST(Simulation, TakesNoLessThanTheBusiestResourceAndNoMoreThanAllInTurn) {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/dtype.hpp"
+#include "train/forecast/attention_room.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/settle/rank_link_needs.hpp"
-#include "train/settle/run_attention.hpp"
 
 namespace offstage::train {
 namespace {

@@ -103,22 +103,27 @@ void Search::try_overlaps(Chosen chosen) {
   }
 }
 
-/// Tries a choice without residents, or with as few as host memory needs, and with as many as the
-/// device has room for.
+/// Tries a choice without residents, or with as few as host memory needs, with as many as the
+/// device has room for, and with all: then no update needs buffers on the device.
 void Search::try_with(Chosen chosen) {
   auto fewest = trials_.fit_with_share(chosen);
   if (auto const least = fewest ? std::nullopt : trials_.least_resident(chosen)) {
     chosen.resident = *least;
     fewest = trials_.fit_with_share(chosen);
   }
-  if (!fewest) {
-    return;
+  std::vector<double> more;
+  if (fewest) {
+    more.push_back(trials_.most_resident(trials_.add(*fewest)));
   }
-  double const most = trials_.most_resident(trials_.add(*fewest));
-  if (most > chosen.resident) {
-    chosen.resident = most;
-    if (auto trial = trials_.fit_with_share(chosen)) {
-      trials_.add(*std::move(trial));
+  if (leaves_resident(config_)) {
+    more.push_back(1.0);
+  }
+  for (double const resident : more) {
+    if (resident > chosen.resident) {
+      chosen.resident = resident;
+      if (auto trial = trials_.fit_with_share(chosen)) {
+        trials_.add(*std::move(trial));
+      }
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "config/known_rates.hpp"
 #include "config/split_parameters.hpp"
 #include "state/shard.hpp"
+#include "train/forecast/attention_room.hpp"
 #include "train/forecast/configuration_choice.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -300,12 +301,12 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
   config::RunConfig config = given;
   auto const link = plan_rank_link(config, scope.ranks, scope.ranks_per_node);
   auto const room = room_of(config, scope, link);
+  auto const attention = settle_attention(config, map, room);
   std::vector<std::string> why;
   std::set<std::string> missing;
   if (config.plan.choose) {
     why = settle_choice(config, scope, map, room, missing);
   }
-  auto const attention = settle_attention(config, map, room);
   auto const chosen = settle(config, map, room);
   Foreseer const here{config, map, room};
   Forecast result{.parameters = state::count_parameters(map.layers()),

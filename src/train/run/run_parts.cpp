@@ -12,6 +12,7 @@
 #include "checkpoint/writer.hpp"
 #include "parameters/node_memory.hpp"
 #include "platform/memory/process_memory.hpp"
+#include "train/forecast/attention_room.hpp"
 #include "train/forecast/chosen.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
@@ -199,7 +200,9 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
   std::optional<state::ShardMap> map;
   mpi::agree(comm_, [&] { map.emplace(state::layers_of(config_.model), comm_.size()); });
   auto const room = room_of(config_, comm_, *device, *link.link);
-  attention_ = make_run_attention(config_, comm_, *device, *map, room);
+  attention_ = make_run_attention(config_, comm_, *device, [&](Bytes workspace) {
+    return has_attention_room(config_, *map, room, workspace);
+  });
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const given = config_;
   if (config_.plan.choose) {

@@ -9,10 +9,6 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "state/shard.hpp"
-#include "train/memory/device_demand.hpp"
-#include "train/settle/activation_choice.hpp"
-#include "train/settle/schedule_choice.hpp"
 
 namespace offstage::train {
 namespace {
@@ -125,30 +121,16 @@ AttentionFacts planned_attention(config::RunConfig const& config) {
   return facts;
 }
 
-bool has_attention_room(config::RunConfig config, state::ShardMap const& map, Room const& room,
-                        Bytes workspace) {
-  config.device.attention_workspace = workspace;
-  try {
-    settle_schedule(config, map, room);
-    config.train.activations =
-        settle_activations(config, map, room, given_rates(config, room.ranks_per_node)).policy;
-    auto const demand = device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
-    return demand.total() - demand.held <= room.device_memory;
-  } catch (UsageError const&) {
-    return false;
-  }
-}
-
 RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicator const& comm,
-                                device::Device const& device, state::ShardMap const& map,
-                                Room const& room) {
+                                device::Device const& device,
+                                std::function<bool(Bytes)> const& has_room) {
   RunAttention attention;
   AttentionFacts facts{.gpus = device.kind() == device::Kind::cuda};
   if (facts.gpus && config.device.attention != config::Attention::own) {
     plan_everywhere(comm, config, attention, facts);
   }
   if (facts.planned) {
-    facts.has_room = has_attention_room(config, map, room, facts.workspace);
+    facts.has_room = has_room(facts.workspace);
   }
   AttentionChoice choice;
   mpi::agree(comm, [&] { choice = choose_attention(config.device.attention, facts); });

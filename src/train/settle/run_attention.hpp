@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,8 +11,6 @@
 #include "platform/cudnn/attention.hpp"
 #include "platform/cudnn/library.hpp"
 #include "platform/mpi/communicator.hpp"
-#include "state/shard.hpp"
-#include "train/memory/room.hpp"
 
 namespace offstage::train {
 
@@ -58,21 +57,15 @@ struct RunAttention {
   std::string libraries;
 };
 
-/// Returns whether a run with so much workspace fits on the device, with the schedule and the
-/// activations that it would settle there. Gradients held there take only the rest.
-/// `room.device_memory` is known.
-[[nodiscard]] bool has_attention_room(config::RunConfig config, state::ShardMap const& map,
-                                      Room const& room, Bytes workspace);
-
 /// Makes the attention of a run on the device's GPU, which is the calling thread's current one.
 /// cuDNN computes attention if all ranks have the same version and plans, and the device has room
 /// for their workspace beside everything else of the run. If with device.attention=auto only that
 /// room is missing, rank 0 warns, because Offstage's own kernels give other bits. Collective;
-/// `room` is the same on all ranks.
+/// `has_room(workspace)` says the same on all ranks (has_attention_room).
 /// Errors: as choose_attention, as mpi::AgreedError.
 [[nodiscard]] RunAttention make_run_attention(config::RunConfig const& config,
                                               mpi::Communicator const& comm,
                                               device::Device const& device,
-                                              state::ShardMap const& map, Room const& room);
+                                              std::function<bool(Bytes)> const& has_room);
 
 }  // namespace offstage::train
