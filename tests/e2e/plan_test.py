@@ -307,10 +307,12 @@ class Plan(PlatformTest):
         self.assertEqual(device["planned"], sum(row["device"] for row in found["memory_per_rank"]))
         self.assertEqual(64 * 2**20, device["limit"])
         self.assertEqual([str(self.folder)], [path["path"] for path in found["paths_per_node"]])
-        self.assertEqual(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3) ", said), [row["policy"] for row in found["policies"]])
+        self.assertEqual(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3)(?:, other bits)? ", said), [row["policy"] for row in found["policies"]])
         for row in found["policies"]:
+            self.assertEqual(row["policy"] != "mlp", row["same_bits"])  # it accumulates in 16 bit
             if row["step_seconds"]:
-                self.assertRegex(said, rf"(?m)^  {row['policy']} .* {row['step_seconds']:.3f} ")
+                name = row["policy"] + ("" if row["same_bits"] else ", other bits")
+                self.assertRegex(said, rf"(?m)^  {name} .* {row['step_seconds']:.3f} ")
         self.assertNotIn("run_seconds", found)
         found = json.loads(self.offstage("plan", *machine, "--json", "--train.steps=50").out)
         self.assertAlmostEqual(50 * found["step"]["seconds"], found["run_seconds"])

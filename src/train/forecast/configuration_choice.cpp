@@ -115,7 +115,7 @@ void Search::try_with(Chosen chosen) {
   if (fewest) {
     more.push_back(trials_.most_resident(trials_.add(*fewest)));
   }
-  if (leaves_resident(config_)) {
+  if (trials_.has_residents()) {
     more.push_back(1.0);
   }
   for (double const resident : more) {

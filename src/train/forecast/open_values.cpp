@@ -105,7 +105,7 @@ std::vector<config::Overlap> OpenValues::overlaps() const {
 
 std::vector<Chosen> OpenValues::other_residents(Trial const& of, Trials& trials) const {
   std::vector<Chosen> others;
-  if (!leaves_resident(config_) || room_.device_memory == 0) {
+  if (!trials.has_residents()) {
     return others;
   }
   double const here = of.chosen.resident;

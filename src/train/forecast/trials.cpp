@@ -76,7 +76,7 @@ double Trials::share_for(config::RunConfig const& config, Trial const& trial) co
 }
 
 double Trials::most_resident(Trial const& trial) const {
-  if (!leaves_resident(config_) || room_.device_memory == 0) {
+  if (!has_residents()) {
     return 0.0;
   }
   Bytes const left = room_.device_memory - (trial.device.total() - trial.device.held);
@@ -87,7 +87,7 @@ double Trials::most_resident(Trial const& trial) const {
 }
 
 std::optional<double> Trials::least_resident(Chosen chosen) const {
-  if (!leaves_resident(config_)) {
+  if (!has_residents()) {
     return std::nullopt;
   }
   auto const suffices = [&](int percents) {

@@ -57,6 +57,10 @@ class Trials {
   /// Simulates them beside each other.
   void simulate(std::vector<Trial*> const& trials, plan::Detail const& detail);
 
+  /// Returns whether the plan decides residents. It has none where the device's memory is unknown.
+  [[nodiscard]] bool has_residents() const {
+    return leaves_resident(config_) && room_.device_memory > 0;
+  }
   /// The largest part of residents for which device memory has room, if gradients give way.
   [[nodiscard]] double most_resident(Trial const& trial) const;
   /// The least part of residents with which host memory suffices; nullopt: none does, or the plan
