@@ -9,6 +9,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "state/shard.hpp"
+#include "train/forecast/attention_room.hpp"
 #include "train/forecast/forecast.hpp"
 #include "train/forecast/machine_rates.hpp"
 
@@ -182,6 +183,20 @@ TEST(ConfigurationChoice, SharesParametersOnANodeWhereRanksAreSlowToGatherThem) 
   four.shared_memory = 0;
   config.host_memory = 40 * MiB;  // of which a node shares the half
   EXPECT_EQ(forecast(config, four).config.parameter_home, Home::node);
+}
+
+TEST(ConfigurationChoice, LeavesRoomForAttentionWhereverParametersLive) {
+  auto const config = open();
+  state::ShardMap const map{state::layers_of(config.model), 1};
+  Room room{
+      .route = state::Route::staged, .device_memory = 4 * MiB, .host_memory = config.host_memory};
+  EXPECT_EQ(first_that_fits(config, map, room).home, Home::device);
+  EXPECT_TRUE(has_attention_room(config, map, room, 256 * KiB));
+  EXPECT_FALSE(has_attention_room(config, map, room, MiB)) << "a quarter of the device";
+  while (first_that_fits(config, map, room).home == Home::device) {
+    room.device_memory -= 64 * KiB;
+  }
+  EXPECT_TRUE(has_attention_room(config, map, room, 64 * KiB)) << "parameters have no room";
 }
 
 TEST(ConfigurationChoice, KeysThatAreGivenStay) {
