@@ -294,24 +294,25 @@ BY_HAND = {"parameters.home": ["device", "host", "storage", "node"], "parameters
 
 def random_machines(bench, count, hand):
     """The choice on machines of random rates against a search by hand: `hand` random configurations, then the best one changed key by key."""
-    def seconds(arguments, keys):
+    def plan(arguments, keys):
         done = subprocess.run([bench.program, "plan", *arguments, *(f"--{key}={value}" for key, value in keys.items())], capture_output=True, text=True, check=False)
-        return float(bench.row(done.stdout)[5]) if done.returncode == 0 else math.inf
+        return (float(bench.row(done.stdout)[5]) if done.returncode == 0 else math.inf), done.stdout
 
     def one(number):
         draw = random.Random(number)
         arguments = random_machine(draw)
-        chosen = seconds(arguments, {"config": POLICY / "offstage.cfg"})
+        chosen, said = plan(arguments, {"config": POLICY / "offstage.cfg"})
+        values_of = {key: [value for value in values if value != "node" or "parameters.home=node is left out" not in said] for key, values in BY_HAND.items()}
         tried = {}
 
         def consider(keys):
             if (name := tuple(sorted(keys.items()))) not in tried:
-                tried[name] = seconds(arguments, keys)
+                tried[name] = plan(arguments, keys)[0]
             return tried[name]
         for _ in range(hand):
-            consider({key: draw.choice(values) for key, values in BY_HAND.items()})
+            consider({key: draw.choice(values) for key, values in values_of.items()})
         best = dict(min(tried, key=tried.get))
-        for key, values in BY_HAND.items() if tried[tuple(sorted(best.items()))] < math.inf else ():
+        for key, values in values_of.items() if tried[tuple(sorted(best.items()))] < math.inf else ():
             best[key] = min(values, key=lambda value: consider({**best, key: value}))
         return number, chosen, min(tried.values()), best
     ratios, refused = [], 0

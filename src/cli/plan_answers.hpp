@@ -18,7 +18,7 @@ struct RowForecast {
   train::Forecast forecast{};
   std::string problem{};
 };
-/// Of each row one, computed on several threads.
+/// The forecasts of all rows, computed on several threads.
 [[nodiscard]] std::vector<RowForecast> forecast_rows(std::vector<PolicyRow> const& rows,
                                                      train::ForecastScope const& scope);
 

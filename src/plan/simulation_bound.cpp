@@ -169,7 +169,8 @@ class Least {
            (work_.vertical ? 1.0 : static_cast<double>(work_.exchanges()));
   }
   /// Bytes of activations that go to storage and come back. Those that find a place in host memory,
-  /// or come back while they are in a buffer, do neither. Of a vertical schedule blocks' inputs count.
+  /// or come back while they are in a buffer, do neither. Of a vertical schedule inputs of blocks
+  /// count.
   [[nodiscard]] double stored_activations() const {
     if (!schedule_.activations_on_storage) {
       return 0.0;

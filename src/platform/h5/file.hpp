@@ -55,10 +55,10 @@ struct Mapping {
   Block source;
 };
 
-/// Opens the library, once, and turns off the error stack that it prints in this thread. A File does
-/// so by itself. To be called before MPI begins: a parallel build of HDF5 that is opened later calls
-/// MPI from whatever thread does so, and again at the end of MPI, where a file that could not be
-/// closed crashes it.
+/// Opens the library, once, and turns off the error stack that it prints in this thread. A File
+/// does the same. To be called before MPI begins: a parallel build of HDF5 that is opened later
+/// calls MPI from whatever thread does so, and again at the end of MPI, where a file that could not
+/// be closed crashes it.
 void prepare_library() noexcept;
 
 /// Owns one open HDF5 file; move-only. Arrays are contiguous and named by path ("/group/name");

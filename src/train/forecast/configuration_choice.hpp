@@ -43,16 +43,17 @@ struct Choice {
 /// The configuration of the quickest step among all values of the keys that are left to the plan:
 /// parameters.home=auto, parameters.sharding=auto, train.schedule=auto, train.activations=auto,
 /// update.overlap=auto, update.device-share=auto, update.device-resident=auto, tiers.cache=auto,
-/// tiers.split-parameters=auto, and update.subgroup-size if it is not given. Pure; the same numbers give the same choice.
+/// tiers.split-parameters=auto, and update.subgroup-size if it is not given. Pure; the same numbers
+/// give the same choice.
 ///
-/// Search:  values of home, sharding, schedule, activations and overlap that fit by the memory plans
-///          of a run, without residents, or with as few as host memory needs, and with as many as
-///          the device has room for. Values whose busiest resource alone takes longer than the best
-///          step so far are left out (plan::least_time). The others are simulated coarsely. From the
-///          best two of another home or schedule the search goes on to neighbours, which differ in
-///          one key, smaller subgroups and split parameters among them. The best are simulated in
-///          all detail, and their best once more among its neighbours. Of equals the one that moves
-///          least wins.
+/// Search:  first, values of home, sharding, schedule, activations and overlap that fit by the
+///          memory plans of a run: without residents or with as few as host memory needs, with as
+///          many as the device has room for, and with all. Values whose busiest resource alone
+///          takes longer than the best step so far are left out (plan::least_time). The others are
+///          simulated coarsely. From the best two of another home or schedule the search goes on
+///          to neighbours, which differ in one key; smaller subgroups and split parameters are
+///          among them. The best are simulated in all detail, and their best once more among its
+///          neighbours. Of equals the one that moves least wins.
 /// Bounded: by a count of simulations, not by time.
 /// Bits:    none of these keys changes any. train.micro-batch does, because products have other
 ///          shapes, and each micro-batch's gradient is rounded before it is added. So it is never
