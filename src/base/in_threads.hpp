@@ -6,13 +6,14 @@
 #include <exception>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/team.hpp"
 #include "base/thread.hpp"
 
 namespace offstage {
 
-/// Calls work(i) once for each i below `count`, on as many threads as a team has.
-/// Errors: the first one in the order of i, after all calls; IoError as NamedThread.
+/// Calls work(i) once for each i below `count`, on as many threads as a team has, or as can start.
+/// Errors: the first one in the order of i, after all calls.
 template <class Work>
 void for_each_in_threads(std::size_t count, Work const& work) {
   std::atomic<std::size_t> next = 0;
@@ -29,8 +30,11 @@ void for_each_in_threads(std::size_t count, Work const& work) {
   {
     std::vector<NamedThread> threads;
     auto const most = std::min(count, static_cast<std::size_t>(std::max(1, team_size())));
-    for (std::size_t i = 1; i < most; ++i) {
-      threads.emplace_back("for each", run);
+    try {
+      for (std::size_t i = 1; i < most; ++i) {
+        threads.emplace_back("for each", run);
+      }
+    } catch (IoError const&) {  // those that there are do all of it
     }
     run();
   }

@@ -92,6 +92,11 @@ bool is_directory(std::string const& path) {
   return std::filesystem::is_directory(status_of(path));
 }
 
+bool is_empty_file(std::string const& path) noexcept {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0;
+}
+
 bool is_visible(std::string const& path) {
   try {
     return is_there(path);

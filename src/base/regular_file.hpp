@@ -25,6 +25,9 @@ namespace offstage {
 /// True if there is a file, or a directory, at `path`, links followed. Errors: as is_there.
 [[nodiscard]] bool is_file(std::string const& path);
 [[nodiscard]] bool is_directory(std::string const& path);
+/// True if there is a file at `path` with nothing in it. One that cannot be looked at has
+/// something.
+[[nodiscard]] bool is_empty_file(std::string const& path) noexcept;
 /// True if there is something at `path` at which this user may look. It is for paths that are
 /// opened anyway, so that the open says what is wrong. Errors: IoError if the file system fails.
 [[nodiscard]] bool is_visible(std::string const& path);

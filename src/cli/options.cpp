@@ -244,10 +244,6 @@ config::RunConfig parse_train_options(std::vector<std::string> const& arguments)
   return checked(all_values(parse_command_line(arguments)));
 }
 
-bool has_same_bits(PolicyRow const& row, config::RunConfig const& config) {
-  return !row.config || row.config->numerics.accumulate_fp32 == config.numerics.accumulate_fp32;
-}
-
 PlanOptions parse_plan_options(std::vector<std::string> const& arguments) {
   auto words = arguments;
   bool const as_json = std::erase(words, "--json") > 0;

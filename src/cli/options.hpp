@@ -29,9 +29,6 @@ struct PolicyRow {
   std::string problem{};  ///< why there is no plan: values that do not fit together
 };
 
-/// Returns whether weights under a policy are those of `config` to the bit.
-[[nodiscard]] bool has_same_bits(PolicyRow const& row, config::RunConfig const& config);
-
 /// --max of `offstage plan`: the kind of size whose largest value is searched.
 enum class Largest { none, model, batch, sequence };
 

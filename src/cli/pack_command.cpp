@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/regular_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
 #include "base/units.hpp"
@@ -107,12 +107,6 @@ bool holds_json_lines(std::string_view path) {
     }
   }
   return path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".parquet");
-}
-
-/// Returns whether a file has nothing in it. One that cannot be looked at has something.
-bool is_empty_file(std::string const& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error);
 }
 
 std::vector<pack::Text> texts_of(GivenOptions const& given) {

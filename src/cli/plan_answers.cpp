@@ -26,7 +26,8 @@ constexpr std::int64_t most_of_others = std::int64_t{1} << 30U;
 void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
                     train::ForecastScope const& scope) {
   bool first = true;
-  for (train::Help const& help : train::what_helps(options.config, scope, before)) {
+  for (train::Help const& help :
+       train::what_helps(options.config, scope, before, !options.config.plan.choose)) {
     Seconds const step = help.forecast.step.step;
     auto const seconds =
         train::has_times(help.forecast) ? fmt::format("; a step of {:.3g} s", step.count()) : "";
@@ -40,7 +41,7 @@ void print_remedies(std::optional<Seconds> before, PlanOptions const& options,
     print_line(
         "what would help",
         before
-            ? train::nothing_of_these(options.config)
+            ? train::nothing_of_these(!options.config.plan.choose)
             : std::string{
                   "nothing alone of a tiers.path, parameters.home=host, parameters.sharding=zero3, "
                   "train.activations=auto, train.micro-batch=1, twice the paths or memory"});

@@ -157,8 +157,9 @@ void print_steps(train::Forecast const& forecast, PlanOptions const& options,
   auto const rows = forecast_rows(options.policies, scope);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     PolicyRow const& row = options.policies[i];
-    print_row(row.name + (has_same_bits(row, options.config) ? "" : ", other bits"),
-              rows[i].forecast, rows[i].problem);
+    bool const is_same =
+        !rows[i].problem.empty() || train::have_same_bits(rows[i].forecast, forecast);
+    print_row(row.name + (is_same ? "" : ", other bits"), rows[i].forecast, rows[i].problem);
   }
 }
 

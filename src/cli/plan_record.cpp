@@ -70,7 +70,8 @@ Json helps_of(train::Forecast const& forecast, bool fits, PlanOptions const& opt
     return helps;
   }
   auto const before = timed ? std::optional{forecast.step.step} : std::nullopt;
-  for (train::Help const& help : train::what_helps(options.config, scope, before)) {
+  for (train::Help const& help :
+       train::what_helps(options.config, scope, before, !options.config.plan.choose)) {
     helps.push_back(
         {{"change", help.words},
          {"step_seconds",
@@ -115,7 +116,8 @@ std::string plan_record(std::optional<train::Forecast> const& forecast, std::str
     bool const has_step = of_row.problem.empty() && train::has_times(of_row.forecast);
     record["policies"].push_back(
         {{"policy", row.name},
-         {"same_bits", has_same_bits(row, options.config)},
+         {"same_bits", !forecast || !of_row.problem.empty() ||
+                           train::have_same_bits(of_row.forecast, *forecast)},
          {"problem", of_row.problem.empty() ? Json() : Json(of_row.problem)},
          {"step_seconds", has_step ? Json(of_row.forecast.step.step.count()) : Json()}});
   }

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/regular_file.hpp"
 #include "base/units.hpp"
 #include "data/globs.hpp"
 
@@ -85,6 +86,12 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
     auto const paths = expand_tokens(source.path, options.key);
     std::string shortage;
     for (std::string const& path : paths) {
+      if (paths.size() > 1 && is_empty_file(path)) {
+        shortage =
+            fmt::format("{}={}: the file is empty, as all of its pattern", options.key, path);
+        short_files_.push_back(path);
+        continue;
+      }
       if (Part part = open(path); part.windows > 0) {
         add(std::move(part));
       } else if (!options.held_out.takes_end()) {
@@ -93,7 +100,7 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
       }
     }
     bool const has_any = windows() > (sources_.empty() ? 0 : sources_.back().end);
-    if (!shortage.empty() && !has_any) {
+    if (!shortage.empty() && !has_any && !options.held_out.takes_end()) {
       throw DataError{shortage};
     }
     groups_.back().windows = windows() - groups_.back().first_window;

@@ -66,13 +66,15 @@ TEST(Dataset, SequenceAndOneTokensAreOneWindow) {
 
 TEST(Dataset, AShortFileOfAPatternIsLeftOut) {
   TemporaryDirectory const folder;
+  folder.write("0.txt", "");
   folder.write("1.txt", "ab");
   folder.write("2.txt", "abcdefgh");
   folder.write("3.txt", "abc");
   Dataset const dataset{{{(folder.path() / "?.txt").string()}}, options(3)};
   EXPECT_EQ(dataset.windows(), 2);
   EXPECT_THAT(dataset.short_files(),
-              ElementsAre((folder.path() / "1.txt").string(), (folder.path() / "3.txt").string()));
+              ElementsAre((folder.path() / "0.txt").string(), (folder.path() / "1.txt").string(),
+                          (folder.path() / "3.txt").string()));
   ASSERT_EQ(dataset.files().size(), 1);
   EXPECT_EQ(dataset.files()[0].path, (folder.path() / "2.txt").string());
   EXPECT_THAT(data_error([&] {

@@ -309,7 +309,7 @@ class Plan(PlatformTest):
         self.assertEqual([str(self.folder)], [path["path"] for path in found["paths_per_node"]])
         self.assertEqual(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3)(?:, other bits)? ", said), [row["policy"] for row in found["policies"]])
         for row in found["policies"]:
-            self.assertEqual(row["policy"] != "mlp", row["same_bits"])  # it accumulates in 16 bit
+            self.assertTrue(row["same_bits"])  # one micro-batch, to which nothing is added
             if row["step_seconds"]:
                 name = row["policy"] + ("" if row["same_bits"] else ", other bits")
                 self.assertRegex(said, rf"(?m)^  {name} .* {row['step_seconds']:.3f} ")

@@ -56,7 +56,7 @@ Seconds step_of(config::RunConfig const& config) {
 TEST(Advice, NamesThePathThatBoundsTheStepAndWhatASecondOneWouldSave) {
   auto const config = stored();
   Seconds const step = step_of(config);
-  auto const advice = advise(config, remedied_rank, step);
+  auto const advice = advise(config, remedied_rank, step, true);
   ASSERT_THAT(advice, SizeIs(::testing::AllOf(::testing::Ge(2U), ::testing::Le(4U))));
   EXPECT_THAT(advice[0], AllOf(HasSubstr("the step is bound by /nvme: busy "),
                                HasSubstr(fmt::format("% of {:.3g} s", step.count()))));
@@ -72,28 +72,29 @@ TEST(Advice, IsNotGivenWhereStepsAreFarFromTheirSimulation) {
   Seconds const step = step_of(config);
   for (double const factor : {0.5, 2.0}) {
     EXPECT_THAT(
-        advise(config, remedied_rank, factor * step),
+        advise(config, remedied_rank, factor * step, true),
         ElementsAre(AllOf(HasSubstr("steps took"), HasSubstr("by the rates at the run's end"))));
   }
-  EXPECT_THAT(advise(config, remedied_rank, 1.2 * step), SizeIs(::testing::Gt(1U)));
+  EXPECT_THAT(advise(config, remedied_rank, 1.2 * step, true), SizeIs(::testing::Gt(1U)));
 }
 
 TEST(Advice, IsNotGivenWhereRatesAreMissingOrNothingFits) {
   auto config = stored();
   config.platform_products = 0.0;
-  EXPECT_THAT(advise(config, remedied_rank, Seconds{1.0}), IsEmpty());
-  EXPECT_THAT(advise(stored(), {.ranks = 1, .ranks_per_node = 1, .host_memory = 1}, Seconds{1.0}),
-              IsEmpty());
+  EXPECT_THAT(advise(config, remedied_rank, Seconds{1.0}, true), IsEmpty());
+  EXPECT_THAT(
+      advise(stored(), {.ranks = 1, .ranks_per_node = 1, .host_memory = 1}, Seconds{1.0}, true),
+      IsEmpty());
 }
 
 TEST(Advice, IsNotGivenWhereNoStepWasCounted) {
-  EXPECT_THAT(advise(stored(), remedied_rank, Seconds{}), IsEmpty());
+  EXPECT_THAT(advise(stored(), remedied_rank, Seconds{}, true), IsEmpty());
 }
 
 TEST(WhatHelps, IsSortedByWhatItGains) {
   auto const config = stored();
   Seconds before = step_of(config);
-  auto const all = what_helps(config, remedied_rank, before);
+  auto const all = what_helps(config, remedied_rank, before, true);
   EXPECT_THAT(all, SizeIs(::testing::Ge(2U)));
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].forecast.step.step, all[i].forecast.step.step);
@@ -103,7 +104,7 @@ TEST(WhatHelps, IsSortedByWhatItGains) {
 /// The words of the changes that make a step shorter.
 std::vector<std::string> helping(config::RunConfig const& config, ForecastScope const& scope) {
   std::vector<std::string> words;
-  for (Help const& help : what_helps(config, scope, forecast(config, scope).step.step)) {
+  for (Help const& help : what_helps(config, scope, forecast(config, scope).step.step, true)) {
     words.push_back(help.words);
   }
   return words;
@@ -138,7 +139,7 @@ TEST(WhatHelps, NamesTheLinkBetweenRanks) {
 
 std::vector<std::string> ways_to_fit(config::RunConfig const& config, Bytes host = GiB) {
   std::vector<std::string> words;
-  for (Help const& help : what_helps(config, {.host_memory = host}, std::nullopt)) {
+  for (Help const& help : what_helps(config, {.host_memory = host}, std::nullopt, true)) {
     words.push_back(help.words);
   }
   return words;
@@ -161,7 +162,7 @@ TEST(WhatHelps, NamesKeysWithWhichARunFits) {
   config.sharding = parameters::Sharding::zero2;
   constexpr ForecastScope two_ranks{.ranks = 2, .ranks_per_node = 2, .host_memory = GiB};
   config.device.memory = forecast(config, two_ranks).device.total() - 1;
-  EXPECT_THAT(what_helps(config, two_ranks, std::nullopt),
+  EXPECT_THAT(what_helps(config, two_ranks, std::nullopt, true),
               Contains(Field(&Help::words, "parameters.sharding=zero3")));
   config = stored();
   config.paths.clear();

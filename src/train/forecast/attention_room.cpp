@@ -8,22 +8,13 @@
 #include "train/settle/schedule_choice.hpp"
 
 namespace offstage::train {
-namespace {
-
-/// The largest part of the device's memory that the workspace takes from what a plan places there.
-constexpr double most_of_device = 0.125;
-
-}  // namespace
-
 bool has_attention_room(config::RunConfig config, state::ShardMap const& map, Room const& room,
                         Bytes workspace) {
   try {
     if (config.plan.choose) {
       auto const home = first_that_fits(config, map, room).home;
       config.device.attention_workspace = workspace;
-      bool const is_small = static_cast<double>(workspace) <=
-                            most_of_device * static_cast<double>(room.device_memory);
-      return is_small && first_that_fits(config, map, room).home == home;
+      return first_that_fits(config, map, room).home == home;
     }
     config.device.attention_workspace = workspace;
     settle_schedule(config, map, room);

@@ -173,8 +173,9 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   if (leaves_subgroup(config) && chosen.subgroup > 0) {
     words.push_back(fmt::format("update.subgroup-size={}", chosen.subgroup));
   }
-  if (leaves_split(config) && chosen.split == config::SplitParameters::on) {
-    words.emplace_back("tiers.split-parameters=on");
+  if (leaves_split(config) && chosen.split != config::SplitParameters::automatic) {
+    bool const splits = chosen.split == config::SplitParameters::on;
+    words.push_back(fmt::format("tiers.split-parameters={}", splits ? "on" : "off"));
   }
   return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
 }

@@ -313,6 +313,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                   .shard_elements = here.shard(),
                   .layers = config.model.layers,
                   .attention = attention.text,
+                  .cudnn = attention.cudnn,
                   .state = describe_state(config.optimizer),
                   .chosen = std::move(why),
                   .config = {},
@@ -359,6 +360,10 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
 }
 
 }  // namespace
+
+bool have_same_bits(Forecast const& one, Forecast const& other) {
+  return one.cudnn == other.cudnn && accumulates_fp32(one.config) == accumulates_fp32(other.config);
+}
 
 Forecast forecast(config::RunConfig const& config, ForecastScope const& scope) {
   require(scope.ranks > 0 && scope.ranks_per_node > 0 && scope.ranks_per_node <= scope.ranks,

@@ -50,6 +50,7 @@ struct Forecast {
   std::int64_t shard_elements{};  ///< elements of the rank with most, with padding
   std::int64_t layers{};
   std::string attention{};  ///< text on attention, as assumed; empty: not on GPUs
+  bool cudnn{};             ///< cuDNN computes it
   std::string state{};      ///< the optimizer's state, in words
   /// With plan.choose=on: lines on the choice and its reasons; else empty.
   std::vector<std::string> chosen{};
@@ -78,6 +79,10 @@ struct Forecast {
   std::optional<double> stride{};
   std::vector<std::string> missing{};  ///< keys of rates without which there are no times
 };
+
+/// Returns whether two runs that differ in where and when things are done alone, or in the way of
+/// attention and of accumulation, have the same weights to the bit.
+[[nodiscard]] bool have_same_bits(Forecast const& one, Forecast const& other);
 
 /// Forecasts the memory and the times of a run of this configuration, from platform.* and the rates
 /// of tiers.path alone. Nothing is measured or allocated. An emulated device is taken as

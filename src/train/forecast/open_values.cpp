@@ -190,19 +190,18 @@ std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trial
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& trials) const {
   using config::SplitParameters;
-  std::vector<Chosen> others;
-  if (config::leaves_by_reference(config_)) {
-    return others;
+  if (!leaves_split(config_) || config::leaves_by_reference(config_)) {
+    return {};
   }
-  for (auto const split : {SplitParameters::on, SplitParameters::automatic}) {
-    if (leaves_split(config_)) {
-      others.push_back(of.chosen);
-      others.back().split = split;
-    }
+  Chosen other = of.chosen;
+  if (trials.splits(of)) {
+    other.split = SplitParameters::off;
+  } else {
+    other.split = SplitParameters::on;
   }
-  return others;
+  return {other};
 }
 
 std::vector<OpenValues::Neighbours> OpenValues::neighbours() {

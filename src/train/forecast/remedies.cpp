@@ -23,6 +23,8 @@ constexpr double bounding = 0.7;
 constexpr double far_off = 0.3;
 constexpr std::size_t most_sentences = 4;
 
+constexpr char const* plan_words = "configs/policies/offstage.cfg before all other keys";
+
 /// A possible change of machine or configuration.
 struct Remedy {
   std::string words;
@@ -30,15 +32,20 @@ struct Remedy {
   ForecastScope scope;
 };
 
-std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope const& scope) {
+/// `may_choose`: no plan has chosen the configuration yet.
+std::vector<Remedy> remedies(config::RunConfig const& config, ForecastScope const& scope,
+                             bool may_choose) {
   std::vector<Remedy> all;
   auto const add = [&](std::string words, auto const& change) {
     all.push_back({std::move(words), config, scope});
     change(all.back());
   };
-  if (!config.plan.choose) {
-    add("configs/policies/offstage.cfg before all other keys, same bits",
-        [](Remedy& remedy) { leave_to_plan(remedy.config); });
+  if (may_choose) {
+    add(plan_words, [](Remedy& remedy) { leave_to_plan(remedy.config); });
+  }
+  if (config.device.attention == config::Attention::automatic) {
+    add("device.attention=own (other bits), apart from the time of attention itself",
+        [](Remedy& remedy) { remedy.config.device.attention = config::Attention::own; });
   }
   auto const& paths = config.paths;
   bool const any_split = config.storage.split.rule != plan::SplitRule::fixed &&
@@ -171,12 +178,20 @@ std::optional<Forecast> attempt(config::RunConfig const& config, ForecastScope c
 }
 
 std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope const& scope,
-                             std::optional<Seconds> before) {
+                             std::optional<Seconds> before, bool may_choose) {
   auto all = before ? std::vector<Remedy>{} : ways_to_fit(config, scope);
-  std::ranges::move(remedies(config, scope), std::back_inserter(all));
+  std::ranges::move(remedies(config, scope, may_choose), std::back_inserter(all));
+  if (!config.plan.choose) {
+    all.push_back({"", config, scope});  // as it is, for its bits
+  }
   std::vector<std::optional<Forecast>> forecasts(all.size());
   for_each_in_threads(all.size(),
                       [&](std::size_t i) { forecasts[i] = attempt(all[i].config, all[i].scope); });
+  std::optional<Forecast> now;
+  if (!config.plan.choose) {
+    now = std::move(forecasts.back());
+    all.pop_back();
+  }
   std::vector<Help> found;
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto& forecast = forecasts[i];
@@ -184,7 +199,9 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
     if (forecast && (!before || *before > (1.0 + worth_a_line) * forecast->step.step)) {
       // The first line on the choice has its keys.
       if (remedy.config.plan.choose && !config.plan.choose && !forecast->chosen.empty()) {
-        remedy.words += fmt::format(" ({})", forecast->chosen.front());
+        bool const is_same = !now || have_same_bits(*forecast, *now);
+        remedy.words +=
+            fmt::format(", {} bits ({})", is_same ? "same" : "other", forecast->chosen.front());
       }
       found.push_back({std::move(remedy.words), *std::move(forecast)});
     }
@@ -195,13 +212,13 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
   return found;
 }
 
-std::string nothing_of_these(config::RunConfig const& config) {
+std::string nothing_of_these(bool may_choose) {
   return fmt::format("nothing of {}twice the paths, memory, links, products or cores",
-                     config.plan.choose ? "" : "configs/policies/offstage.cfg, ");
+                     may_choose ? "configs/policies/offstage.cfg, " : "");
 }
 
 std::vector<std::string> advise(config::RunConfig const& config, ForecastScope const& scope,
-                                Seconds reached) {
+                                Seconds reached, bool may_choose) {
   auto const now = reached > Seconds{} ? attempt(config, scope) : std::nullopt;
   if (!now || !has_times(*now) || !now->missing.empty() || now->step.uses.empty()) {
     return {};
@@ -230,14 +247,14 @@ std::vector<std::string> advise(config::RunConfig const& config, ForecastScope c
           : fmt::format("no resource alone bounds the step of {:.3g} s by the rates at the run's "
                         "end: {} is busiest, {:.0f} % of it",
                         step.count(), name, 100.0 * share)};
-  for (Help const& help : what_helps(config, scope, step)) {
+  for (Help const& help : what_helps(config, scope, step, may_choose)) {
     if (sentences.size() < most_sentences) {
       sentences.push_back(fmt::format("{} would save {:.3g} of {:.3g} s", help.words,
                                       (step - help.forecast.step.step).count(), step.count()));
     }
   }
   if (sentences.size() == 1) {
-    sentences.push_back(nothing_of_these(config) + " would save much of it");
+    sentences.push_back(nothing_of_these(may_choose) + " would save much of it");
   }
   return sentences;
 }

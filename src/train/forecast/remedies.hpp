@@ -27,13 +27,14 @@ struct Help {
 };
 
 /// The changes that make a step clearly shorter than `before`, the best one first; without `before`
-/// the changes with which the run fits. Each is a forecast of its own.
+/// the changes with which the run fits. Each is a forecast of its own. `may_choose`: no plan has
+/// chosen the configuration yet, so that one may help.
 [[nodiscard]] std::vector<Help> what_helps(config::RunConfig const& config,
                                            ForecastScope const& scope,
-                                           std::optional<Seconds> before);
+                                           std::optional<Seconds> before, bool may_choose);
 
 /// The sentence that none of these changes helps much: "nothing of twice the paths, ...".
-[[nodiscard]] std::string nothing_of_these(config::RunConfig const& config);
+[[nodiscard]] std::string nothing_of_these(bool may_choose);
 
 /// Sentences, at most four, that name the bound of a run's steps and the changes that would save
 /// time, with how much. None if rates are missing. `config` has the rates at the run's end, which
@@ -41,6 +42,7 @@ struct Help {
 /// `reached` is the mean step; 0: no step was counted, and there is no advice. If the simulation is
 /// far from it, a sentence says that instead.
 [[nodiscard]] std::vector<std::string> advise(config::RunConfig const& config,
-                                              ForecastScope const& scope, Seconds reached);
+                                              ForecastScope const& scope, Seconds reached,
+                                              bool may_choose);
 
 }  // namespace offstage::train

@@ -42,25 +42,37 @@ config::RunConfig Trials::with(Chosen const& chosen) const {
 }
 
 std::optional<Trial> Trials::fit(Chosen const& chosen) {
-  ++tried_;
+  if (std::ranges::find(misfits_, chosen) != misfits_.end()) {
+    return std::nullopt;
+  }
+  auto trial = try_to_fit(chosen);
+  if (!trial) {
+    misfits_.push_back(chosen);
+  }
+  return trial;
+}
+
+std::optional<Trial> Trials::try_to_fit(Chosen const& chosen) {
+  // Residents that the plan adds make room in host memory, and are no reason that a user can mend.
+  bool const is_frugal = !has_residents() || chosen.resident == 0.0;
   try {
     auto const config = with(chosen);
-    Trial trial{.chosen = chosen,
-                .number = static_cast<std::size_t>(tried_),
-                .memory = {},
-                .device = {},
-                .bound = {}};
+    Trial trial{.chosen = chosen, .number = ++fitted_, .memory = {}, .device = {}, .bound = {}};
     trial.memory = host_plan(config, map_, room_);
     trial.device =
         device_demand(config, map_, state::fullest_rank, room_, trial.memory.subgroup_elements);
     Bytes const total = trial.device.total();
     if (room_.device_memory > 0 && total > room_.device_memory) {
-      least_device_ = std::min(least_device_.value_or(total), total);
+      if (is_frugal) {
+        least_device_ = std::min(least_device_.value_or(total), total);
+      }
       return std::nullopt;
     }
     return trial;
   } catch (UsageError const& error) {
-    host_problem_ = error.what();
+    if (is_frugal) {
+      host_problem_ = error.what();
+    }
     return std::nullopt;
   }
 }
@@ -141,6 +153,10 @@ void Trials::simulate(std::vector<Trial*> const& trials, plan::Detail const& det
     trial.rounds = detail.rounds;
   });
   simulated_ += static_cast<int>(trials.size());
+}
+
+bool Trials::splits(Trial const& trial) const {
+  return with(trial.chosen).optimizer.split_parameter;
 }
 
 std::vector<Trial*> Trials::by_time() {

@@ -70,17 +70,24 @@ class Trials {
   /// cores.
   [[nodiscard]] bool shares() const;
 
+  /// Returns whether a trial's state lacks the halves of parameters that the working copy has.
+  [[nodiscard]] bool splits(Trial const& trial) const;
+
   [[nodiscard]] std::deque<Trial>& all() noexcept { return trials_; }
   [[nodiscard]] std::deque<Trial> const& all() const noexcept { return trials_; }
   /// The trials that were simulated, the quickest first.
   [[nodiscard]] std::vector<Trial*> by_time();
-  [[nodiscard]] int tried() const noexcept { return tried_; }
+  /// Number of configurations, those that do not fit included.
+  [[nodiscard]] int tried() const noexcept {
+    return static_cast<int>(trials_.size() + misfits_.size());
+  }
   [[nodiscard]] int simulated() const noexcept { return simulated_; }
   /// Checks that a trial fits. Errors: UsageError: nothing fits; names the memory that the most
   /// frugal one lacks.
   void require_any() const;
 
  private:
+  [[nodiscard]] std::optional<Trial> try_to_fit(Chosen const& chosen);
   [[nodiscard]] config::RunConfig with(Chosen const& chosen) const;
   [[nodiscard]] StepFacts facts(Trial const& trial) const {
     return {.map = map_,
@@ -97,9 +104,11 @@ class Trials {
   Room const& room_;
   bool by_time_;
   std::deque<Trial> trials_;
-  int tried_ = 0, simulated_ = 0;
-  std::optional<Bytes> least_device_;  ///< least need of the trials that did not fit
-  std::string host_problem_;
+  std::vector<Chosen> misfits_;
+  std::size_t fitted_ = 0;
+  int simulated_ = 0;
+  std::optional<Bytes> least_device_;  ///< least need of those that only the device has no room for
+  std::string host_problem_;           ///< need of the last one for which the host has no room
 };
 
 /// Whole percents, rounded down, so that a reader can repeat the plan.

@@ -108,7 +108,9 @@ bool PlanChoice<T>::gains(config::RunConfig const& config, std::vector<std::stri
   here.paths = config.paths;
   keep(here);
   auto const stays = choose_configuration(here, map, room_);
-  auto const goes = choose_configuration(config, map, room_);
+  config::RunConfig there = config;  // which has not yet what attention takes of the device
+  there.device.attention_workspace = config_.device.attention_workspace;
+  auto const goes = choose_configuration(there, map, room_);
   Seconds const before = stays.step.step;
   Seconds const after = goes.step.step;
   auto const left = static_cast<double>(config_.train.steps - progress.step);
@@ -142,7 +144,7 @@ std::vector<std::string> PlanChoice<T>::advice(RunProgress const& progress,
                 {.ranks = comm_.size(),
                  .ranks_per_node = ranks_per_node,
                  .host_memory = runner.room().host_memory},
-                reached);
+                reached, !config_.plan.choose);
 } catch (std::exception const& error) {  // missing advice does not end a run
   log::warning("no advice on this run: {}", error.what());
   return {};
