@@ -13,9 +13,8 @@ namespace offstage::cli {
 /// The tokens that a model is to continue, and what they stand for.
 struct Prompt {
   std::vector<std::int32_t> tokens{};
-  std::optional<std::string> text{};  ///< as given; of a conversation what the model is to answer
-  std::optional<std::string>
-      answer{};  ///< a conversation's own answer, which the model does not see
+  std::optional<std::string> text{};    ///< as given; of a conversation what the model is to answer
+  std::optional<std::string> answer{};  ///< a conversation's own, which the model does not see
 };
 
 /// The text of a file, or of standard input if `path` is "-", without a line end at its end.

@@ -19,7 +19,7 @@ constexpr std::string_view path_key = "tiers.path";
 constexpr std::array<std::string_view, 4> of_nodes{path_key, "data.train", "data.valid",
                                                    "run.threads"};
 
-/// What follows the directory of a tiers.path: ",persistent".
+/// The attributes of a tiers.path, behind its directory: ",persistent".
 std::string_view attributes_of(std::string_view value) {
   return value.substr(std::min(value.find(','), value.size()));
 }
@@ -88,7 +88,8 @@ std::string difference_from(std::string_view other, std::vector<config::Setting>
     std::string_view const key = here != mine.begin() ? std::prev(here)->key : "a key";
     return fmt::format("{} has another number of values here than on rank 0", key);
   }
-  return fmt::format("{} is {} here, but {} on rank 0", here->key, shown(*here), shown(*there));
+  return fmt::format("{} is {} here, but {} on rank 0{}", here->key, shown(*here), shown(*there),
+                     here->key == path_key ? ", and only its directory may differ" : "");
 }
 
 void require_same_options(std::vector<config::Setting> const& settings,

@@ -34,7 +34,7 @@ std::string obstacle(RunConfig const& config) {
 
 }  // namespace
 
-bool leaves_by_reference(RunConfig const& config) {
+bool may_refer_to_extents(RunConfig const& config) {
   return std::ranges::any_of(config.paths, &tiers::PathSettings::persistent) ||
          config.checkpoint.is_paced() || !config.checkpoint.local.empty();
 }
@@ -50,7 +50,7 @@ bool splits_parameters(RunConfig const& config) {
       return true;
     case SplitParameters::automatic:
       return why.empty() && !config.paths.empty() && config.overlap == Overlap::off &&
-             !leaves_by_reference(config);
+             !may_refer_to_extents(config);
     case SplitParameters::off:
       break;
   }

@@ -19,7 +19,7 @@ namespace offstage::config {
 
 /// Returns whether a checkpoint may take extents of the state by reference, which split parameters
 /// forbid: a path is persistent, saves are paced, or there is a level 1.
-[[nodiscard]] bool leaves_by_reference(RunConfig const& config);
+[[nodiscard]] bool may_refer_to_extents(RunConfig const& config);
 
 /// Settles it for a run: sets optimizer.split_parameter. With it no path is persistent or nearby.
 void settle_split_parameters(RunConfig& config);

@@ -87,15 +87,14 @@ Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& optio
     std::string shortage;
     for (std::string const& path : paths) {
       if (paths.size() > 1 && is_empty_file(path)) {
-        shortage =
-            fmt::format("{}={}: the file is empty, as all of its pattern", options.key, path);
-        short_files_.push_back(path);
-        continue;
-      }
-      if (Part part = open(path); part.windows > 0) {
+        shortage = fmt::format("{}={}: is empty; give a longer text", options.key, path);
+      } else if (Part part = open(path); part.windows > 0) {
         add(std::move(part));
-      } else if (!options.held_out.takes_end()) {
+        continue;
+      } else {
         shortage = describe_shortage(part);
+      }
+      if (!options.held_out.takes_end()) {
         short_files_.push_back(path);
       }
     }

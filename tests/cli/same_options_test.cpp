@@ -40,7 +40,8 @@ TEST(SameOptions, PathsHaveTheSameAttributes) {
       difference({{"tiers.path", "/a,persistent", "x"}}, {{"tiers.path", "/b,persistent", "x"}}),
       "");
   EXPECT_THAT(difference({{"tiers.path", "/a,persistent", "x"}}, {{"tiers.path", "/a", "x"}}),
-              HasSubstr("tiers.path is /a,persistent (x) here, but /a (x) on rank 0"));
+              HasSubstr("tiers.path is /a,persistent (x) here, but /a (x) on rank 0, and only its "
+                        "directory may differ"));
   EXPECT_THAT(difference({{"tiers.path", "/a,read=1GB/s,write=1GB/s", "x"}},
                          {{"tiers.path", "/a,read=2GB/s,write=1GB/s", "x"}}),
               HasSubstr("tiers.path"));

@@ -38,7 +38,7 @@ void take(config::RunConfig& config, Chosen const& chosen);
 /// Leaves these keys to the plan, as configs/policies/offstage.cfg does, but for those that were
 /// given (RunConfig::settings).
 void leave_to_plan(config::RunConfig& config);
-/// Gives every key that is still left to the plan the value with which the run goes.
+/// Closes the keys that take() leaves open, with the values with which a run goes.
 void keep(config::RunConfig& config);
 /// Returns whether this key is left to the plan.
 [[nodiscard]] bool leaves_home(config::RunConfig const& config);

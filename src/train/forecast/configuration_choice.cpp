@@ -65,7 +65,8 @@ class Search {
   /// The quickest trials, and the quickest of each home, schedule, policy and overlap as far as
   /// they are near.
   [[nodiscard]] std::vector<Trial*> finalists();
-  /// The best of all that were simulated in all detail.
+  /// The best of all that were simulated in all detail: the one that moves least among those as
+  /// quick as the quickest.
   [[nodiscard]] Trial const& winner();
   template <class Value>
   void add_other(Choice& choice, char const* key, Value Chosen::*value) const;
@@ -184,7 +185,6 @@ std::vector<Trial*> Search::finalists() {
   return finals;
 }
 
-/// Of those that are as quick as the quickest it is the one that moves least.
 Trial const& Search::winner() {
   auto trials = trials_.by_time();
   std::erase_if(trials, [](Trial const* trial) { return !trial->is_simulated(exact); });

@@ -192,15 +192,11 @@ std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trial
 
 std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& trials) const {
   using config::SplitParameters;
-  if (!leaves_split(config_) || config::leaves_by_reference(config_)) {
+  if (!leaves_split(config_) || config::may_refer_to_extents(config_)) {
     return {};
   }
   Chosen other = of.chosen;
-  if (trials.splits(of)) {
-    other.split = SplitParameters::off;
-  } else {
-    other.split = SplitParameters::on;
-  }
+  other.split = trials.splits(of) ? SplitParameters::off : SplitParameters::on;
   return {other};
 }
 

@@ -14,7 +14,7 @@
 namespace offstage::train {
 
 /// The values that keys which are left to the plan may have; of a key that is given that one alone.
-/// Of each, the values that move less come first.
+/// Values that move less come first.
 class OpenValues {
  public:
   OpenValues(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
