@@ -9,19 +9,17 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/regular_file.hpp"
 #include "base/units.hpp"
-#include "data/globs.hpp"
 
 namespace offstage::data {
 namespace {
 
 /// The weights of the groups: sources without weights are one.
-std::vector<double> weights_of(std::vector<Source> const& sources) {
+std::vector<double> weights_of(std::vector<OpenedSource> const& sources) {
   std::vector<double> weights;
-  for (Source const& source : sources) {
-    if (source.weight || weights.empty()) {
-      weights.push_back(source.weight.value_or(1.0));
+  for (OpenedSource const& opened : sources) {
+    if (opened.source.weight || weights.empty()) {
+      weights.push_back(opened.source.weight.value_or(1.0));
     }
   }
   return weights;
@@ -30,19 +28,6 @@ std::vector<double> weights_of(std::vector<Source> const& sources) {
 /// Groups of equal length shall not be shuffled alike; the first one takes the seed itself.
 std::uint64_t key_of(std::uint64_t seed, std::size_t group) {
   return seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(group);
-}
-
-/// Bytes that pass as tokens of another vocabulary train without an error, and teach nothing.
-void refuse_text_by_chance(DatasetOptions const& options, TokenFile const& file) {
-  constexpr std::int64_t bytes = 256;
-  if (options.format == Format::automatic && file.format() == Format::text &&
-      options.vocab != bytes) {
-    throw DataError{fmt::format(
-        "{}={}: looks like text, and model.vocab={} is not the 256 of bytes; make tokens of it by "
-        "the model's tokenizer (offstage data pack), or set data.format=text if each byte is a "
-        "token",
-        options.key, file.path(), options.vocab)};
-  }
 }
 
 }  // namespace
@@ -77,69 +62,66 @@ std::vector<std::int64_t> spread_windows(std::int64_t windows,
 }
 
 Dataset::Dataset(std::vector<Source> const& sources, DatasetOptions const& options)
-    : options_{options}, mixture_{weights_of(sources)} {
-  require(options.sequence >= 1, "Dataset: sequence must be positive");
-  for (Source const& source : sources) {
-    if (source.weight || groups_.empty()) {
-      groups_.push_back({source.weight.value_or(1.0), windows()});
+    : Dataset{[&] {
+        OpenedSources opened{sources, options};
+        opened.scan();
+        return opened;
+      }()} {}
+
+Dataset::Dataset(OpenedSources opened)
+    : options_{opened.options()}, mixture_{weights_of(opened.sources())} {
+  require(options_.sequence >= 1, "Dataset: sequence must be positive");
+  require(opened.unscanned().empty(), "Dataset: a file waits for its scan");
+  for (OpenedSource& source : opened.sources()) {
+    if (source.source.weight || groups_.empty()) {
+      groups_.push_back({source.source.weight.value_or(1.0), windows()});
     }
-    auto const paths = expand_tokens(source.path, options.key);
-    std::string shortage;
-    for (std::string const& path : paths) {
-      if (paths.size() > 1 && is_empty_file(path)) {
-        shortage = fmt::format("{}={}: is empty; give a longer text", options.key, path);
-      } else if (Part part = open(path); part.windows > 0) {
-        add(std::move(part));
-        continue;
-      } else {
-        shortage = describe_shortage(part);
-      }
-      if (!options.held_out.takes_end()) {
-        short_files_.push_back(path);
-      }
-    }
-    bool const has_any = windows() > (sources_.empty() ? 0 : sources_.back().end);
-    if (!shortage.empty() && !has_any && !options.held_out.takes_end()) {
-      throw DataError{shortage};
-    }
+    add(source);
     groups_.back().windows = windows() - groups_.back().first_window;
-    sources_.push_back({source.path, windows()});
+    sources_.push_back({source.source.path, windows()});
   }
   if (parts_.empty()) {
     throw DataError{
         fmt::format("{}: {} of no file has {}; hold out more (a document stays whole){}",
-                    options.key, options.held_out.text(),
-                    options.rule == WindowRule::crossing
+                    options_.key, options_.held_out.text(),
+                    options_.rule == WindowRule::crossing
                         ? fmt::format("the {} tokens that train.sequence={} needs",
-                                      options.sequence + 1, options.sequence)
+                                      options_.sequence + 1, options_.sequence)
                         : std::string{"a document of 2 tokens or more"},
-                    options.key == "data.valid" ? ", or name files for validation" : "")};
+                    options_.key == "data.valid" ? ", or name files for validation" : "")};
   }
 }
 
-Dataset::Part Dataset::open(std::string const& path) const {
-  Part part;
-  part.file = open_tokens(
-      {.path = path, .key = options_.key, .format = options_.format, .vocab = options_.vocab});
-  refuse_text_by_chance(options_, *part.file);
-  if (options_.uses_masks) {
-    part.mask = LossMask::beside(*part.file, options_.key);
-    if (auto const loss = part.mask ? std::string{} : LossMask::loss_of(*part.file);
-        !loss.empty()) {
-      throw DataError{fmt::format("{}={}", options_.key, loss)};
+void Dataset::add(OpenedSource& source) {
+  std::string shortage;
+  bool has_any = false;
+  for (std::string const& path : source.empty) {
+    shortage = fmt::format("{}={}: is empty; give a longer text", options_.key, path);
+    short_files_.push_back(path);
+  }
+  for (OpenedFile& opened : source.files) {
+    Part part = deal(std::move(opened));
+    if (part.windows > 0) {
+      has_any = true;
+      part.group = groups_.size() - 1;
+      part.source = sources_.size();
+      part.first_window = windows();
+      parts_.push_back(std::move(part));
+      continue;
     }
+    shortage = describe_shortage(part);
+    short_files_.push_back(part.file->path());
   }
-  if (part.mask && options_.verifies_masks) {
-    part.mask->verify(*part.file);
+  if (options_.held_out.takes_end()) {
+    short_files_.clear();  // an end that is too short is no surprise
+  } else if (!shortage.empty() && !has_any) {
+    throw DataError{shortage};
   }
-  if (options_.held_out.any()) {
-    hold_out(part);
-  }
-  bool const crossing = options_.rule == WindowRule::crossing;
-  if (!crossing || marks_documents()) {
-    find_documents(part);
-  }
-  if (crossing) {
+}
+
+Dataset::Part Dataset::deal(OpenedFile opened) const {
+  Part part{std::move(opened)};
+  if (options_.rule == WindowRule::crossing) {
     part.windows = count_windows(part.file->tokens(), options_.sequence, false);
   } else {
     options_.rule == WindowRule::apart ? deal_apart(part) : deal_whole(part);
@@ -150,13 +132,6 @@ Dataset::Part Dataset::open(std::string const& path) const {
   return part;
 }
 
-void Dataset::add(Part part) {
-  part.group = groups_.size() - 1;
-  part.source = sources_.size();
-  part.first_window = windows();
-  parts_.push_back(std::move(part));
-}
-
 std::string Dataset::describe_shortage(Part const& part) const {
   auto const* const or_less = options_.held_out.any() ? ", or hold out less" : "";
   if (options_.rule == WindowRule::crossing) {
@@ -164,76 +139,18 @@ std::string Dataset::describe_shortage(Part const& part) const {
         "{}={}{}: has {} tokens, but {}={} needs at least {}; give a longer text or a shorter "
         "sequence{}",
         options_.key, part.file->path(), held_out_text(), part.file->tokens(),
-        named("train.sequence"), options_.sequence, options_.sequence + 1, or_less);
+        options_.named("train.sequence"), options_.sequence, options_.sequence + 1, or_less);
   }
   return fmt::format(
       "{}={}{}: has {} tokens in {} documents, but none of 2 tokens or more{}, the least that "
       "{}={} needs; give a longer text{}",
       options_.key, part.file->path(), held_out_text(), part.file->tokens(), part.documents.size(),
-      part.mask ? " with one that its mask counts" : "", named("data.cross-documents"),
+      part.mask ? " with one that its mask counts" : "", options_.named("data.cross-documents"),
       options_.rule == WindowRule::apart ? "false" : "whole", or_less);
-}
-
-std::string Dataset::named(std::string const& key) const {
-  return options_.key.starts_with("--") ? "--" + key.substr(key.find('.') + 1) : key;
 }
 
 std::string Dataset::held_out_text() const {
   return options_.held_out.any() ? ", " + options_.held_out.text() : std::string{};
-}
-
-void Dataset::hold_out(Part& part) const {
-  auto const tokens = part.file->tokens();
-  auto const documents = part.file->documents();
-  bool const by_separator = !documents && options_.separator;
-  if (by_separator) {
-    require_separator();
-  }
-  double const held_out = options_.held_out.part;
-  auto const begin = by_separator ? begin_of_held_out(*part.file, held_out, *options_.separator)
-                                  : begin_of_held_out(tokens, held_out, documents);
-  bool const takes_end = options_.held_out.takes_end();
-  if (part.mask) {
-    takes_end ? part.mask->keep_from(begin) : part.mask->keep_before(begin);
-    if (!takes_end && part.mask->counted() == 0) {
-      throw DataError{fmt::format("{}={}, {}: no token counts there, by {}; hold out less",
-                                  options_.key, part.file->path(), options_.held_out.text(),
-                                  part.mask->path())};
-    }
-  }
-  part.file = takes_end ? section_of(std::move(part.file), begin, tokens - begin, documents)
-                        : section_of(std::move(part.file), 0, begin, documents);
-}
-
-void Dataset::require_separator() const {
-  if (*options_.separator < 0 || *options_.separator >= options_.vocab) {
-    throw DataError{
-        fmt::format("data.separator={} is no token of model.vocab={}; name the token that ends a "
-                    "document",
-                    *options_.separator, options_.vocab)};
-  }
-}
-
-void Dataset::find_documents(Part& part) const {
-  auto stored = part.file->documents();
-  if (!stored && !options_.separator) {
-    auto const [asks, other] =
-        options_.rule == WindowRule::crossing
-            ? std::pair{"data.attention=document", "data.attention=window"}
-            : std::pair{options_.rule == WindowRule::apart ? "data.cross-documents=false"
-                                                           : "data.cross-documents=whole",
-                        "data.cross-documents=true"};
-    throw DataError{fmt::format(
-        "{}={}: {} data does not say where documents end, and {} must know; set data.separator to "
-        "the token that ends one, or {}",
-        options_.key, part.file->path(), name_of(part.file->format()), asks, other)};
-  }
-  if (!stored) {
-    require_separator();
-  }
-  part.ignores_separator = stored && options_.separator;
-  part.documents =
-      stored ? std::move(*stored) : documents_by_separator(*part.file, *options_.separator);
 }
 
 std::int64_t Dataset::length_of(Part const& part, std::size_t document) const {

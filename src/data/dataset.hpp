@@ -9,33 +9,13 @@
 #include <vector>
 
 #include "data/batch.hpp"
-#include "data/held_out.hpp"
-#include "data/loss_mask.hpp"
+#include "data/dataset_options.hpp"
 #include "data/mixture.hpp"
+#include "data/opened_sources.hpp"
 #include "data/token_file.hpp"
 #include "data/window_packing.hpp"
 
 namespace offstage::data {
-
-struct DatasetOptions {
-  /// "data.train". For an option, such as "--data", errors name options in place of keys.
-  std::string key;
-  Format format = Format::automatic;
-  std::int64_t vocab{};
-  std::int64_t sequence{};  ///< T
-  WindowRule rule = WindowRule::crossing;
-  /// data.attention=document: batches say where documents begin. Where windows hold one document
-  /// alone, it changes nothing.
-  bool documents_apart = false;
-  std::int64_t keys_seen =
-      0;  ///< model.window: most keys that a token sees, for FileFacts::attended
-  /// data.separator: the token that ends a document, and belongs to it, where the format does not
-  /// say.
-  std::optional<std::int32_t> separator{};
-  HeldOut held_out{};      ///< data.valid=N%
-  bool uses_masks = true;  ///< data.mask: a mask beside a file says which of its tokens count
-  bool verifies_masks{};   ///< reads files with masks through, and compares checksums
-};
 
 /// Windows of T tokens in `tokens` tokens that lie one behind the other: (tokens - 1) / T, so that
 /// all T have a token that follows; with `padded` also one for the rest.
@@ -103,14 +83,14 @@ struct SourceWindows {
 /// Memory:  16 bytes per document (whole: 24), where windows cross documents 8, or nothing if these
 ///          are not held apart.
 /// Errors:  DataError: no file of a source has a window (says how many tokens there are and are
-///          needed); the file is a text by format=automatic alone and the vocabulary is not 256;
-///          documents are held apart, or windows do not cross them, and neither the format nor a
-///          separator tells them apart; the separator is no token; a pattern matches no file; no
-///          held-out end has a window; those of open_tokens and LossMask.
+///          needed); no held-out end has a window; those of OpenedSources.
 /// Threads: one.
 class Dataset {
  public:
+  /// Opens the sources, and scans them here.
   Dataset(std::vector<Source> const& sources, DatasetOptions const& options);
+  /// Takes files of which none awaits a scan.
+  explicit Dataset(OpenedSources opened);
 
   [[nodiscard]] std::int64_t sequence() const noexcept { return options_.sequence; }
   /// Whether batches say where documents begin (TokenBatch::begins).
@@ -135,19 +115,15 @@ class Dataset {
   [[nodiscard]] TokenBatch batch(std::span<std::int64_t const> windows) const;
 
  private:
-  struct Part {
-    std::unique_ptr<TokenFile> file;
-    std::unique_ptr<LossMask> mask;  ///< null: all tokens count
+  struct Part : OpenedFile {
     std::size_t group{};
     std::size_t source{};
     std::int64_t first_window{};  ///< over all files
     std::int64_t windows{};
-    std::vector<std::int64_t> documents;        ///< begins; empty if nobody asks for them
-    std::vector<std::int64_t> document_window;  ///< apart: of each document the first
-    PackedWindows packed;                       ///< whole
-    std::int64_t cut{}, lost{}, left_out{};     ///< FileFacts
-    std::optional<double> filled, attended;     ///< FileFacts
-    bool ignores_separator{};                   ///< FileFacts
+    std::vector<std::int64_t> document_window{};  ///< apart: of each document the first
+    PackedWindows packed{};                       ///< whole
+    std::int64_t cut{}, lost{}, left_out{};       ///< FileFacts
+    std::optional<double> filled{}, attended{};   ///< FileFacts
   };
   /// Files that are dealt like one: those of one weight, or all where there are no weights.
   struct Group {
@@ -160,21 +136,14 @@ class Dataset {
     std::int64_t count{};  ///< at most T + 1
   };
 
-  /// Opens a file and deals its windows, of which there may be none.
-  [[nodiscard]] Part open(std::string const& path) const;
-  /// Adds a part with windows to the source that comes next, and to the last group.
-  void add(Part part);
+  /// Adds the files of the source that comes next, and of the last group.
+  void add(OpenedSource& source);
+  /// Deals a file's windows, of which there may be none.
+  [[nodiscard]] Part deal(OpenedFile opened) const;
   /// The error of a part without windows: what it has, and needs.
   [[nodiscard]] std::string describe_shortage(Part const& part) const;
-  /// Leaves what is held out, or takes it alone.
-  void hold_out(Part& part) const;
   /// ", all but the last 2 %", behind a path; empty: nothing is held out.
   [[nodiscard]] std::string held_out_text() const;
-  /// The name of a key, or of the option in its place (DatasetOptions::key).
-  [[nodiscard]] std::string named(std::string const& key) const;
-  /// Errors: DataError: the separator is no token.
-  void require_separator() const;
-  void find_documents(Part& part) const;
   void deal_apart(Part& part) const;
   void deal_whole(Part& part) const;
   /// FileFacts::share.

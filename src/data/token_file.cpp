@@ -302,9 +302,10 @@ std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what) {
   return std::make_unique<RawTokens>(std::move(file), layout, what);
 }
 
-std::vector<std::int64_t> documents_by_separator(TokenFile const& file, std::int32_t separator) {
-  std::vector<std::int64_t> begins{0};
-  for_each_piece(file, [&](std::int64_t first, std::span<std::int32_t const> tokens) {
+std::vector<std::int64_t> begins_behind(TokenFile const& file, std::int32_t separator,
+                                        std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> begins;
+  for_each_piece(file, begin, end, [&](std::int64_t first, std::span<std::int32_t const> tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       auto const next = first + static_cast<std::int64_t>(i) + 1;
       if (tokens[i] == separator && next < file.tokens()) {
@@ -312,6 +313,12 @@ std::vector<std::int64_t> documents_by_separator(TokenFile const& file, std::int
       }
     }
   });
+  return begins;
+}
+
+std::vector<std::int64_t> documents_by_separator(TokenFile const& file, std::int32_t separator) {
+  auto begins = begins_behind(file, separator, 0, file.tokens());
+  begins.insert(begins.begin(), 0);
   return begins;
 }
 

@@ -83,19 +83,28 @@ struct OpenTokens {
 ///         IoError from reads.
 [[nodiscard]] std::unique_ptr<TokenFile> open_tokens(OpenTokens const& what);
 
-/// Calls work(first, tokens) with all tokens of a file in order, piece by piece.
+/// Calls work(first, tokens) with the tokens [begin, end) of a file in order, piece by piece.
 template <class Work>
-void for_each_piece(TokenFile const& file, Work const& work) {
+void for_each_piece(TokenFile const& file, std::int64_t begin, std::int64_t end, Work const& work) {
   constexpr std::int64_t step = 64 * 1024;
-  std::vector<std::int32_t> buffer(static_cast<std::size_t>(std::min(file.tokens(), step)));
-  for (std::int64_t first = 0; first < file.tokens(); first += step) {
-    auto const count = std::min(step, file.tokens() - first);
+  std::vector<std::int32_t> buffer(static_cast<std::size_t>(std::min(end - begin, step)));
+  for (std::int64_t first = begin; first < end; first += step) {
+    auto const count = std::min(step, end - first);
     auto const piece = std::span{buffer}.first(static_cast<std::size_t>(count));
     file.read(first, piece);
     work(first, std::span<std::int32_t const>{piece});
   }
 }
+/// The same with all tokens.
+template <class Work>
+void for_each_piece(TokenFile const& file, Work const& work) {
+  for_each_piece(file, 0, file.tokens(), work);
+}
 
+/// Where documents begin that follow a separator among the tokens [begin, end), which it reads. A
+/// separator at the file's end has none behind it.
+[[nodiscard]] std::vector<std::int64_t> begins_behind(TokenFile const& file, std::int32_t separator,
+                                                      std::int64_t begin, std::int64_t end);
 /// Where documents begin if `separator` ends each of them. Reads the whole file.
 [[nodiscard]] std::vector<std::int64_t> documents_by_separator(TokenFile const& file,
                                                                std::int32_t separator);

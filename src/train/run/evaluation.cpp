@@ -15,6 +15,7 @@
 #include "model/transformer.hpp"
 #include "parameters/working_parameters.hpp"
 #include "state/shard.hpp"
+#include "train/run/open_data.hpp"
 #include "train/run/same_data.hpp"
 #include "train/settle/run_device.hpp"
 #include "train/settle/run_rank_link.hpp"
@@ -91,13 +92,12 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
                        mpi::Communicator const& comm) {
   auto const from = convert::resolve_parameters(task.from, "--from", comm);
   std::unique_ptr<state::ParameterReader> reader;
-  std::optional<data::Dataset> data;
+  auto options = task.options;
   Evaluation result;
   result.from = from;
   mpi::agree(comm, [&] {
     reader = convert::open_parameters(from, "--from");
     auto const& shape = reader->shape();
-    auto options = task.options;
     options.vocab = shape.vocab;
     options.keys_seen = shape.window;
     options.verifies_masks = comm.rank() == 0;
@@ -109,7 +109,9 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
           fmt::format("--sequence={} is more than the model of --from={} is made for, {}",
                       options.sequence, task.from, shape.max_sequence)};
     }
-    data.emplace(task.data, options);
+  });
+  auto const data = open_data(task.data, options, comm);
+  mpi::agree(comm, [&] {
     result.files = data->files();
     result.short_files = data->short_files();
   });

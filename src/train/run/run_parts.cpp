@@ -18,6 +18,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/offload/storage.hpp"
 #include "train/report/data_lines.hpp"
+#include "train/run/open_data.hpp"
 #include "train/run/same_data.hpp"
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/save_rate.hpp"
@@ -31,22 +32,22 @@ namespace {
 
 enum class Use { training, validation };
 
-std::unique_ptr<data::Dataset> open_data(config::RunConfig const& config, Use use,
-                                         bool verifies_masks) {
+std::unique_ptr<data::Dataset> open_data_for(Use use, config::RunConfig const& config,
+                                             mpi::Communicator const& comm) {
   bool const validates = use == Use::validation;
-  return std::make_unique<data::Dataset>(
-      validates ? config.data.valid : config.data.train,
-      data::DatasetOptions{.key = validates ? "data.valid" : "data.train",
-                           .format = config.data.format,
-                           .vocab = config.model.vocab,
-                           .sequence = config.train.sequence,
-                           .rule = config.data.rule,
-                           .documents_apart = config.data.documents_apart(),
-                           .keys_seen = config.model.window,
-                           .separator = config.data.separator,
-                           .held_out = {config.data.held_out, validates},
-                           .uses_masks = config.data.mask,
-                           .verifies_masks = verifies_masks});
+  return open_data(validates ? config.data.valid : config.data.train,
+                   {.key = validates ? "data.valid" : "data.train",
+                    .format = config.data.format,
+                    .vocab = config.model.vocab,
+                    .sequence = config.train.sequence,
+                    .rule = config.data.rule,
+                    .documents_apart = config.data.documents_apart(),
+                    .keys_seen = config.model.window,
+                    .separator = config.data.separator,
+                    .held_out = {config.data.held_out, validates},
+                    .uses_masks = config.data.mask,
+                    .verifies_masks = comm.rank() == 0},
+                   comm);
 }
 
 /// Warns of shortages. The first one with which no run is possible ends this one.
@@ -154,12 +155,10 @@ RunParts<T>::RunParts(config::RunConfig& config, mpi::Communicator const& comm,
 template <class T>
 void RunParts<T>::open_files() {
   bool const leads = comm_.rank() == 0;
-  mpi::agree(comm_, [&] {
-    train_data_ = open_data(config_, Use::training, leads);
-    if (!config_.data.valid.empty()) {
-      valid_data_ = open_data(config_, Use::validation, leads);
-    }
-  });
+  train_data_ = open_data_for(Use::training, config_, comm_);
+  if (!config_.data.valid.empty()) {
+    valid_data_ = open_data_for(Use::validation, config_, comm_);
+  }
   config_.data.attended = train_data_->attended();
   settings_ = config_.settings;
   compare_data(*train_data_, "data.train");
