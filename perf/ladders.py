@@ -2,8 +2,9 @@
 """Figures of the papers beside steps that `offstage plan` simulates: perf/ladders.sh runs it with the program.
 
 Models, machines and policies are those of configs/. No constant is fitted to a figure. All that is put in:
-- PRODUCTS, the one efficiency constant of the machine, from one published time. Forward and backward alone follow it.
+- PRODUCTS, the one efficiency constant of the H100's machine, from one published time. Forward and backward alone follow it.
 - Figures that the papers publish of their baseline and that are no part of its principle: GRADIENTS_OUT and runtime_bytes.
+- FUYOU: what its drives' data sheet says, and the rate of its update, which follows from where its Figure 7 has its peak.
 Numbers are those of the papers' text; a picture that gives none has none here. `derived`: it follows from two of them."""
 import concurrent.futures
 import os
@@ -24,9 +25,16 @@ GRADIENTS_OUT = {"platform.device-to-host": f"{2.5 * GPUS}GB/s"}
 RUN = {"train.micro-batch": 1, "train.sequence": 2048, "train.global-batch": GPUS, "train.activations": "recompute", "update.subgroup-size": "100M",
        "platform.products": PRODUCTS, "numerics.dtype": "fp16",
        "numerics.accumulate": "16bit"}
+# Fuyou section 5: 12 P5510 drives, whose data sheet has 6.5 GB/s of reads and 3.4 of writes. Section 5.4: overlap gains most, at batch 32 of 13B, where the
+# update takes as long as backward. With all recomputed (section 5.6: nothing is swapped at 32) that is 6 operations for each of 12.85 G parameters and
+# 32768 tokens, at the 164T of fuyou-4090.cfg: 15.4 s. All state waits on the drives; PyTorch 2.0 has no attention of cuDNN.
+FUYOU = {"train.sequence": 1024, "numerics.dtype": "fp16", "tiers.path": f"/ssds,read={6.5 * 12}GB/s,write={3.4 * 12}GB/s", "tiers.cache": 0,
+         "platform.cpu-update": "0.83G", "device.attention": "own"}
+FUYOU_SIZES = ("13b", "33b", "65b", "135b", "175b", "276b", "412b", "805b")
 DOS_SIZES = ("7b", "8.3b", "10b", "13b", "20b")
 MLP_SIZES = {"40b": (242.3, 101.7), "52b": (238.6, 92.2), "70b": (370.6, 151.3), "100b": (572.0, 275.5), "120b": (550.4, 288.2)}
 FAR = 0.25
+DOES_NOT_FIT = 64
 
 
 def runtime_bytes(size):
@@ -39,6 +47,9 @@ class Step:
     """A simulated step: seconds of its phases, and the shares of the paths of what waits on storage."""
 
     def __init__(self, text):
+        self.fits = re.search(r"^does it fit +yes", text, re.MULTILINE) is not None
+        if not self.fits:
+            return
         row = re.search(r"^  this configuration +(.*)$", text, re.MULTILINE)
         cells = row.group(1).split(maxsplit=7) if row else []
         if len(cells) < 8 or cells[2] == "?":
@@ -48,26 +59,28 @@ class Step:
         self.parameters = 1e9 * float(re.search(r"^model +([\d.]+) B parameters", text, re.MULTILINE).group(1))
         cached = re.search(r"^subgroups +(\d+) of .* buffers, (\d+) cached", text, re.MULTILINE)
         self.cached = float(cached.group(2)) / float(cached.group(1)) if cached else 1.0
+        swapped = re.search(r"^activations +storage(?::([\d.]+))?", text, re.MULTILINE)
+        self.swapped = float(swapped.group(1) or 1) if swapped else 0.0
 
 
 class Plans:
-    """Steps that were asked for, simulated beside each other."""
+    """Steps on a machine of configs/platforms that were asked for, simulated beside each other."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, platform, ranks, run):
+        self.program, self.platform, self.ranks, self.run = program, platform, ranks, run
         self.pool = concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2")))
         self.asked = {}
 
     def call(self, model, policy, keys):
-        arguments = [f"--config={CONFIGS}/models/{model}.cfg", f"--config={CONFIGS}/platforms/jlse-h100.cfg",
-                     f"--config={CONFIGS}/policies/{policy}.cfg", f"--ranks={GPUS}", *(f"--{key}={value}" for key, value in keys.items())]
+        arguments = [f"--config={CONFIGS}/models/{model}.cfg", f"--config={CONFIGS}/platforms/{self.platform}.cfg",
+                     f"--config={CONFIGS}/policies/{policy}.cfg", f"--ranks={self.ranks}", *(f"--{key}={value}" for key, value in keys.items())]
         done = subprocess.run([self.program, "plan", *arguments], capture_output=True, text=True, check=False)
-        if done.returncode:
+        if done.returncode not in (0, DOES_NOT_FIT):
             raise RuntimeError(f"plan {' '.join(arguments)}\n{done.stdout}{done.stderr}")
         return Step(done.stdout)
 
     def ask(self, model, policy, **keys):
-        keys = {**RUN, **{key.replace("__", ".").replace("_", "-"): value for key, value in keys.items()}}
+        keys = {**self.run, **{key.replace("__", ".").replace("_", "-"): value for key, value in keys.items()}}
         if policy in ("zero3", "twinflow"):
             keys |= GRADIENTS_OUT
         key = (model, policy, tuple(sorted(keys.items())))
@@ -215,11 +228,69 @@ def mlp(plans):
     return ladder.errors
 
 
+def operations(step, batch):
+    """Fuyou's TFLOPS: 6 operations for each parameter and token, whatever is computed again."""
+    return 6 * step.parameters * 1024 * batch / step.step / 1e12
+
+
+def fuyou(rtx, a100):
+    """One GPU; parameters and state on drives, activations too where that is quicker than to compute them again."""
+    def batch(size):
+        return {"train__micro_batch": size, "train__global_batch": size}
+
+    small, large = (8, 16, 32, 64), (8, 16)
+    theirs = {("13b", b): rtx.ask("fuyou-13b", "fuyou", **batch(b)) for b in small} | {("175b", b): rtx.ask("fuyou-175b", "fuyou", **batch(b)) for b in large}
+    apart = {key: rtx.ask(f"fuyou-{key[0]}", "fuyou", update__overlap="off", **batch(key[1])) for key in theirs}
+    far = {("13b", b): a100.ask("fuyou-13b", "fuyou", **batch(b)) for b in (32, 64, 80)}
+    far |= {("175b", b): a100.ask("fuyou-175b", "fuyou", **batch(b)) for b in (16, 32, 64)}
+    far |= {(size, 64): a100.ask(f"fuyou-{size}", "fuyou", **batch(64)) for size in ("276b", "412b")}
+    one = {(plans, size): plans.ask(f"fuyou-{size}", "fuyou", **batch(1)) for plans in (rtx, a100) for size in FUYOU_SIZES}
+    little = {size: rtx.ask(f"fuyou-{size}", "fuyou", tiers__host_memory=int(0.9 * 128e9), **batch(1)) for size in FUYOU_SIZES}
+    offstage = {("13b", b): rtx.ask("fuyou-13b", "offstage", platform__device_update="20G", tiers__cache="auto", **batch(b)) for b in small}
+    offstage |= {("175b", b): rtx.ask("fuyou-175b", "offstage", platform__device_update="20G", tiers__cache="auto", **batch(b)) for b in large}
+    theirs, apart, far, one, little, offstage = ({key: asked.result() for key, asked in each.items()}
+                                                 for each in (theirs, apart, far, one, little, offstage))
+
+    def best(steps, size):
+        return max(operations(step, b) for (name, b), step in steps.items() if name == size and step.fits)
+
+    def largest(steps):
+        return [size for size in FUYOU_SIZES if steps[size].fits][-1]
+
+    ladder = Ladder("Fuyou")
+    ladder.head("Figure 4, the largest model of Table 4 that fits, at batch 1")
+    for where, paper, steps in (("A100, 768 GB", "805b", {size: step for (plans, size), step in one.items() if plans is a100}),
+                                ("RTX 4090, 768 GB", "276b", {size: step for (plans, size), step in one.items() if plans is rtx}),
+                                ("RTX 4090, 128 GB", "65b", little)):
+        ladder.note(f"{where}: the paper's {paper.upper()}, here {largest(steps).upper()}")
+    ladder.head("Figures 5 and 6, TFLOPS at the best batch")
+    ladder.row("13B on the RTX 4090", 156, best(theirs, "13b"))
+    ladder.row("175B on the RTX 4090", 86, best(theirs, "175b"))
+    ladder.row("13B on the A100", 202, best(far, "13b"))
+    ladder.row("175B on the A100", 173, best(far, "175b"))
+    ladder.row("276B on the A100, batch 64", 168, best(far, "276b"))
+    ladder.row("412B on the A100, batch 64", 163, best(far, "412b"))
+    ladder.note("172 of 175B are 86 % of the A100's peak (section 1), so that 202 of 13B are above it. Here one rate of products serves all models and batches.")
+    ladder.head("Figure 7, on the RTX 4090: quicker by updates under backward")
+    smaller = ("At 16 of 175B the paper's backward is much longer than its update, or much shorter, and it publishes neither. Here both grow with the parameters, "
+               "so that 175B gains what 13B does.")
+    for key, gain in {("13b", 8): 1.09, ("13b", 16): 1.25, ("13b", 32): 1.38, ("13b", 64): 1.22, ("175b", 8): 1.16, ("175b", 16): 1.18}.items():
+        ladder.row(f"{key[0].upper()}, batch {key[1]}", gain, apart[key].step / theirs[key].step, smaller)
+    ladder.head("Figure 9, 13B on the A100: the part of activations that is swapped")
+    ladder.note("the paper: 0 at batch 32, some at 64 and 80; here " + ", ".join(f"{far['13b', b].swapped:.2f} at {b}" for b in (32, 64, 80)))
+    ladder.note("policies/offstage.cfg on the RTX 4090, with 20G of updates on the device, which the paper lacks: seconds of a step, and Fuyou's over them")
+    for key, step in offstage.items():
+        ladder.note(f"  {key[0].upper()}, batch {key[1]}: {step.step:.1f}, {theirs[key].step / step.step:.2f}")
+    ladder.result()
+    return ladder.errors
+
+
 def main():
-    plans = Plans(sys.argv[1])
+    program = sys.argv[1]
+    plans = Plans(program, "jlse-h100", GPUS, RUN)
     print(f"{GPUS} H100; products {PRODUCTS}; DeepSpeed's gradients leave at {GRADIENTS_OUT['platform.device-to-host']}")
     try:
-        errors = dos(plans) + mlp(plans)
+        errors = dos(plans) + mlp(plans) + fuyou(Plans(program, "fuyou-4090", 1, FUYOU), Plans(program, "fuyou-a100", 1, FUYOU))
     except RuntimeError as error:
         sys.exit(str(error))
     print(f"RESULT ladder_error_median {statistics.median(errors):.3f}")
