@@ -51,6 +51,10 @@ class Activations(PlatformTest):
             with self.subTest(model, memory=memory, batch=batch):
                 self.refuse(self.plan(model, memory, batch, expect=USAGE), f"device.memory={memory}.0 GiB is too small", "train.sequence")
 
+    def test_without_rates_it_says_that_nothing_is_compared(self):
+        result = self.offstage("plan", *MODEL, "--device.kind=host", "--plan.choose=on")
+        self.assertRegex(result.out, r"(?m)^plan.choose=on: what moves least of all that fits; without platform.cpu-update,.* no configuration")
+
     def test_what_is_chosen_says_by_which_rates(self):
         options = [*MODEL[:1], "--model.layers=8", *MODEL[2:], "--train.sequence=64", "--train.micro-batch=8", "--update.device-share=0",
                    "--update.device-gradients=0", "--device.memory=3MiB"]

@@ -1,6 +1,7 @@
 #include "train/forecast/forecast.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -278,7 +279,7 @@ AttentionChoice settle_attention(config::RunConfig& config, state::ShardMap cons
 }
 
 /// Settles plan.choose=on: by the rates, or without them. Returns the choice and its reasons in
-/// words; none without rates. Rates that are not known come to `missing`.
+/// words. Rates that are not known come to `missing`.
 std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope const& scope,
                                        state::ShardMap const& map, Room const& room,
                                        std::set<std::string>& missing) {
@@ -291,6 +292,11 @@ std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope 
     take(config, choice.chosen);
   } else {
     take(config, first_that_fits(config, map, room));
+    if (!missing.empty()) {
+      why.push_back(fmt::format("plan.choose=on: what moves least of all that fits; without {} "
+                                "no configuration can be called the quickest",
+                                fmt::join(missing, ", ")));
+    }
   }
   config::settle_split_parameters(config);
   return why;
