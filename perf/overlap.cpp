@@ -130,7 +130,7 @@ Steps::Steps(Shape const& shape, config::RunConfig const& config, mpi::Communica
     : shape_{shape},
       config_{config},
       comm_{comm},
-      early_{config.overlap == config::Overlap::on},
+      early_{config.overlap == config::Switch::on},
       trace_{trace},
       device_{device::make_host_device(0, config.device.emulation)},
       stream_{device_->make_calling_stream("compute")},
@@ -324,7 +324,7 @@ int run(std::vector<std::string> const& arguments) {
     shape.buffers = static_cast<int>(2 + 2 * config.paths.size());
   }
   require(!config.paths.empty(), "tiers.path=DIR,emulate-read=RATE,emulate-write=RATE is needed");
-  require(config.overlap != config::Overlap::automatic, "update.overlap is on or off");
+  require(config.overlap != config::Switch::automatic, "update.overlap is on or off");
   auto const comm = mpi::Communicator::self();
   std::unique_ptr<trace::Trace> trace;
   if (!shape.trace.empty()) {

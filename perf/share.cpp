@@ -374,7 +374,7 @@ int run(std::vector<std::string> const& arguments) {
   config.run_dir = "share";
   config.numerics.dtype = DType::bf16;
   config.share.device_chunk = std::int64_t{64} * 1024;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   for (std::string const& argument : std::span{arguments}.subspan(1)) {
     auto const [key, value] = split_argument(argument);
     set(shape, config, key, value);

@@ -44,13 +44,13 @@ HostActivations::~HostActivations() {
     }
   }
   try {
-    tell_of_trips();
+    tell_of_copies();
   } catch (...) {  // those of a run that failed are missing from the picture
   }
 }
 
 void HostActivations::open() {
-  tell_of_trips();
+  tell_of_copies();
   for (auto& [key, place] : places_) {
     place.there = nullptr;
   }
@@ -89,26 +89,26 @@ std::shared_ptr<device::Event> HostActivations::take(int block, int part,
 }
 
 std::shared_ptr<device::Event> HostActivations::copy(device::Stream& stream, std::byte* target,
-                                                     std::byte const* source, Trip trip,
+                                                     std::byte const* source, TracedCopy copy,
                                                      device::Copy direction) {
   if (trace_ != nullptr) {
-    trip.begin = stream.record();
+    copy.begin = stream.record();
   }
-  for (Bytes done = 0; done < trip.bytes; done += most_at_a_time) {
-    stream.copy(target + done, source + done, std::min(most_at_a_time, trip.bytes - done),
+  for (Bytes done = 0; done < copy.bytes; done += most_at_a_time) {
+    stream.copy(target + done, source + done, std::min(most_at_a_time, copy.bytes - done),
                 direction);
   }
-  trip.end = stream.record();
-  auto end = trip.end;
+  copy.end = stream.record();
+  auto end = copy.end;
   if (trace_ != nullptr) {
-    trips_.push_back(std::move(trip));
+    copies_.push_back(std::move(copy));
   }
   return end;
 }
 
-void HostActivations::tell_of_trips() {
-  for (Trip const& trip : std::exchange(trips_, {})) {
-    trace_->span(trip.row, "block", trip.begin->when(), trip.end->when(), trip.block, trip.bytes);
+void HostActivations::tell_of_copies() {
+  for (TracedCopy const& copy : std::exchange(copies_, {})) {
+    trace_->span(copy.row, "block", copy.begin->when(), copy.end->when(), copy.block, copy.bytes);
   }
 }
 

@@ -54,7 +54,7 @@ class HostActivations final : public state::ActivationStore {
     std::shared_ptr<device::Event> there;  ///< null: nothing is
   };
   /// A copy, for the trace.
-  struct Trip {
+  struct TracedCopy {
     char const* row;
     int block;
     Bytes bytes;
@@ -62,15 +62,16 @@ class HostActivations final : public state::ActivationStore {
   };
   [[nodiscard]] Place& place(int block, int part, std::size_t bytes);
   std::shared_ptr<device::Event> copy(device::Stream& stream, std::byte* target,
-                                      std::byte const* source, Trip trip, device::Copy direction);
-  void tell_of_trips();
+                                      std::byte const* source, TracedCopy copy,
+                                      device::Copy direction);
+  void tell_of_copies();
 
   trace::Trace* trace_;
   memory::HugeBuffer memory_;
   std::unique_ptr<device::Pinned> pinned_;
   std::map<std::pair<int, int>, Place> places_;  ///< by block and part
   state::ActivationTraffic traffic_;
-  std::vector<Trip> trips_;
+  std::vector<TracedCopy> copies_;
   std::unique_ptr<device::Stream> out_, back_;  // last: their work uses all of the above
 };
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace offstage::activations {
 
@@ -42,16 +42,14 @@ Policy parse_policy(std::string const& text) {
   }
   bool const storage = text.starts_with(storage_prefix);
   auto const number = std::string_view{text}.substr(storage ? storage_prefix.size() : 0);
-  double share{};
-  auto const [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
-  if (error != std::errc{} || end != number.data() + number.size() ||
-      !(share >= 0.0 && share <= 1.0)) {
+  auto const share = number_in<double>(number);
+  if (!share || !(*share >= 0.0 && *share <= 1.0)) {
     throw UsageError{fmt::format(
         "'{}' is none of auto, keep, recompute, host, storage, X and storage:X, where X is "
         "a share from 0 to 1",
         text)};
   }
-  return {Rule::swap, share, storage};
+  return {Rule::swap, *share, storage};
 }
 
 }  // namespace offstage::activations

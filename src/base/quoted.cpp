@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 
 namespace offstage {
 namespace {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -57,6 +58,25 @@ std::filesystem::file_status status_of(std::string const& path) {
     throw IoError{"cannot look at", path, error.value()};
   }
   return status;
+}
+
+/// Calls move(done) until `size` bytes have moved or it fails. Where it moves none, errno becomes
+/// `at_none`. Returns the bytes that have moved.
+template <class Move>
+Bytes move_all(std::size_t size, int at_none, Move const& move) noexcept {
+  std::size_t done = 0;
+  while (done < size) {
+    ssize_t const count = move(done);
+    if (count == 0) {
+      errno = at_none;
+      break;
+    }
+    if (count < 0 && errno != EINTR) {
+      break;
+    }
+    done += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  return static_cast<Bytes>(done);
 }
 
 }  // namespace
@@ -149,6 +169,26 @@ bool link_file(std::string const& from, std::string const& to) noexcept {
   return false;
 }
 
+Bytes read_fully(int descriptor, std::span<std::byte> out, Bytes offset) noexcept {
+  return move_all(out.size(), 0, [&](std::size_t done) {
+    return ::pread(descriptor, out.data() + done, out.size() - done,
+                   offset + static_cast<Bytes>(done));
+  });
+}
+
+Bytes write_fully(int descriptor, std::span<std::byte const> bytes, Bytes offset) noexcept {
+  return move_all(bytes.size(), EIO, [&](std::size_t done) {
+    return ::pwrite(descriptor, bytes.data() + done, bytes.size() - done,
+                    offset + static_cast<Bytes>(done));
+  });
+}
+
+Bytes write_fully(int descriptor, std::string_view text) noexcept {
+  return move_all(text.size(), EIO, [&](std::size_t done) {
+    return ::write(descriptor, text.data() + done, text.size() - done);
+  });
+}
+
 OutputFile::OutputFile(std::string context, std::string path, int flags)
     : context_{std::move(context)},
       path_{std::move(path)},
@@ -165,15 +205,8 @@ std::string OutputFile::own_name() const {
 }
 
 void OutputFile::write(std::string_view text) {
-  while (!text.empty()) {
-    auto const written = ::write(descriptor_, text.data(), text.size());
-    if (written < 0 && errno == EINTR) {
-      continue;
-    }
-    if (written < 0) {
-      fail("write");
-    }
-    text.remove_prefix(static_cast<std::size_t>(written));
+  if (write_fully(descriptor_, text) < std::ssize(text)) {
+    fail("write");
   }
 }
 

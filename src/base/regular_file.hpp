@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -47,6 +49,17 @@ void rename_file(std::string const& action, std::string const& from, std::string
 /// Gives a file the further name `to`, which nothing has. False, with errno, if the file system
 /// does not: BeeGFS may make a symbolic link instead, which is removed.
 [[nodiscard]] bool link_file(std::string const& from, std::string const& to) noexcept;
+
+/// Reads from `offset` on until `out` is full or the file ends, whatever signals and short
+/// transfers come between. Returns the bytes read. If they are fewer, errno says why; 0: the file
+/// ends there.
+[[nodiscard]] Bytes read_fully(int descriptor, std::span<std::byte> out, Bytes offset) noexcept;
+/// Writes from `offset` on in the same way. Returns the bytes written; if they are fewer, errno
+/// says why.
+[[nodiscard]] Bytes write_fully(int descriptor, std::span<std::byte const> bytes,
+                                Bytes offset) noexcept;
+/// The same where the descriptor stands.
+[[nodiscard]] Bytes write_fully(int descriptor, std::string_view text) noexcept;
 
 /// A text file open for writing by open_regular, made if it is not there.
 /// Errors: IoError: `context` ("run.dir"), what failed, the path.

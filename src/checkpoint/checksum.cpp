@@ -4,9 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -63,10 +63,7 @@ std::string to_hex(std::uint64_t checksum) {
 }
 
 std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept {
-  std::uint64_t value{};
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  bool const whole = error == std::errc{} && end == text.data() + text.size();
-  return whole && text.size() == 16 ? std::optional{value} : std::nullopt;
+  return text.size() == 16 ? number_in<std::uint64_t>(text, 16) : std::nullopt;
 }
 
 }  // namespace offstage::checkpoint

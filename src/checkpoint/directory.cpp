@@ -18,6 +18,7 @@
 #include "base/error.hpp"
 #include "base/path.hpp"
 #include "base/regular_file.hpp"
+#include "base/text.hpp"
 #include "base/watch.hpp"
 #include "platform/aio/descriptor.hpp"
 #include "platform/aio/file.hpp"
@@ -28,16 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view step_prefix = "step-";
-
-void write_all(aio::Descriptor const& file, std::string_view text) {
-  while (!text.empty()) {
-    ssize_t const written = ::write(file.descriptor(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      throw IoError{"cannot write", file.path(), errno};
-    }
-    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, written)));
-  }
-}
 
 void sync(aio::Descriptor const& file) {
   Waiting const waiting{"fsync"};
@@ -131,19 +122,13 @@ std::optional<std::int64_t> step_of(std::string_view name) {
     return std::nullopt;
   }
   name.remove_prefix(step_prefix.size());
-  std::int64_t step{};
-  auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  return all_digits(name) && error == std::errc{} ? std::optional{step} : std::nullopt;
+  return all_digits(name) ? number_in<std::int64_t>(name) : std::nullopt;
 }
 
 bool is_node_file_name(std::string_view name, std::int64_t nodes) {
   auto const number = between("node-", name, ".h5");
-  int node{};
-  if (!number || !all_digits(*number) ||
-      std::from_chars(number->data(), number->data() + number->size(), node).ec != std::errc{}) {
-    return false;
-  }
-  return node < nodes && node_file_name(node) == name;
+  auto const node = number && all_digits(*number) ? number_in<int>(*number) : std::nullopt;
+  return node && *node < nodes && node_file_name(*node) == name;
 }
 
 bool is_extent_file_name(std::string_view name) {
@@ -269,18 +254,11 @@ std::string read_part(std::string const& path, Bytes offset, Bytes most) {
   // A pipe in the file's place must not block open(), and a link must not lead elsewhere.
   aio::Descriptor const file{path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0};
   std::string text(static_cast<std::size_t>(std::clamp<Bytes>(file.size() - offset, 0, most)), 0);
-  std::size_t done = 0;
-  while (done < text.size()) {
-    ssize_t const count = ::pread(file.descriptor(), text.data() + done, text.size() - done,
-                                  offset + static_cast<off_t>(done));
-    if (count < 0 && errno != EINTR) {
-      throw IoError{"cannot read", path, errno};
-    }
-    if (count == 0) {
-      text.resize(done);
-    }
-    done += static_cast<std::size_t>(std::max<ssize_t>(0, count));
+  Bytes const done = read_fully(file.descriptor(), std::as_writable_bytes(std::span{text}), offset);
+  if (done < std::ssize(text) && errno != 0) {
+    throw IoError{"cannot read", path, errno};
   }
+  text.resize(static_cast<std::size_t>(done));
   return text;
 }
 
@@ -294,20 +272,17 @@ std::string read_text(std::string const& path, Bytes limit) {
 
 void write_part(std::string const& path, Bytes offset, std::span<std::byte const> bytes) {
   aio::Descriptor const file{path, O_WRONLY | O_NOFOLLOW, 0};
-  for (std::size_t done = 0; done < bytes.size();) {
-    ssize_t const count = ::pwrite(file.descriptor(), bytes.data() + done, bytes.size() - done,
-                                   offset + static_cast<off_t>(done));
-    if (count < 0 && errno != EINTR) {
-      throw IoError{"cannot write", path, errno};
-    }
-    done += static_cast<std::size_t>(std::max<ssize_t>(0, count));
+  if (write_fully(file.descriptor(), bytes, offset) < std::ssize(bytes)) {
+    throw IoError{"cannot write", path, errno};
   }
   sync(file);  // NFS tells of a full quota only the descriptor that has written
 }
 
 void write_text(std::string const& path, std::string const& text) {
   aio::Descriptor const file{path, O_WRONLY | O_CREAT | O_EXCL, 0666};
-  write_all(file, text);
+  if (write_fully(file.descriptor(), text) < std::ssize(text)) {
+    throw IoError{"cannot write", path, errno};
+  }
   sync(file);
 }
 

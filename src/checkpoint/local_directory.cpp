@@ -69,7 +69,7 @@ void write_record(std::string const& path, LocalDirectory const& directory) {
   remove_file(unfinished);
   write_text(unfinished, text_of(directory));
   rename_file("cannot rename to", unfinished, path);
-  aio::sync_directory(fs::path{path}.parent_path().string());
+  aio::sync_name(path);
 }
 
 LocalDirectory fresh(std::string const& parent, std::string const& owner) {

@@ -183,7 +183,7 @@ void get(h5::File const& file, char const* key, T& value) {
 }
 
 /// A piece of a layer in a file.
-struct Extent {
+struct LayerPiece {
   Manifest const& manifest;
   std::size_t subgroup{};
   std::int64_t column{};  ///< the first element in the subgroup
@@ -191,21 +191,20 @@ struct Extent {
   std::int64_t end{};
 };
 
-std::vector<std::vector<Extent>> extents_by_layer(std::span<Manifest const> manifests,
-                                                  std::size_t layers) {
-  std::vector<std::vector<Extent>> extents(layers);
+std::vector<std::vector<LayerPiece>> pieces_by_layer(std::span<Manifest const> manifests,
+                                                     std::size_t layers) {
+  std::vector<std::vector<LayerPiece>> pieces(layers);
   for (Manifest const& manifest : manifests) {
     for (std::size_t k = 0; k < manifest.subgroups.size(); ++k) {
       StoredSubgroup const& subgroup = manifest.subgroups[k];
-      for (state::Piece const& piece : subgroup.pieces) {
-        std::int64_t const begin = piece.chunks.first * chunk_elements;
-        extents.at(static_cast<std::size_t>(piece.layer))
-            .push_back(
-                {manifest, k, piece.offset, begin, begin + piece.chunks.count * chunk_elements});
+      for (state::Piece const& of : subgroup.pieces) {
+        std::int64_t const begin = of.chunks.first * chunk_elements;
+        pieces.at(static_cast<std::size_t>(of.layer))
+            .push_back({manifest, k, of.offset, begin, begin + of.chunks.count * chunk_elements});
       }
     }
   }
-  return extents;
+  return pieces;
 }
 
 /// Elements [begin, end) of a tensor as up to three boxes: the rest of a row, whole rows, the start
@@ -229,29 +228,29 @@ std::vector<h5::Block> boxes_of(state::TensorLayout const& tensor, std::int64_t 
 }
 
 /// `count` elements of a plane from `column` on.
-h5::Mapping source_of(Extent const& extent, Plane const& plane, std::int64_t column,
+h5::Mapping source_of(LayerPiece const& piece, Plane const& plane, std::int64_t column,
                       std::int64_t count) {
-  StoredSubgroup const& stored = extent.manifest.subgroups[extent.subgroup];
+  StoredSubgroup const& stored = piece.manifest.subgroups[piece.subgroup];
   return {.target = {},
-          .file = stored.own_file ? stored.own_file->name : extent.manifest.file,
-          .dataset = extent.manifest.place(extent.subgroup) + plane.name,
+          .file = stored.own_file ? stored.own_file->name : piece.manifest.file,
+          .dataset = piece.manifest.place(piece.subgroup) + plane.name,
           .shape = {stored.elements},
           .source = {{column}, {count}}};
 }
 
 std::vector<h5::Mapping> mappings_of(state::TensorLayout const& tensor, Plane const& plane,
-                                     std::span<Extent const> extents) {
+                                     std::span<LayerPiece const> pieces) {
   std::vector<h5::Mapping> mappings;
-  for (Extent const& extent : extents) {
-    std::int64_t const begin = std::max(extent.begin, tensor.offset);
-    std::int64_t const end = std::min(extent.end, tensor.offset + tensor.elements());
+  for (LayerPiece const& piece : pieces) {
+    std::int64_t const begin = std::max(piece.begin, tensor.offset);
+    std::int64_t const end = std::min(piece.end, tensor.offset + tensor.elements());
     if (begin >= end) {
       continue;
     }
-    std::int64_t column = extent.column + begin - extent.begin;
+    std::int64_t column = piece.column + begin - piece.begin;
     for (h5::Block& box : boxes_of(tensor, begin - tensor.offset, end - tensor.offset)) {
       std::int64_t const count = h5::elements_of(box.count);
-      mappings.push_back(source_of(extent, plane, column, count));
+      mappings.push_back(source_of(piece, plane, column, count));
       mappings.back().target = std::move(box);
       column += count;
     }
@@ -267,7 +266,7 @@ void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&
     return;
   }
   auto const layers = state::layers_of(meta.model);
-  auto const extents = extents_by_layer(manifests, layers.size());
+  auto const pieces = pieces_by_layer(manifests, layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (state::TensorLayout const& tensor : layers[l].tensors) {
       h5::Shape shape{tensor.rows};
@@ -277,7 +276,7 @@ void visit_tensors(Meta const& meta, std::span<Manifest const> manifests, Visit&
       for (Plane const& plane : meta.state.layout.planes()) {
         if (plane.elements_per_value == 1) {
           visit(fmt::format("/{}/{}", plane.name, tensor.name), dataset_type(plane), shape,
-                mappings_of(tensor, plane, extents[l]));
+                mappings_of(tensor, plane, pieces[l]));
         }
       }
     }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <vector>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -21,14 +21,6 @@ bool is_name(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 
-/// Takes the text up to `mark` off `text`, and the mark too; all of it if there is no mark.
-std::string_view cut(std::string_view& text, char mark) {
-  std::size_t const end = std::min(text.find(mark), text.size());
-  std::string_view const before = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return before;
-}
-
 std::optional<PlaneType> parse_type(std::string_view text) {
   constexpr std::array types{PlaneType::fp32, PlaneType::bf16, PlaneType::signed8,
                              PlaneType::unsigned8};
@@ -39,16 +31,13 @@ std::optional<PlaneType> parse_type(std::string_view text) {
 
 /// A number of elements of which a chunk is a multiple.
 std::optional<std::int64_t> parse_divisor(std::string_view text) {
-  std::int64_t value = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool const good = error == std::errc{} && end == text.data() + text.size() && value >= 1 &&
-                    chunk_elements % value == 0;
-  return good ? std::optional{value} : std::nullopt;
+  auto const value = number_in<std::int64_t>(text);
+  return value && *value >= 1 && chunk_elements % *value == 0 ? value : std::nullopt;
 }
 
 std::optional<Plane> parse_plane(std::string_view text) {
-  std::string_view const name = cut(text, ':');
-  auto const type = parse_type(cut(text, '/'));
+  std::string_view const name = take_until(':', text);
+  auto const type = parse_type(take_until('/', text));
   auto const elements = text.empty() ? std::optional<std::int64_t>{1} : parse_divisor(text);
   if (!is_name(name) || !type || !elements) {
     return std::nullopt;
@@ -95,7 +84,7 @@ std::optional<StateLayout> parse_layout(std::string_view text) {
     return std::nullopt;
   }
   while (!text.empty()) {
-    auto plane = parse_plane(cut(text, ','));
+    auto plane = parse_plane(take_until(',', text));
     bool const again =
         plane && std::ranges::find(planes, plane->name, &Plane::name) != planes.end();
     if (!plane || again || planes.size() == most_planes) {

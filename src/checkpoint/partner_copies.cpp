@@ -22,7 +22,7 @@ PartnerCopies::PartnerCopies(LevelPlaces places, bool makes, mpi::Communicator c
 }
 
 void PartnerCopies::begin(std::int64_t step) {
-  require(makes_ && !goes_on(), "PartnerCopies: one copy at a time");
+  require(makes_ && !is_under_way(), "PartnerCopies: one copy at a time");
   since_begin_ = {};
   step_ = step;
   std::string const directory = places_.copies + "/" + step_name(step);
@@ -56,7 +56,7 @@ void PartnerCopies::look_in() {
 }
 
 std::optional<CopyStats> PartnerCopies::finish_if_done() {
-  if (!goes_on()) {
+  if (!is_under_way()) {
     return std::nullopt;
   }
   look_in();
@@ -93,7 +93,7 @@ std::optional<CopyStats> PartnerCopies::finish_if_done() {
 }
 
 void PartnerCopies::give_up() {
-  if (!goes_on()) {
+  if (!is_under_way()) {
     return;
   }
   exchange_->give_up();
@@ -125,7 +125,7 @@ void PartnerCopies::abandon() noexcept {
 std::vector<std::string> PartnerCopies::others() const {
   std::vector<std::string> paths;
   for (StepDirectory const& found : step_directories(places_.copies)) {
-    if (found.step != kept_ && !(goes_on() && found.step == step_)) {
+    if (found.step != kept_ && !(is_under_way() && found.step == step_)) {
       paths.push_back(found.path);
     }
   }

@@ -39,7 +39,7 @@ class PartnerCopies {
   /// Begins the copies of this step, which level 1 has on all nodes. No other copy is being made.
   /// Errors: IoError.
   void begin(std::int64_t step);
-  [[nodiscard]] bool goes_on() const noexcept { return exchange_ != nullptr; }
+  [[nodiscard]] bool is_under_way() const noexcept { return exchange_ != nullptr; }
   /// Moves pieces of the copy that is being made. Does not wait. Not collective.
   void look_in();
   /// If all nodes have the copy, it counts from now on. Errors: IoError, DataError; the copy is

@@ -25,7 +25,7 @@ class Removal {
   /// it removes them before it returns.
   void begin(std::vector<std::string> const& step_directories);
   /// Returns true while wait() would wait.
-  [[nodiscard]] bool goes_on() const noexcept { return !done_; }
+  [[nodiscard]] bool is_under_way() const noexcept { return !done_; }
   /// Returns when nothing is being removed.
   void wait() noexcept;
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <ranges>
 #include <sstream>
@@ -11,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
+#include "base/text.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/master.hpp"
@@ -64,11 +64,7 @@ bool is_sound(std::string const& path, Inspection const& complete, std::set<std:
 
 /// The number that `meta` records under `key`; nullopt: there is none.
 std::optional<std::int64_t> recorded_number(Meta const& meta, std::string_view key) {
-  std::string const text = recorded(meta, key);
-  std::int64_t number{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, number);
-  return code == std::errc{} && rest == end ? std::optional{number} : std::nullopt;
+  return number_in<std::int64_t>(recorded(meta, key));
 }
 
 }  // namespace

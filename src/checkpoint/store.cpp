@@ -384,7 +384,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
   require(map.ranks() == comm_.size(), "checkpoint: one shard per rank");
   require(!is_saving(), "checkpoint: one save at a time");
   Stopwatch const watch;
-  if (removal_.goes_on() && comm_.rank() == 0) {
+  if (removal_.is_under_way() && comm_.rank() == 0) {
     log::dated("step {:>6}  its save waits until older checkpoints are removed", meta.step);
   }
   finish_removal();

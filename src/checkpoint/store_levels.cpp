@@ -55,7 +55,7 @@ void Store::look_in() {
 }
 
 bool Store::is_copying() const {
-  return copies_ && copies_->goes_on();
+  return copies_ && copies_->is_under_way();
 }
 
 std::optional<CopyStats> Store::finish_copies_if_done() {

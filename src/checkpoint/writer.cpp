@@ -459,7 +459,7 @@ void commit_master(std::string const& step_directory, Meta const& meta,
   read_back_master(unfinished, master, parsed);
   rename_file("cannot rename to", unfinished, finished);
   aio::sync_directory(step_directory);
-  aio::sync_directory(std::filesystem::absolute(step_directory).parent_path().string());
+  aio::sync_name(step_directory);
 }
 
 void rewrite_configuration(std::string const& step_directory, std::string const& configuration) {

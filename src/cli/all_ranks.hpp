@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/team.hpp"
 #include "cli/commands.hpp"
 #include "platform/h5/file.hpp"
@@ -13,6 +14,11 @@
 #include "platform/mpi/session.hpp"
 
 namespace offstage::cli {
+
+/// "rank 1 on node2: ", in front of an error.
+[[nodiscard]] inline std::string words_for_rank(int rank, std::string const& host) {
+  return fmt::format("rank {}{}{}: ", rank, host.empty() ? "" : " on ", printable(host));
+}
 
 /// Runs `work()` of a rank and returns its exit code. Rank 0 prints an error on which all ranks
 /// agree, once. An error of one rank alone ends the whole job.
@@ -23,7 +29,8 @@ ExitCode together(mpi::Communicator const& comm, Work&& work) {
   } catch (mpi::AgreedError const& error) {
     if (comm.rank() == 0) {
       int const rank = error.failed_rank();
-      log::error("{}{}", rank == 0 ? std::string{} : fmt::format("rank {}: ", rank), error.what());
+      log::error("{}{}", rank == 0 ? std::string{} : words_for_rank(rank, error.host()),
+                 error.what());
     }
     return error.code();
   } catch (...) {
@@ -31,7 +38,8 @@ ExitCode together(mpi::Communicator const& comm, Work&& work) {
       return report(std::current_exception());
     }
     // This rank alone knows of the error; the others would wait for it for ever.
-    auto const code = report(std::current_exception(), fmt::format("rank {}: ", comm.rank()));
+    auto const code =
+        report(std::current_exception(), words_for_rank(comm.rank(), mpi::processor_name()));
     mpi::abort_job(static_cast<int>(code));
   }
 }

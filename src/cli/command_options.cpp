@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <type_traits>
 
 #include "base/nearest.hpp"
+#include "base/text.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -67,22 +67,15 @@ GivenOptions parse_command_options(Arguments const& arguments, po::options_descr
   throw UsageError{fmt::format("{}; see offstage {} --help", problem, command)};
 }
 
-void throw_no_choice(std::string const& option, std::string const& text,
-                     std::vector<std::string> const& names) {
-  throw UsageError{fmt::format("--{}={} is none of {}", option, text, fmt::join(names, ", "))};
-}
-
 template <class T>
 T number(std::string const& option, std::string_view text, T least, T most) {
-  T value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
+  auto const value = number_in<T>(text);
   // A NaN is in no range.
-  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) {
+  if (!value || !(*value >= least && *value <= most)) {
     throw UsageError{fmt::format("--{}: '{}' is no {} from {} to {}", option, text,
                                  std::is_integral_v<T> ? "whole number" : "number", least, most)};
   }
-  return value;
+  return *value;
 }
 
 template std::int32_t number(std::string const&, std::string_view, std::int32_t, std::int32_t);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <string>
@@ -7,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "cli/commands.hpp"
+#include "config/key_values.hpp"
 
 namespace offstage::cli {
 
@@ -27,27 +31,14 @@ using GivenOptions = boost::program_options::variables_map;
   return given[option].as<std::string>();
 }
 
+/// The value of an option that is one of several words. Errors: UsageError naming option, value and
+/// words.
 template <class T>
-using Choices = std::vector<std::pair<std::string, T>>;
-
-/// Throws for a value that is none of the choices.
-/// Errors: UsageError naming option, value and choices.
-[[noreturn]] void throw_no_choice(std::string const& option, std::string const& text,
-                                  std::vector<std::string> const& names);
-
-/// The value of an option that is one of several words. Errors: as throw_no_choice.
-template <class T>
-[[nodiscard]] T choice(GivenOptions const& given, std::string const& option,
-                       Choices<T> const& choices) {
-  auto const& text = given[option].as<std::string>();
-  std::vector<std::string> names;
-  for (auto const& [name, value] : choices) {
-    if (text == name) {
-      return value;
-    }
-    names.push_back(name);
-  }
-  throw_no_choice(option, text, names);
+[[nodiscard]] T choice(std::string const& option, std::string const& text,
+                       std::vector<std::pair<std::string_view, T>> const& words) try {
+  return config::choice(text, words);
+} catch (UsageError const& error) {
+  throw UsageError{fmt::format("--{}={}: {}", option, text, error.what())};
 }
 
 /// A number of type T from `least` to `most`; std::int32_t, std::int64_t, std::uint64_t or double.

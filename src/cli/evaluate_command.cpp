@@ -88,13 +88,13 @@ data::DatasetOptions data_options(GivenOptions const& given) {
   data::DatasetOptions options;
   options.key = "--data";
   options.sequence = count_or_default(given, "sequence", 1'000'000'000);
-  options.format =
-      choice<data::Format>(given, "format", {data::format_words.begin(), data::format_words.end()});
-  options.rule = choice<WindowRule>(given, "cross-documents",
+  options.format = choice<data::Format>("format", text_of(given, "format"),
+                                        {data::format_words.begin(), data::format_words.end()});
+  options.rule = choice<WindowRule>("cross-documents", text_of(given, "cross-documents"),
                                     {data::rule_words.begin(), data::rule_words.end()});
   options.documents_apart =
       given.contains("attention")
-          ? choice<bool>(given, "attention",
+          ? choice<bool>("attention", text_of(given, "attention"),
                          {data::attention_words.begin(), data::attention_words.end()})
           : options.rule == WindowRule::whole;
   if (given.contains("attention") && options.rule == WindowRule::apart) {
@@ -102,7 +102,7 @@ data::DatasetOptions data_options(GivenOptions const& given) {
         fmt::format("--attention={} has no effect with --cross-documents=false; leave it out",
                     text_of(given, "attention"))};
   }
-  options.uses_masks = choice<bool>(given, "mask", {{"off", false}, {"on", true}});
+  options.uses_masks = choice<bool>("mask", text_of(given, "mask"), {{"off", false}, {"on", true}});
   if (given.contains("separator")) {
     options.separator =
         number<std::int32_t>("separator", text_of(given, "separator"), 0, 1'000'000'000);
@@ -135,10 +135,10 @@ train::EvaluationTask task_of(GivenOptions const& given) {
   task.micro_batch = count_or_default(given, "micro-batch", 1'000'000);
   task.most_windows =
       number<std::int64_t>("windows", text_of(given, "windows"), 0, 1'000'000'000'000);
-  task.dtype = choice<DType>(given, "dtype",
+  task.dtype = choice<DType>("dtype", text_of(given, "dtype"),
                              {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
   task.device.kind = choice<DeviceKind>(
-      given, "device",
+      "device", text_of(given, "device"),
       {{"auto", DeviceKind::automatic}, {"host", DeviceKind::host}, {"cuda", DeviceKind::cuda}});
   task.threads =
       static_cast<int>(number<std::int64_t>("threads", text_of(given, "threads"), 0, 1'000'000));

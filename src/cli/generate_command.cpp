@@ -225,9 +225,11 @@ Options options_of(Arguments const& arguments) {
   take("template", [&](std::string const& text) { options.form = text; });
   take("system", [&](std::string const& text) { options.system = text; });
   take("add-special-tokens", [&](std::string const&) {
-    options.add_special = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
+    options.add_special = choice<bool>("add-special-tokens", text_of(given, "add-special-tokens"),
+                                       {{"yes", true}, {"no", false}});
   });
-  options.dtype = choice<DType>(given, "dtype", {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
+  options.dtype = choice<DType>("dtype", text_of(given, "dtype"),
+                                {{"fp32", DType::fp32}, {"bf16", DType::bf16}});
   options.as_json = given["json"].as<bool>();
   if (options.from.empty()) {
     throw UsageError{"--from is missing; give a checkpoint or a Hugging Face directory"};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -17,7 +18,7 @@
 #include "base/nearest.hpp"
 #include "base/printable.hpp"
 #include "base/quoted.hpp"
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 #include "config/key_table.hpp"
 #include "config/other_names.hpp"
 
@@ -191,8 +192,23 @@ std::string plain_value(std::string_view text) {
   return whole.substr(1, end - 1);
 }
 
+/// True for $NAME and ${NAME} in a path that is not there under these very letters.
+bool names_variable(std::string_view path) {
+  auto const begins = [&](std::size_t at) {
+    unsigned char const next = static_cast<unsigned char>(path[at]);
+    return path[at - 1] == '$' && (std::isalpha(next) != 0 || next == '_' || next == '{');
+  };
+  for (std::size_t at = 1; at < path.size(); ++at) {
+    if (begins(at)) {
+      std::error_code ignored;
+      return !std::filesystem::exists(path, ignored);
+    }
+  }
+  return false;
+}
+
 /// Expands `~` and `~/x` as shells do, also in each path of a list, where blanks may come first.
-/// Errors: UsageError: ~user; HOME is not set.
+/// Errors: UsageError: ~user; HOME is not set; a variable of the shell, which nobody expands here.
 std::string expand_home(std::string const& key, std::string const& value) {
   std::string result;
   std::string_view rest = value;
@@ -208,6 +224,13 @@ std::string expand_home(std::string const& key, std::string const& value) {
     if (part.starts_with('~') && home == nullptr) {
       throw UsageError{fmt::format("{}={}: {}; write the whole path", key, value,
                                    is_home ? "HOME is not set" : "only ~/ is known, not ~user")};
+    }
+    if (names_variable(part)) {
+      throw UsageError{
+          fmt::format("{}={}: variables are not expanded here; write the path, or give --{}=PATH "
+                      "on the command "
+                      "line, where the shell expands them",
+                      key, value, key)};
     }
     result += is_home ? home : "";
     result += is_home ? part.substr(1) : part;
@@ -273,6 +296,12 @@ class ConfigFile {
   }
 
   void take(std::string const& line) {
+    if (line.substr(0, line.find('#')).find("\u00a0") != std::string::npos) {
+      throw UsageError{
+          where() +
+          ": has a no-break space (U+00A0), as text from a web page may have it, which "
+          "looks like a blank; write a blank"};
+    }
     if (trimmed(line).starts_with('{')) {
       throw UsageError{where() +
                        ": a configuration is no JSON, but lines of key = value; "

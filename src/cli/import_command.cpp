@@ -135,7 +135,7 @@ ExitCode export_command(Arguments const& arguments) {
       options.add_options()("eos", po::value<std::string>());
       options.add_options()("average", po::value<std::string>()->default_value("1"));
       given = parse_command_options(arguments, options, "export");
-      dtype = choice<DType>(given, "dtype",
+      dtype = choice<DType>("dtype", text_of(given, "dtype"),
                             {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}});
       shard_bytes = shard_bytes_of(text_of(given, "shard-size"));
       like = like_of(given);

@@ -302,8 +302,8 @@ ExitCode inspect_command(Arguments const& arguments) {
   add("tokenizer", po::value<std::string>());
   auto const given = parse_command_options(arguments, options, "data", position_name);
 
-  auto const format =
-      choice<data::Format>(given, "format", {data::format_words.begin(), data::format_words.end()});
+  auto const format = choice<data::Format>("format", text_of(given, "format"),
+                                           {data::format_words.begin(), data::format_words.end()});
   auto const vocab = whole(given, "vocab", 1, largest_vocab);
   auto const sequence = whole(given, "sequence", 1, 1'000'000'000'000);
   std::optional<std::int32_t> separator;

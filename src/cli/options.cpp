@@ -229,13 +229,9 @@ PolicyRow policy_row(PolicyFile const& file, Values given) {
 }
 
 Largest largest_of(std::string const& text) {
-  try {
-    return config::choice<Largest>(
-        text,
-        {{"model", Largest::model}, {"batch", Largest::batch}, {"sequence", Largest::sequence}});
-  } catch (UsageError const& error) {
-    throw UsageError{fmt::format("--max={}: {}", text, error.what())};
-  }
+  return choice<Largest>(
+      "max", text,
+      {{"model", Largest::model}, {"batch", Largest::batch}, {"sequence", Largest::sequence}});
 }
 
 }  // namespace

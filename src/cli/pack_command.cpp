@@ -111,7 +111,7 @@ bool holds_json_lines(std::string_view path) {
 
 std::vector<pack::Text> texts_of(GivenOptions const& given) {
   using data::Documents;
-  auto const kind = choice<std::optional<Documents>>(given, "documents",
+  auto const kind = choice<std::optional<Documents>>("documents", text_of(given, "documents"),
                                                      {{"auto", std::nullopt},
                                                       {"file", Documents::file},
                                                       {"line", Documents::line},
@@ -345,8 +345,9 @@ ExitCode pack_command(Arguments const& arguments) {
     return arguments.empty() ? ExitCode::usage : ExitCode::done;
   }
   auto const given = parse_pack(arguments);
-  bool const framed = choice<bool>(given, "add-special-tokens", {{"yes", true}, {"no", false}});
-  Output const output{prefix_of(given), choice<data::Format>(given, "format",
+  bool const framed = choice<bool>("add-special-tokens", text_of(given, "add-special-tokens"),
+                                   {{"yes", true}, {"no", false}});
+  Output const output{prefix_of(given), choice<data::Format>("format", text_of(given, "format"),
                                                              {{"megatron", data::Format::megatron},
                                                               {"llmc", data::Format::llmc},
                                                               {"nanogpt", data::Format::nanogpt}})};

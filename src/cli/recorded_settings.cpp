@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 
 namespace offstage::cli {
 namespace {
@@ -27,9 +27,7 @@ std::map<std::string, std::string> read_recorded_settings(std::string_view text)
   std::map<std::string, std::string> settings;
   std::string section;
   while (!text.empty()) {
-    auto const end = std::min(text.find('\n'), text.size());
-    auto line = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    auto line = trimmed(take_until('\n', text));
     if (line.starts_with('[') && line.ends_with(']')) {
       section = line.substr(1, line.size() - 2);
       continue;

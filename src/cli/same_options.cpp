@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/text.hpp"
 #include "base/version.hpp"
 #include "cli/commit.hpp"
 
@@ -29,20 +30,12 @@ struct Row {
   std::string_view key, value, origin;
 };
 
-/// Takes what is in front of the next zero byte.
-std::string_view take(std::string_view& text) {
-  auto const end = std::min(text.find('\0'), text.size());
-  auto const part = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return part;
-}
-
 std::vector<Row> rows_of(std::string_view text) {
   std::vector<Row> rows;
   while (!text.empty()) {
-    auto const key = take(text);
-    auto const value = take(text);
-    rows.push_back({key, value, take(text)});
+    auto const key = take_until('\0', text);
+    auto const value = take_until('\0', text);
+    rows.push_back({key, value, take_until('\0', text)});
   }
   return rows;
 }

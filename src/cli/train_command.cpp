@@ -47,8 +47,8 @@ void settle_progress(config::RunConfig& config) {
   char const* const no_color = std::getenv("NO_COLOR");
   bool const is_terminal = ::isatty(STDOUT_FILENO) != 0 && !mpi::has_launcher() &&
                            terminal != nullptr && std::string_view{terminal} != "dumb";
-  config.progress = config.wanted_progress == config::Progress::on ||
-                    (config.wanted_progress == config::Progress::automatic && is_terminal);
+  config.progress = config.wanted_progress == config::Switch::on ||
+                    (config.wanted_progress == config::Switch::automatic && is_terminal);
   config.colours = no_color == nullptr || *no_color == '\0';
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "config/key_values.hpp"
 #include "config/optimizer_kinds.hpp"
@@ -16,13 +17,6 @@
 
 namespace offstage::config {
 namespace {
-
-/// An interval: steps, a time, or neither for auto.
-struct Interval {
-  std::int64_t steps{};
-  Seconds time{};
-  bool automatic{};
-};
 
 Interval parse_interval(std::string const& text) {
   auto const is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -49,20 +43,14 @@ Interval parse_interval(std::string const& text) {
 }  // namespace
 
 void set_checkpoint_every(RunConfig& config, std::string const& text) {
-  auto const every = parse_interval(text);
-  config.checkpoint.every_steps = every.steps;
-  config.checkpoint.every_time = every.time;
-  config.checkpoint.every_auto = every.automatic;
+  config.checkpoint.every = parse_interval(text);
 }
 
 void set_local_every(RunConfig& config, std::string const& text) {
-  auto const every = parse_interval(text);
-  if (!every.automatic && every.steps == 0 && every.time == Seconds{}) {
+  config.checkpoint.local_every = parse_interval(text);
+  if (config.checkpoint.local_every == Interval{}) {
     throw UsageError{"'0' saves nothing on node storage; leave checkpoint.local out instead"};
   }
-  config.checkpoint.local_every_steps = every.steps;
-  config.checkpoint.local_every_time = every.time;
-  config.checkpoint.local_every_auto = every.automatic;
 }
 
 void set_checkpoint_rate(RunConfig& config, std::string const& text) {
@@ -124,8 +112,7 @@ std::string default_attention_factor(RunConfig const& config) {
 std::vector<Skip> parse_skips(std::string const& text) {
   std::vector<Skip> skips;
   for (std::string_view rest = text; !rest.empty();) {
-    auto const part = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    auto const part = take_until(',', rest);
     auto const colon = part.find(':');
     if (colon == std::string_view::npos) {
       throw UsageError{fmt::format(
@@ -197,14 +184,6 @@ void set_parameter_sharding(RunConfig& config, std::string const& text) {
                                             {"zero3", Sharding::zero3},
                                             {"zero2", Sharding::zero2},
                                             {"zero1", Sharding::zero1}});
-}
-
-void set_rope_scaling(RunConfig& config, std::string const& text) {
-  using state::RopeScaling;
-  config.model.rope_scaling = choice<RopeScaling>(text, {{"none", RopeScaling::none},
-                                                         {"linear", RopeScaling::linear},
-                                                         {"llama3", RopeScaling::llama3},
-                                                         {"yarn", RopeScaling::yarn}});
 }
 
 void set_device_chunk(RunConfig& config, std::string const& text) {

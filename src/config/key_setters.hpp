@@ -10,8 +10,6 @@ namespace offstage::config {
 // Setters of keys of the table that take more than a line. Errors: UsageError without the
 // key's name.
 
-/// Sets the name of a state::RopeScaling.
-void set_rope_scaling(RunConfig& config, std::string const& text);
 /// Sets checkpoint.every: `50` means steps, `30min` a time, 0 neither. `auto` follows the cost of a
 /// save.
 void set_checkpoint_every(RunConfig& config, std::string const& text);

@@ -20,6 +20,12 @@ namespace {
 using Text = std::string const&;
 constexpr auto required = std::nullopt;
 
+/// The value of `auto`, `on` or `off`.
+Switch auto_or_switched(Text text) {
+  return choice<Switch>(text,
+                        {{"auto", Switch::automatic}, {"on", Switch::on}, {"off", Switch::off}});
+}
+
 constexpr std::array keys{
     Key{"run.dir", "PATH", required, "directory for metrics, lock and checkpoints; created",
         [](RunConfig& c, Text t) { c.run_dir = t; }},
@@ -35,10 +41,7 @@ constexpr std::array keys{
         }},
     Key{"run.progress", "auto|on|off", "auto",
         "a progress line at the end of the terminal; on: also if mpirun is in between",
-        [](RunConfig& c, Text t) {
-          c.wanted_progress = choice<Progress>(
-              t, {{"auto", Progress::automatic}, {"on", Progress::on}, {"off", Progress::off}});
-        }},
+        [](RunConfig& c, Text t) { c.wanted_progress = auto_or_switched(t); }},
     Key{"run.trace", "off|on", "off",
         "write run.dir/trace-RANK.json for Perfetto: each rank's transfers and computations over "
         "time; and foreseen-RANK.json, the same for simulated steps, if all rates are given",
@@ -53,8 +56,7 @@ constexpr std::array keys{
     Key{"model.family", "llama|gpt2", required,
         "kind of model; train.init-from or a checkpoint has the model.* keys too",
         [](RunConfig& c, Text t) {
-          c.model.family = choice<state::Family>(
-              t, {{"llama", state::Family::llama}, {"gpt2", state::Family::gpt2}});
+          c.model.family = named(t, {state::Family::llama, state::Family::gpt2});
         }},
     Key{"model.layers", "N", required,
         "transformer blocks, each of two layers that are gathered and updated",
@@ -96,9 +98,8 @@ constexpr std::array keys{
         "RMSNorm of queries and keys before RoPE: for each head, as in Qwen3, or for all heads "
         "together, as in OLMo 2",
         [](RunConfig& c, Text t) {
-          using state::QkNorm;
-          c.model.qk_norm = choice<QkNorm>(
-              t, {{"none", QkNorm::none}, {"head", QkNorm::head}, {"all", QkNorm::all}});
+          using enum state::QkNorm;
+          c.model.qk_norm = named(t, {none, head, all});
         }},
     Key{"model.norms-after", "true|false", "false",
         "attention and the MLP are followed by their norms, as in OLMo 2, instead of preceded by "
@@ -113,7 +114,10 @@ constexpr std::array keys{
     Key{"model.rope-scaling", "none|linear|llama3|yarn", "none",
         "how wavelengths are stretched; linear: all alike; llama3: long ones, as in Llama 3.1; "
         "yarn: as in YaRN",
-        set_rope_scaling},
+        [](RunConfig& c, Text t) {
+          using enum state::RopeScaling;
+          c.model.rope_scaling = named(t, {none, linear, llama3, yarn});
+        }},
     Key{"model.rope-factor", "X", "8", "factor by which wavelengths are stretched",
         [](RunConfig& c, Text t) { c.model.rope_factor = real(t); }},
     Key{"model.rope-low-frequency", "X", "1", "llama3: low_freq_factor; yarn: beta_slow",
@@ -253,9 +257,8 @@ constexpr std::array keys{
     Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
         "type of momentum and variance; smaller types are rounded stochastically",
         [](RunConfig& c, Text t) {
-          using kernels::Moments;
-          c.optimizer.moments = choice<Moments>(
-              t, {{"fp32", Moments::fp32}, {"bf16", Moments::bf16}, {"8bit", Moments::int8}});
+          using enum kernels::Moments;
+          c.optimizer.moments = named(t, {fp32, bf16, int8});
         }},
     Key{"optimizer.momentum", "X", "0",
         "momentum of rmsprop and sgd; 0: none, and the state has no plane for it",
@@ -279,11 +282,8 @@ constexpr std::array keys{
         "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
         "made longer, wsd (constant, a linear fall at the end) or cooldown (the same by 1 - sqrt)",
         [](RunConfig& c, Text t) {
-          c.optimizer.schedule = choice<Schedule>(t, {{"constant", Schedule::constant},
-                                                      {"linear", Schedule::linear},
-                                                      {"cosine", Schedule::cosine},
-                                                      {"wsd", Schedule::wsd},
-                                                      {"cooldown", Schedule::cooldown}});
+          using enum Schedule;
+          c.optimizer.schedule = named(t, {constant, linear, cosine, wsd, cooldown});
         }},
     Key{"optimizer.schedule-begin", "N", "0",
         "step from which the schedule counts, warm-up included: a later stage's first checkpoint",
@@ -303,8 +303,7 @@ constexpr std::array keys{
     Key{"numerics.dtype", "bf16|fp16|fp32", "bf16",
         "type of working copy, activations and gradients",
         [](RunConfig& c, Text t) {
-          c.numerics.dtype = choice<DType>(
-              t, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+          c.numerics.dtype = named(t, {DType::bf16, DType::fp16, DType::fp32});
         }},
     Key{"numerics.loss-scale-start", "X", "65536", "fp16: first loss scale, a power of two",
         [](RunConfig& c, Text t) { c.numerics.loss_scale.start = real(t); }},
@@ -383,9 +382,8 @@ constexpr std::array keys{
         "one process of a node at a time uses a storage path; auto: unless several move more, "
         "which a short trial at the start finds out",
         [](RunConfig& c, Text t) {
-          c.storage.exclusive = choice<Exclusive>(
-              t,
-              {{"auto", Exclusive::automatic}, {"true", Exclusive::on}, {"false", Exclusive::off}});
+          c.storage.exclusive = choice<Switch>(
+              t, {{"auto", Switch::automatic}, {"true", Switch::on}, {"false", Switch::off}});
         }},
     Key{"tiers.split", "auto|paper|first|A:B:...", "auto",
         "part of the extents on each storage path: auto (all paths end together), paper (by "
@@ -395,12 +393,7 @@ constexpr std::array keys{
         "the state keeps the half of a parameter that the bf16 working copy lacks, 2 bytes less "
         "each; auto: with state on storage, update.overlap=off, no persistent path, no "
         "checkpoint.rate or checkpoint.local, and a copy that updates can read in place",
-        [](RunConfig& c, Text t) {
-          c.storage.split_parameters =
-              choice<SplitParameters>(t, {{"auto", SplitParameters::automatic},
-                                          {"on", SplitParameters::on},
-                                          {"off", SplitParameters::off}});
-        }},
+        [](RunConfig& c, Text t) { c.storage.split_parameters = auto_or_switched(t); }},
     Key{"tiers.verify", "always|sample|off", "always",
         "reads from storage whose checksum is compared; sample: one in 16",
         [](RunConfig& c, Text t) {
@@ -446,10 +439,7 @@ constexpr std::array keys{
     Key{"update.overlap", "auto|on|off", "auto",
         "the update begins under backward, before the norm is known, and is made again if the "
         "gradient is clipped; auto: if state is on storage, as long as it gains",
-        [](RunConfig& c, Text t) {
-          c.overlap = choice<Overlap>(
-              t, {{"auto", Overlap::automatic}, {"on", Overlap::on}, {"off", Overlap::off}});
-        }},
+        [](RunConfig& c, Text t) { c.overlap = auto_or_switched(t); }},
 
     Key{"update.device-share", "auto|X", "auto",
         "part of the updates that the device computes, 0 to 1, of the state that does not live "

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace offstage::config {
@@ -72,23 +73,19 @@ template std::int32_t whole(std::string const&);
 template std::int64_t whole(std::string const&);
 
 std::uint64_t seed(std::string const& text) {
-  std::uint64_t value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end) {
+  auto const value = number_in<std::uint64_t>(text);
+  if (!value) {
     throw UsageError{fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text)};
   }
-  return value;
+  return *value;
 }
 
 double real(std::string const& text) {
-  double value{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end || !std::isfinite(value)) {
+  auto const value = number_in<double>(text);
+  if (!value || !std::isfinite(*value)) {
     throw UsageError{fmt::format("'{}' is not a number; write for example 0.1 or 3e-4", text)};
   }
-  return value;
+  return *value;
 }
 
 bool truth(std::string const& text) {

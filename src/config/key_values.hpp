@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,6 +59,16 @@ template <class T>
   throw UsageError{names.size() == 1
                        ? fmt::format("'{}' is not known; use {}", text, names.front())
                        : fmt::format("'{}' is none of {}", text, fmt::join(names, ", "))};
+}
+
+/// The value whose name the text is, by name_of.
+template <class T>
+[[nodiscard]] T named(std::string const& text, std::initializer_list<T> values) {
+  std::vector<std::pair<std::string_view, T>> words;
+  for (T const value : values) {
+    words.emplace_back(name_of(value), value);
+  }
+  return choice(text, words);
 }
 
 }  // namespace offstage::config

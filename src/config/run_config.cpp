@@ -231,7 +231,7 @@ void validate_places(RunConfig const& config) {
   require_at_least<Bytes>("device.memory", config.device.memory, 0, "; 0 is no limit");
   require_at_least("checkpoint.keep", config.checkpoint.keep, 2,
                    "; the second one is needed if the newest is damaged");
-  require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every_steps, 0);
+  require_at_least<std::int64_t>("checkpoint.every", config.checkpoint.every.steps, 0);
   require_at_least<std::int64_t>("checkpoint.keep-every", config.checkpoint.keep_every, 0,
                                  "; 0 keeps none for good");
   require_positive("checkpoint.mtbf", config.checkpoint.mtbf.count());

@@ -27,6 +27,9 @@
 
 namespace offstage::config {
 
+/// The value of a key that is on or off, or leaves that to the run.
+enum class Switch { automatic, on, off };
+
 enum class Schedule { constant, linear, cosine, wsd, cooldown };
 [[nodiscard]] char const* name_of(Schedule schedule);
 
@@ -156,12 +159,19 @@ struct NumericsConfig {
 
 enum class CheckpointFiles { automatic, rank, node };  ///< checkpoint.files
 
+/// The time between saves: steps, a duration, or neither.
+struct Interval {
+  std::int64_t steps{};  ///< 0: not by steps
+  Seconds time{};        ///< 0: not by time
+  bool automatic{};      ///< by the cost of a save
+
+  [[nodiscard]] bool operator==(Interval const&) const = default;
+};
+
 struct CheckpointConfig {
-  std::string dir;             ///< default: run.dir/checkpoints
-  std::int64_t every_steps{};  ///< 0: not by steps
-  Seconds every_time{};        ///< 0: not by time
-  bool every_auto{};           ///< checkpoint.every=auto
-  Seconds mtbf{};              ///< the whole job's, for every_auto
+  std::string dir;  ///< default: run.dir/checkpoints
+  Interval every;   ///< checkpoint.every
+  Seconds mtbf{};   ///< the whole job's, for checkpoint.every=auto
   int keep{};
   bool keep_best{};  ///< checkpoint.keep-best
   /// Checkpoints of steps that are multiples of this are saved and stay; 0: none.
@@ -173,11 +183,9 @@ struct CheckpointConfig {
   double rate{};  ///< checkpoint.rate: bytes per second of a node, beside later steps too; 0: none
   /// checkpoint.rate=20%: part of the rates of checkpoint.dir and the paths; 0: none.
   double rate_part{};
-  std::string local;  ///< checkpoint.local: a directory on each node; empty: no level 1
-  std::int64_t local_every_steps{};  ///< 0: not by steps
-  Seconds local_every_time{};        ///< 0: not by time
-  bool local_every_auto{};           ///< checkpoint.local-every=auto
-  Seconds node_mtbf{4320.0 * 3600};  ///< one node's, for every_auto beside level 1
+  std::string local;     ///< checkpoint.local: a directory on each node; empty: no level 1
+  Interval local_every;  ///< checkpoint.local-every
+  Seconds node_mtbf{4320.0 * 3600};  ///< one node's, for checkpoint.every=auto beside level 1
   bool partner = false;              ///< checkpoint.partner=copy: level 3
   /// Directory of this run's level 1; empty: there is none, or it is not known yet.
   std::string level_1;
@@ -194,27 +202,21 @@ struct CheckpointConfig {
   /// Returns whether saves go on beside later steps.
   [[nodiscard]] bool is_paced() const { return rate > 0.0 || rate_part > 0.0; }
   /// Returns whether a run saves before its end.
-  [[nodiscard]] bool saves_on_the_way() const {
-    return every_steps > 0 || every_time > Seconds{} || every_auto || keep_every > 0;
-  }
+  [[nodiscard]] bool saves_on_the_way() const { return every != Interval{} || keep_every > 0; }
 };
-
-enum class SplitParameters { automatic, on, off };  ///< tiers.split-parameters
-
-/// tiers.exclusive: whether the processes of a node take turns on a storage path. automatic: they
-/// do on paths where turns are no slower.
-enum class Exclusive { off, on, automatic };
 
 /// The use of the storage paths: the principles of MLP-Offload, each with a key of its own.
 struct StoragePolicy {
-  Exclusive exclusive = Exclusive::automatic;              ///< tiers.exclusive
+  /// tiers.exclusive: the processes of a node take turns on a storage path. automatic: they do on
+  /// paths where turns are no slower.
+  Switch exclusive = Switch::automatic;
   plan::SplitPolicy split;                                 ///< tiers.split
   tiers::Verify verify = tiers::Verify::always;            ///< tiers.verify
   Bytes most_cache = -1;                                   ///< tiers.cache, per node; -1: auto
   plan::Evict evict = plan::Evict::farthest;               ///< tiers.evict
   plan::UpdateOrder order = plan::UpdateOrder::alternate;  ///< update.order
   bool flush_fp32 = false;                                 ///< update.gradients=flush-fp32
-  SplitParameters split_parameters = SplitParameters::automatic;
+  Switch split_parameters = Switch::automatic;             ///< tiers.split-parameters
 };
 
 enum class CommBackend { automatic, mpi, nccl };  ///< comm.backend
@@ -234,8 +236,6 @@ struct DeviceConfig {
   /// a run settles it before it takes memory, and a forecast assumes it.
   Bytes attention_workspace{};
 };
-
-enum class Overlap { automatic, on, off };  ///< update.overlap
 
 /// The division of the update between CPU and device: the principles of Deep Optimizer States.
 struct SharePolicy {
@@ -262,8 +262,6 @@ struct PassRates {
   double rank_link{};  ///< bytes per second that come to a rank from the others
 };
 
-enum class Progress { automatic, on, off };  ///< run.progress
-
 /// The configuration of a training run. The room cli makes it from files and options; afterwards it
 /// is read-only.
 struct RunConfig {
@@ -275,13 +273,13 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   NumericsConfig numerics;
-  bool full_header{};                              ///< run.header=full
-  Progress wanted_progress = Progress::automatic;  ///< run.progress
-  bool progress{};                         ///< settled: rank 0's terminal shows a progress line
-  bool colours{};                          ///< the progress line has colours
-  bool trace{};                            ///< run.trace
-  bool tensorboard{};                      ///< run.tensorboard
-  bool allow_foreign{};                    ///< run.allow-foreign
+  bool full_header{};                          ///< run.header=full
+  Switch wanted_progress = Switch::automatic;  ///< run.progress
+  bool progress{};                             ///< settled: rank 0's terminal shows a progress line
+  bool colours{};                              ///< the progress line has colours
+  bool trace{};                                ///< run.trace
+  bool tensorboard{};                          ///< run.tensorboard
+  bool allow_foreign{};                        ///< run.allow-foreign
   std::vector<tiers::PathSettings> paths;  ///< tiers.path; empty: the state lives in host memory
   StoragePolicy storage;
   /// Returns whether gradients are flushed to storage, which takes a path.
@@ -294,7 +292,7 @@ struct RunConfig {
   DeviceConfig device;
   CommBackend comm_backend = CommBackend::automatic;
   SharePolicy share;
-  Overlap overlap = Overlap::automatic;                        ///< update.overlap
+  Switch overlap = Switch::automatic;                          ///< update.overlap
   parameters::Home parameter_home = parameters::Home::device;  ///< parameters.home
   bool home_is_open = false;  ///< parameters.home=auto: left to the plan
   parameters::Sharding sharding = parameters::Sharding::zero3;  ///< parameters.sharding

@@ -42,16 +42,16 @@ bool may_refer_to_extents(RunConfig const& config) {
 bool splits_parameters(RunConfig const& config) {
   std::string const why = obstacle(config);
   switch (config.storage.split_parameters) {
-    case SplitParameters::on:
+    case Switch::on:
       if (!why.empty()) {
         throw UsageError{
             fmt::format("tiers.split-parameters=on: {}, or tiers.split-parameters=auto", why)};
       }
       return true;
-    case SplitParameters::automatic:
-      return why.empty() && !config.paths.empty() && config.overlap == Overlap::off &&
+    case Switch::automatic:
+      return why.empty() && !config.paths.empty() && config.overlap == Switch::off &&
              !may_refer_to_extents(config);
-    case SplitParameters::off:
+    case Switch::off:
       break;
   }
   return false;

@@ -89,23 +89,16 @@ void InputFile::read(Bytes offset, std::span<std::byte> out) const {
   auto const size = static_cast<Bytes>(out.size());
   require(offset >= 0 && size <= size_ && offset <= size_ - size, "InputFile: read beyond the end");
   Waiting const waiting{"a read of a data file, offset", offset};
-  for (Bytes done = 0; done < size;) {
-    auto const count =
-        pread(file_.get(), out.data() + done, static_cast<std::size_t>(size - done), offset + done);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0) {
-      throw IoError{fmt::format("{}: cannot read at byte {}: {}", name(), offset + done,
-                                std::generic_category().message(errno))};
-    }
-    if (count == 0) {
-      fail(fmt::format(
-          "the file had {} bytes when it was opened and now ends before byte {}; leave it as it "
-          "is while a run reads it",
-          size_, offset + done));
-    }
-    done += count;
+  Bytes const done = read_fully(file_.get(), out, offset);
+  if (done < size && errno != 0) {
+    throw IoError{fmt::format("{}: cannot read at byte {}: {}", name(), offset + done,
+                              std::generic_category().message(errno))};
+  }
+  if (done < size) {
+    fail(fmt::format(
+        "the file had {} bytes when it was opened and now ends before byte {}; leave it as it "
+        "is while a run reads it",
+        size_, offset + done));
   }
 }
 

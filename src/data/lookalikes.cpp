@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 
 namespace offstage::data {
 namespace {

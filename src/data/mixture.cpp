@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 
 namespace offstage::data {
 namespace {
@@ -24,16 +23,14 @@ constexpr std::uint64_t mixture_key = 0x6D69787475726573;
 __extension__ using Wide = unsigned __int128;
 
 double parse_weight(std::string_view text, std::string_view source) {
-  double weight{};
-  auto const* const end = text.data() + text.size();
-  auto const [rest, code] = std::from_chars(text.data(), end, weight);
-  if (code != std::errc{} || rest != end || !std::isfinite(weight) || weight <= 0.0) {
+  auto const weight = number_in<double>(text);
+  if (!weight || !std::isfinite(*weight) || *weight <= 0.0) {
     throw UsageError{
         fmt::format("'{}' behind the colon of {} is no weight above 0; write for example {}:0.5, "
                     "and :1 behind a path that has a colon in it",
                     text, source, source.substr(0, source.size() - text.size() - 1))};
   }
-  return weight;
+  return *weight;
 }
 
 Source parse_source(std::string_view text) {

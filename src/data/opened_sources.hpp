@@ -42,7 +42,7 @@ class OpenedSources {
   [[nodiscard]] DatasetOptions const& options() const noexcept { return options_; }
   /// Files in which the separator is to be looked for, in order.
   [[nodiscard]] std::vector<TokenFile const*> unscanned() const;
-  /// What documents_by_separator tells of each of unscanned(), of which none remains.
+  /// Takes what documents_by_separator tells of each of unscanned(), of which none remains.
   void take_documents(std::vector<std::vector<std::int64_t>> documents);
   /// The same by reading all of them here.
   void scan();

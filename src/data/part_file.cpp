@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace offstage::data {
 
@@ -17,19 +17,6 @@ void refuse_existing(std::string const& path, char const* what) {
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0) {
     throw UsageError{fmt::format("{} is there already; {}", path, what)};
-  }
-}
-
-void sync_directory(std::string const& file) {
-  auto folder = std::filesystem::path{file}.parent_path();
-  int const descriptor = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
-  bool const done = descriptor >= 0 && fsync(descriptor) == 0;
-  int const error = errno;
-  if (descriptor >= 0) {
-    close(descriptor);
-  }
-  if (!done && error != EINVAL) {
-    throw IoError{"cannot write", folder.empty() ? "." : folder.string(), error};
   }
 }
 
@@ -101,30 +88,14 @@ void PartFile::flush() {
 }
 
 void PartFile::write_at(Bytes offset, std::span<std::byte const> bytes) {
-  while (!bytes.empty()) {
-    auto const count = pwrite(file_, bytes.data(), bytes.size(), offset);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0) {
-      throw IoError{"cannot write", part_, errno};
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-    offset += count;
+  if (write_fully(file_, bytes, offset) < std::ssize(bytes)) {
+    throw IoError{"cannot write", part_, errno};
   }
 }
 
 void PartFile::read_at(Bytes offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    auto const count = pread(file_, out.data(), out.size(), offset);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count <= 0) {
-      throw IoError{"cannot read again", part_, count < 0 ? errno : EIO};
-    }
-    out = out.subspan(static_cast<std::size_t>(count));
-    offset += count;
+  if (read_fully(file_, out, offset) < std::ssize(out)) {
+    throw IoError{"cannot read again", part_, errno == 0 ? EIO : errno};
   }
 }
 

@@ -14,9 +14,6 @@ namespace offstage::data {
 /// right.
 void refuse_existing(std::string const& path, char const* what);
 
-/// Makes names in the directory of `file` last. Errors: IoError.
-void sync_directory(std::string const& file);
-
 /// PATH.part, a file that gets the name PATH when it is whole.
 [[nodiscard]] std::string part_of(std::string const& path);
 

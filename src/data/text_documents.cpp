@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 
 namespace offstage::data {
 namespace {

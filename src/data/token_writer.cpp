@@ -18,6 +18,7 @@
 #include "data/loss_mask.hpp"
 #include "data/megatron_index.hpp"
 #include "data/part_file.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::data {
 namespace {
@@ -300,7 +301,7 @@ class TokenWriter::Implementation {
     if (index_) {
       index_->file().sync();
     }
-    sync_directory(data_.path());
+    aio::sync_name(data_.path());
   }
 
   /// Reads tokens that were written before, for the checksums of the mask.
@@ -373,7 +374,7 @@ void name_token_files(std::string const& prefix, Format format, bool has_mask) {
   }
   // A .bin alone would pass for another format, an .idx alone for nothing.
   name_part(data);
-  sync_directory(data);
+  aio::sync_name(data);
 }
 
 }  // namespace offstage::data

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +13,10 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
+#include "base/text.hpp"
 #include "data/loss_mask.hpp"
 #include "data/part_file.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::data {
 namespace {
@@ -46,18 +47,12 @@ std::optional<std::string> value_of(std::istream& file, std::string_view key) {
                                                            : std::nullopt;
 }
 
+/// The number of the next line; nullopt if the line is not of this key, or has none.
 template <class Number>
-std::optional<Number> number_of(std::optional<std::string> const& text, int base) {
-  Number number{};
-  if (!text) {
-    return std::nullopt;
-  }
-  char const* const end = text->data() + text->size();
-  auto const [rest, code] = std::from_chars(text->data(), end, number, base);
-  return code == std::errc{} && rest == end ? std::optional{number} : std::nullopt;
+std::optional<Number> number_of(std::istream& file, std::string_view key, int base = 10) {
+  auto const text = value_of(file, key);
+  return text ? number_in<Number>(*text, base) : std::nullopt;
 }
-
-constexpr int decimal = 10, hexadecimal = 16;
 
 std::string prefix_of(std::string const& tokens_path) {
   constexpr std::size_t suffix = 4;
@@ -92,9 +87,9 @@ std::optional<TokenizerNote> read_note(std::string const& path) {
   std::string first;
   bool const is_note = std::getline(file, first) && first == first_line;
   auto const name = value_of(file, name_key);
-  auto const sample = number_of<std::uint64_t>(value_of(file, sample_key), hexadecimal);
-  auto const bytes = number_of<Bytes>(value_of(file, bytes_key), decimal);
-  auto const vocab = number_of<std::int64_t>(value_of(file, vocab_key), decimal);
+  auto const sample = number_of<std::uint64_t>(file, sample_key, 16);
+  auto const bytes = number_of<Bytes>(file, bytes_key);
+  auto const vocab = number_of<std::int64_t>(file, vocab_key);
   bool const is_masked = value_of(file, mask_key) == "yes";
   if (file.bad()) {
     throw IoError{"cannot read", path, errno};
@@ -152,7 +147,7 @@ void write_note(std::string const& prefix, std::optional<TokenizerNote> const& n
   file.sync();
   file.close();
   rename_file(context + ": cannot replace", file.path(), path);
-  sync_directory(path);
+  aio::sync_name(path);
 }
 
 std::optional<TokenizerNote> note_beside(std::string const& tokens_path) {

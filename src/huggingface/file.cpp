@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/lfs_pointer.hpp"
+#include "base/regular_file.hpp"
 #include "base/watch.hpp"
 
 namespace offstage::huggingface {
@@ -41,36 +42,22 @@ File File::create(std::string const& path) {
 
 void File::read_at(Bytes offset, std::span<std::byte> out) const {
   Waiting const waiting{"a read of a model's file, offset", offset};
-  while (!out.empty()) {
-    ssize_t const moved = pread(descriptor(), out.data(), out.size(), offset);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved < 0) {
-      throw IoError{fmt::format("cannot read {} bytes at {} of", out.size(), offset), path(),
+  Bytes const done = read_fully(descriptor(), out, offset);
+  if (Bytes const rest = std::ssize(out) - done; rest > 0) {
+    if (errno != 0) {
+      throw IoError{fmt::format("cannot read {} bytes at {} of", rest, offset + done), path(),
                     errno};
     }
-    if (moved == 0) {
-      throw DataError{fmt::format("{}: ends at {}, {} bytes too early; it was cut meanwhile",
-                                  path(), offset, out.size())};
-    }
-    offset += moved;
-    out = out.subspan(static_cast<std::size_t>(moved));
+    throw DataError{fmt::format("{}: ends at {}, {} bytes too early; it was cut meanwhile", path(),
+                                offset + done, rest)};
   }
 }
 
 void File::write_at(Bytes offset, std::span<std::byte const> bytes) const {
-  while (!bytes.empty()) {
-    ssize_t const moved = pwrite(descriptor(), bytes.data(), bytes.size(), offset);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved <= 0) {
-      throw IoError{fmt::format("cannot write {} bytes at {} of", bytes.size(), offset), path(),
-                    moved < 0 ? errno : EIO};
-    }
-    offset += moved;
-    bytes = bytes.subspan(static_cast<std::size_t>(moved));
+  Bytes const done = write_fully(descriptor(), bytes, offset);
+  if (Bytes const rest = std::ssize(bytes) - done; rest > 0) {
+    throw IoError{fmt::format("cannot write {} bytes at {} of", rest, offset + done), path(),
+                  errno};
   }
 }
 

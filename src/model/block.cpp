@@ -230,7 +230,7 @@ std::span<T const> Block<T>::backward_branch(std::span<T> product, NormTensors<T
   if (!norm_.after) {
     return dx;
   }
-  norm_.backward_to<T>(stream_, product, w, dx, statistics, scratch_.branch, dw);
+  norm_.backward<T>(stream_, product, w, dx, statistics, scratch_.branch, dw, false);
   return scratch_.branch;
 }
 

@@ -91,27 +91,12 @@ struct Norm {
     }
   }
 
-  /// Computes dx = the gradient through an RMSNorm; dw is overwritten.
-  template <class T>
-  void backward_to(device::Stream& stream, std::span<T const> x, NormTensors<T const> const& w,
-                   std::span<T const> dy, NormStatistics<T> const& statistics, std::span<T> dx,
-                   NormTensors<T> const& dw) const {
-    kernels::rmsnorm_backward<T>(stream, {.x = x,
-                                          .weight = w.weight,
-                                          .dy = dy,
-                                          .inverse_rms = statistics.inverse,
-                                          .dx = dx,
-                                          .d_weight = dw.weight,
-                                          .rows = rows,
-                                          .width = width,
-                                          .add = false});
-  }
-
-  /// Adds the gradient through the norm to dx; dw is overwritten.
+  /// Adds the gradient through the norm to dx, which without `add` is overwritten (RMSNorm alone).
+  /// dw is overwritten.
   template <class T>
   void backward(device::Stream& stream, std::span<T const> x, NormTensors<T const> const& w,
                 std::span<T const> dy, NormStatistics<T> const& statistics, std::span<T> dx,
-                NormTensors<T> const& dw) const {
+                NormTensors<T> const& dw, bool add = true) const {
     if (family == state::Family::gpt2) {
       kernels::layernorm_backward<T>(stream, {.x = x,
                                               .weight = w.weight,
@@ -131,7 +116,8 @@ struct Norm {
                                             .dx = dx,
                                             .d_weight = dw.weight,
                                             .rows = rows,
-                                            .width = width});
+                                            .width = width,
+                                            .add = add});
     }
   }
 };

@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 #include "pack/json_field.hpp"
 
 namespace offstage::pack {

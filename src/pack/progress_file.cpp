@@ -5,11 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "base/file_lock.hpp"
@@ -18,6 +16,7 @@
 #include "base/regular_file.hpp"
 #include "data/input_file.hpp"
 #include "data/part_file.hpp"
+#include "platform/aio/file.hpp"
 
 namespace offstage::pack {
 namespace {
@@ -285,21 +284,15 @@ void ProgressFile::save(Saved const& saved) {
 
 void ProgressFile::append(std::string line) {
   line += '\n';
-  for (std::string_view rest = line; !rest.empty();) {
-    auto const count = pwrite(descriptor_, rest.data(), rest.size(), size_);
-    if (count < 0 && errno != EINTR) {
-      throw IoError{"cannot write", path_, errno};
-    }
-    if (count > 0) {
-      rest.remove_prefix(static_cast<std::size_t>(count));
-      size_ += count;
-    }
+  if (write_fully(descriptor_, std::as_bytes(std::span{line}), size_) < std::ssize(line)) {
+    throw IoError{"cannot write", path_, errno};
   }
+  size_ += std::ssize(line);
   // Behind the end may be the rest of a longer line that was not whole.
   if (ftruncate(descriptor_, size_) != 0 || fsync(descriptor_) != 0) {
     throw IoError{"cannot write", path_, errno};
   }
-  data::sync_directory(path_);
+  aio::sync_name(path_);
 }
 
 void ProgressFile::remove() {

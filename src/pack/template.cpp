@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
-#include "base/trimmed.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "data/input_file.hpp"
 
@@ -99,9 +99,7 @@ TemplateLine parse_line(std::string_view text, Tokens const& tokens, Fail const&
 std::vector<Given> lines_of(std::string_view text, data::InputFile const& file) {
   std::vector<Given> all;
   for (std::size_t number = 1; !text.empty(); ++number) {
-    auto const end = std::min(text.find('\n'), text.size());
-    auto const line = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    auto const line = trimmed(take_until('\n', text));
     if (line.empty() || line.front() == '#') {
       continue;
     }

@@ -14,8 +14,8 @@ struct Machine {
   UpdateRates rates{};
   double host_sum{};   ///< bytes that the cores read and write to add gradients
   double rank_link{};  ///< bytes that come to this rank from the others
-  /// Bytes that one turn at a path transfers at most (tiers::path_hold_bytes).
-  double path_hold = 64.0 * static_cast<double>(MiB);
+  /// Bytes that one turn at a path transfers at most (tiers::path_turn_bytes).
+  double path_turn = 64.0 * static_cast<double>(MiB);
 };
 
 }  // namespace offstage::plan

@@ -47,9 +47,9 @@ void SimulatedMachine::ended(std::size_t event) {
 
 Task SimulatedMachine::transfer(Server& server, double bytes, double rate, std::string row,
                                 std::string_view name) {
-  double const hold = machine_.path_hold;
-  for (double left = bytes; left > 0.0; left -= hold) {
-    double const piece = std::min(left, hold);
+  double const turn = machine_.path_turn;
+  for (double left = bytes; left > 0.0; left -= turn) {
+    double const piece = std::min(left, turn);
     co_await server.serve(booked(server, seconds(piece, rate), {row, name}, piece));
   }
 }

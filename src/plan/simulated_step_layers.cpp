@@ -45,9 +45,9 @@ void SimulatedSteps::expect(StepUses& step) {
         std::int64_t const key = down ? to - 1 - n : from + n;
         ExtentPiece piece{.key = key, .elements = common(layer, key), .ends = true};
         LayerUse* const earlier = i > 0 ? &step.uses[fills[i - 1]] : nullptr;
-        bool const goes_on = n == 0 && earlier != nullptr && !earlier->pieces.empty() &&
-                             earlier->pieces.back().key == key;
-        if (goes_on) {
+        bool const is_shared = n == 0 && earlier != nullptr && !earlier->pieces.empty() &&
+                               earlier->pieces.back().key == key;
+        if (is_shared) {
           earlier->pieces.back().ends = false;
           piece.arrived = earlier->pieces.back().arrived;
         } else {

@@ -93,8 +93,8 @@ Task SimulatedSteps::update(Marks& marks) {
     now = &begin(trips_, false, true);
     co_await now->cores_done;
   }
-  bool const stays =
-      schedule_.overlap ? schedule_.transfers == Transfers::blocking : !schedule_.goes_on;
+  bool const stays = schedule_.overlap ? schedule_.transfers == Transfers::blocking
+                                       : !schedule_.under_next_forward;
   if (stays) {
     co_await now->done;
   }

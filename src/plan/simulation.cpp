@@ -42,7 +42,7 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   auto const waiting = std::ranges::count(work.subgroups, false, &SubgroupWork::resident);
   if (all > detail.subgroups) {
     std::int64_t const merged = ceil_div(all, detail.subgroups);
-    result.machine.path_hold *= static_cast<double>(merged);  // a merged extent takes as many turns
+    result.machine.path_turn *= static_cast<double>(merged);  // a merged extent takes as many turns
     auto& subgroups = result.work.subgroups;
     subgroups.clear();
     std::int64_t run = 0;

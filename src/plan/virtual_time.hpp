@@ -109,11 +109,11 @@ class VirtualTime {
     run_while([] { return true; });
     require(running() == 0, "VirtualTime: a task waits for ever");
   }
-  /// The same, but returns once goes_on(), which is called before each event, is false.
+  /// The same, but returns once condition(), which is called before each event, is false.
   /// Errors: that of a task.
-  template <class GoesOn>
-  void run_while(GoesOn goes_on) {
-    while (!events_.empty() && goes_on()) {
+  template <class Condition>
+  void run_while(Condition condition) {
+    while (!events_.empty() && condition()) {
       auto const event = events_.top();
       events_.pop();
       now_ = event.when;

@@ -93,8 +93,8 @@ struct Schedule {
   bool overlap = false;  ///< updates begin under the last micro-batch's backward
   /// Each update is reverted and made again, because its norm was above the limit.
   bool redone = false;
-  bool goes_on = true;  ///< the update's transfers go on under the next forward
-  bool stages = true;   ///< the CPU's new parameters cross the link, chunk by chunk
+  bool under_next_forward = true;  ///< the update's transfers go on under the next forward
+  bool stages = true;              ///< the CPU's new parameters cross the link, chunk by chunk
   std::int64_t chunk = std::int64_t{4} << 20U;  ///< elements that cross the link at a time
   int chunk_buffers = 4;                        ///< places for chunks on the device
   int staged_chunks = 3;                        ///< chunks of the CPU's new parameters on their way

@@ -98,14 +98,14 @@ double Plot::down(double y) const {
 
 std::string Plot::path(std::vector<Point> const& points) const {
   std::string text;
-  bool goes_on = false;
+  bool is_line = false;
   for (Point const& point : points) {
     bool const shown = std::isfinite(point.x) && std::isfinite(point.y);
     if (shown) {
-      fmt::format_to(std::back_inserter(text), "{}{:.2f} {:.2f}", goes_on ? 'L' : 'M',
+      fmt::format_to(std::back_inserter(text), "{}{:.2f} {:.2f}", is_line ? 'L' : 'M',
                      across(point.x), down(point.y));
     }
-    goes_on = shown;
+    is_line = shown;
   }
   return text;
 }

@@ -51,14 +51,14 @@ class Checksum {
   std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
   std::vector<std::uint64_t> blocks_;
 };
-static_assert(path_hold_bytes % checksum_block_bytes == 0);
+static_assert(path_turn_bytes % checksum_block_bytes == 0);
 
 /// Calls `work` with each piece (padding included), the same without padding, and where it begins.
 template <class Byte, class Work>
 void for_each_piece(std::span<Byte> memory, Bytes size, Work const& work) {
-  for (Bytes begin = 0; begin < size; begin += path_hold_bytes) {
+  for (Bytes begin = 0; begin < size; begin += path_turn_bytes) {
     auto const rest = memory.subspan(static_cast<std::size_t>(begin));
-    auto const piece = rest.first(std::min(rest.size(), static_cast<std::size_t>(path_hold_bytes)));
+    auto const piece = rest.first(std::min(rest.size(), static_cast<std::size_t>(path_turn_bytes)));
     work(piece, piece.first(std::min(piece.size(), static_cast<std::size_t>(size - begin))), begin);
   }
 }
@@ -166,7 +166,7 @@ void ExtentStore::read_through(Version const& version, std::span<std::byte> memo
   aio::File const& file = slots_.file(line.place);
   Bytes const offset = slots_.offset(line.place);
   auto const most = std::ssize(memory);
-  require(most > 0 && most <= path_hold_bytes && most % checksum_block_bytes == 0,
+  require(most > 0 && most <= path_turn_bytes && most % checksum_block_bytes == 0,
           "ExtentStore: an extent is read through whole blocks");
   auto const read_pieces = [&](auto const& add) {
     for (Bytes begin = 0; begin < version.size; begin += most) {

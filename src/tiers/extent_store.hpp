@@ -34,7 +34,7 @@ struct StoredExtent {
 /// Extents on storage paths: finds them a slot, writes, reads and verifies them.
 ///
 /// Memory:  `memory` is aligned to aio::direct_alignment and has the version's size rounded up to
-///          it; all of that moves, in pieces of path_hold_bytes.
+///          it; all of that moves, in pieces of path_turn_bytes.
 /// Threads: any, for different keys; a line belongs to whoever has taken the extent.
 class ExtentStore {
  public:

@@ -18,16 +18,8 @@ namespace offstage::tiers {
 namespace {
 
 void write_at(aio::Descriptor const& file, std::span<std::byte const> bytes, Bytes offset) {
-  while (!bytes.empty()) {
-    ssize_t const written = pwrite(file.descriptor(), bytes.data(), bytes.size(), offset);
-    if (written < 0 && errno == EINTR) {
-      continue;
-    }
-    if (written < 0) {
-      throw IoError{"cannot write", file.path(), errno};
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-    offset += written;
+  if (write_fully(file.descriptor(), bytes, offset) < std::ssize(bytes)) {
+    throw IoError{"cannot write", file.path(), errno};
   }
 }
 

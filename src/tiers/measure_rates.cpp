@@ -93,7 +93,7 @@ plan::PathRate measure_rates(StoragePath& path, std::string const& spill, Measur
   PathSettings const& settings = path.settings();
   // As many requests as the path has in flight in the run, twice, so that they overlap.
   Bytes const full = std::min<Bytes>(
-      path_hold_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
+      path_turn_bytes, 2 * settings.engine.request_bytes * settings.engine.queue_depth);
   require_space(settings.directory, 0);
   Bytes const most = std::min(measure.most, aio::free_bytes(settings.directory) / free_share);
   Bytes const per_transfer = most / settings.transfers();

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
+#include "base/text.hpp"
 
 namespace offstage::tiers {
 namespace {
@@ -74,13 +74,11 @@ double rate_of(Attribute const& attribute) {
 }
 
 int count_of(Attribute const& attribute, int most) {
-  int count{};
-  auto const* const end = attribute.value.data() + attribute.value.size();
-  auto const [rest, code] = std::from_chars(attribute.value.data(), end, count);
-  if (code != std::errc{} || rest != end || count < 1 || count > most) {
+  auto const count = number_in<int>(attribute.value);
+  if (!count || *count < 1 || *count > most) {
     attribute.refuse(fmt::format("write a whole number from 1 to {}", most));
   }
-  return count;
+  return *count;
 }
 
 Bytes size_of(Attribute const& attribute, char const* example) {
@@ -130,13 +128,11 @@ Seconds latency_of(Attribute const& attribute) {
 }
 
 double sharing_of(Attribute const& attribute) {
-  double share{};
-  auto const* const end = attribute.value.data() + attribute.value.size();
-  auto const [rest, code] = std::from_chars(attribute.value.data(), end, share);
-  if (code != std::errc{} || rest != end || !(share >= least_sharing && share <= 1.0)) {
+  auto const share = number_in<double>(attribute.value);
+  if (!share || !(*share >= least_sharing && *share <= 1.0)) {
     attribute.refuse(fmt::format("write a number from {} to 1", least_sharing));
   }
-  return share;
+  return *share;
 }
 
 /// One tiers.path while it is read; what was given and what was not still differ.

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.hpp"
 #include "tiers/spill_file.hpp"
 
 namespace offstage::tiers {
@@ -46,10 +46,7 @@ bool is_plain_part(std::string_view text) {
 
 /// A process or rank: digits alone, with the range of an int.
 std::optional<int> number(std::string_view text) {
-  int value{};
-  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool const whole = code == std::errc{} && rest == text.data() + text.size();
-  return whole && value >= 0 && text.front() != '-' ? std::optional{value} : std::nullopt;
+  return text.starts_with('-') ? std::nullopt : number_in<int>(text);
 }
 
 /// True for a process that has ended and whose parent has not asked how: under an init that is slow

@@ -90,7 +90,7 @@ class StoragePath::Admission {
   }
 
  private:
-  /// One hold of the path, from the first transfer in it to the end of the last.
+  /// One turn of the path: from the first transfer in it to the end of the last.
   struct Turn {
     bool is_held = false;  ///< the node's lock is taken
     int inside = 0;        ///< transfers that have not ended
@@ -100,12 +100,12 @@ class StoragePath::Admission {
 
  public:
   /// A place inside, from construction to destruction.
-  class Hold {
+  class Place {
    public:
-    explicit Hold(Admission& admission) : admission_{admission} { admission.enter(*this); }
-    ~Hold() { admission_.leave(*this); }
-    Hold(Hold const&) = delete;
-    Hold& operator=(Hold const&) = delete;
+    explicit Place(Admission& admission) : admission_{admission} { admission.enter(*this); }
+    ~Place() { admission_.leave(*this); }
+    Place(Place const&) = delete;
+    Place& operator=(Place const&) = delete;
 
     [[nodiscard]] aio::Engine& engine() const noexcept { return *admission_.engines_[engine_]; }
     /// The last requests are under way: the next transfer may begin. Returns whether one waits for
@@ -121,7 +121,7 @@ class StoragePath::Admission {
   };
 
  private:
-  void enter(Hold& hold) {
+  void enter(Place& place) {
     auto fresh = std::make_shared<Turn>();
     std::unique_lock lock{mutex_};
     std::int64_t const ticket = next_ticket_++;
@@ -131,16 +131,16 @@ class StoragePath::Admission {
         return ticket == serving_ && !free_.empty() && (open_turn() != nullptr || has_turn());
       });
     }
-    hold.engine_ = free_.back();
+    place.engine_ = free_.back();
     free_.pop_back();
-    hold.turn_ = open_turn();
-    bool const is_first = hold.turn_ == nullptr;
+    place.turn_ = open_turn();
+    bool const is_first = place.turn_ == nullptr;
     if (is_first) {
       turns_.push_back(fresh);
-      hold.turn_ = std::move(fresh);
+      place.turn_ = std::move(fresh);
     }
-    ++hold.turn_->inside;
-    ++hold.turn_->begun;
+    ++place.turn_->inside;
+    ++place.turn_->begun;
     ++serving_;
     lock.unlock();
     if (is_first) {
@@ -148,21 +148,21 @@ class StoragePath::Admission {
         node_->lock();
       }
       lock.lock();
-      hold.turn_->is_held = true;
+      place.turn_->is_held = true;
       lock.unlock();
     }
     changed_.notify_all();  // there may be room for the next
   }
 
-  bool hand_on(Hold& hold) noexcept {
+  bool hand_on(Place& place) noexcept {
     std::unique_lock lock{mutex_};
-    hold.is_ending_ = true;
-    Turn& turn = *hold.turn_;
+    place.is_ending_ = true;
+    Turn& turn = *place.turn_;
     ++turn.ending;
     bool const is_wanted = next_ticket_ != serving_;
     bool const ends = turn.ending == turn.inside && is_waited_for();
     if (ends) {
-      close(hold.turn_);
+      close(place.turn_);
     }
     lock.unlock();
     if (ends) {
@@ -172,17 +172,17 @@ class StoragePath::Admission {
     return is_wanted || ends;
   }
 
-  void leave(Hold& hold) noexcept {
+  void leave(Place& place) noexcept {
     std::unique_lock lock{mutex_};
-    free_.push_back(hold.engine_);  // within the capacity it was built with
-    Turn& turn = *hold.turn_;
+    free_.push_back(place.engine_);  // within the capacity it was built with
+    Turn& turn = *place.turn_;
     --turn.inside;
-    turn.ending -= hold.is_ending_ ? 1 : 0;
+    turn.ending -= place.is_ending_ ? 1 : 0;
     bool const is_over = turn.inside == 0;
     // The others' last requests are under way, and this one has none left.
     bool const ends = turn.is_held && turn.ending == turn.inside && (is_over || is_waited_for());
     if (ends) {
-      close(hold.turn_);
+      close(place.turn_);
     }
     lock.unlock();
     if (node_ && ends) {
@@ -287,8 +287,8 @@ std::atomic<std::uint32_t>& StoragePath::in_a_hurry(aio::Direction direction) co
 
 void StoragePath::transfer(aio::Direction direction, aio::File const& file,
                            std::span<std::byte> memory, Bytes offset, LetsPass const& lets_pass) {
-  // All threads of a hold together: path_hold_bytes.
-  Bytes const piece = path_hold_bytes / settings_.threads / aio::direct_alignment;
+  // All threads of a turn together: path_turn_bytes.
+  Bytes const piece = path_turn_bytes / settings_.threads / aio::direct_alignment;
   auto const most = static_cast<std::size_t>(std::max<Bytes>(1, piece) * aio::direct_alignment);
   for (std::size_t begin = 0; begin < memory.size(); begin += most) {
     transfer_piece(direction, file, memory.subspan(begin, std::min(most, memory.size() - begin)),
@@ -318,21 +318,21 @@ void StoragePath::transfer_piece(aio::Direction direction, aio::File const& file
     done = trace::Clock::now();
   };
   {
-    Admission::Hold hold{reads || !writes_ ? *reads_ : *writes_};
+    Admission::Place place{reads || !writes_ ? *reads_ : *writes_};
     waited = watch.lap();
     begin = trace::Clock::now();
     auto const hand_on = [&] {
       stop();
-      is_next = hold.hand_on();
+      is_next = place.hand_on();
     };
     if (throttle_) {
       Booking const booking{*throttle_, direction, bytes};
-      move(hold.engine(), direction, file, memory, offset, {});
+      move(place.engine(), direction, file, memory, offset, {});
       // The path is held: it would be busy.
       Waiting const waiting{"an emulated storage path"};
       std::this_thread::sleep_until(booking.end);
     } else {
-      move(hold.engine(), direction, file, memory, offset, hand_on);
+      move(place.engine(), direction, file, memory, offset, hand_on);
     }
     if (!is_next) {
       stop();  // before the next holder is woken, who may take this thread's core

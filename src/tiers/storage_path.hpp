@@ -23,7 +23,7 @@
 namespace offstage::tiers {
 
 /// The most that one hold of a path transfers.
-constexpr Bytes path_hold_bytes = 64 * MiB;
+constexpr Bytes path_turn_bytes = 64 * MiB;
 
 /// State of one path that the processes of a node share; all zeros at first.
 struct alignas(64) PathShared {
@@ -46,7 +46,7 @@ using LetsPass = std::function<bool()>;
 ///          in each direction if duplex is full. With a shared lock `processes` processes of the
 ///          node hold the path at a time: exclusive access (MLP section 3.2, "process-exclusive,
 ///          multi-thread shared"). A hold serves the transfers of its process, `threads` at a time;
-///          once another process waits, no more than path_hold_bytes of them. The next hold begins
+///          once another process waits, no more than path_turn_bytes of them. The next hold begins
 ///          while the last requests of this one are under way, the same for the next transfer of a
 ///          hold; but an emulated path is held to the end. Whoever is inside waits for nothing
 ///          else.
@@ -167,7 +167,7 @@ struct Measure {
 /// the device, else this is too high, which a warning says. Blocks must come back as they were
 /// written.
 /// Files:  as make_spill_file, under the name `spill`, which tidy_spills knows.
-/// Memory: one transfer of at most path_hold_bytes per thread, one block at least.
+/// Memory: one transfer of at most path_turn_bytes per thread, one block at least.
 /// Errors: IoError naming tiers.path and the directory.
 [[nodiscard]] plan::PathRate measure_rates(StoragePath& path, std::string const& spill,
                                            Measure const& measure);

@@ -11,7 +11,7 @@ namespace offstage::tiers {
 /// pass.
 struct DirectionTraffic {
   Bytes bytes{};
-  std::int64_t transfers{};  ///< pieces of at most path_hold_bytes / PathSettings::threads each
+  std::int64_t transfers{};  ///< pieces of at most path_turn_bytes / PathSettings::threads each
   Seconds seconds{};         ///< inside transfers until the next may begin, but those that failed
   Seconds waited{};          ///< before them, for threads of this process and for other processes
   Seconds longest_wait{};

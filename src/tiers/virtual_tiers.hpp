@@ -78,7 +78,7 @@ struct VirtualSettings {
 ///          left for then throws it too. A read is tried three times (and by aio::Engine); a
 ///          failure or a wrong checksum after that has lost the only copy: IoError.
 /// Locks:   no lock and no path is held while waiting for a buffer or another lease; a path is held
-///          for one transfer of at most path_hold_bytes.
+///          for one transfer of at most path_turn_bytes.
 /// Errors:  construction: IoError: a directory is missing (says that it must exist), not writable
 ///          or without the space, naming what is needed and what is free; PreconditionError: no
 ///          path and `cached` below the number of extents.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/text.hpp"
 #include "data/input_file.hpp"
 #include "tokens/fields.hpp"
 #include "tokens/model.hpp"
@@ -93,9 +93,8 @@ void read_decoder(Fields& fields, Beside& beside) {
   }
   auto decoder = fields.object(name);
   for (auto const& [number, token] : fields.value(name).items()) {
-    std::int32_t value{};
-    auto const [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc{} || end != number.data() + number.size()) {
+    auto const value = number_in<std::int32_t>(number);
+    if (!value) {
       fields.fail(name, "has the key " + printable_name(number) + ", which is no number");
     }
     Fields one = decoder.object(number.c_str());
@@ -103,7 +102,7 @@ void read_decoder(Fields& fields, Beside& beside) {
       return one.has(which) ? std::optional{one.flag(which, false)} : std::nullopt;
     };
     beside.tokens.push_back({.text = one.text("content"),
-                             .number = value,
+                             .number = *value,
                              .file = "tokenizer_config.json",
                              .takes_left = flag("lstrip"),
                              .takes_right = flag("rstrip"),

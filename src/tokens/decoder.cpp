@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/text.hpp"
 #include "tokens/alphabet.hpp"
 #include "tokens/pattern_field.hpp"
 #include "tokens/pre_tokenizer.hpp"
@@ -42,13 +42,11 @@ void decode_byte_level(ByteAlphabet const& alphabet, Texts& texts) {
 
 /// The byte of "<0x41>".
 std::optional<char> byte_of(std::string_view text) {
-  unsigned byte = 0;
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') {
     return std::nullopt;
   }
-  auto const [end, code] = std::from_chars(text.data() + 3, text.data() + 5, byte, 16);
-  bool const good = code == std::errc{} && end == text.data() + 5;
-  return good ? std::optional{static_cast<char>(static_cast<unsigned char>(byte))} : std::nullopt;
+  auto const byte = number_in<unsigned char>(text.substr(3, 2), 16);
+  return byte ? std::optional{static_cast<char>(*byte)} : std::nullopt;
 }
 
 /// Bytes in a row become their text, or so many marks if they are none.

@@ -45,7 +45,7 @@ ChunkBuffers::ChunkBuffers(device::Device& device, int count, Bytes buffer_bytes
   }
 }
 
-ChunkBuffers::Hold ChunkBuffers::take() {
+ChunkBuffers::Taken ChunkBuffers::take() {
   require(!buffers_.empty(), "ChunkBuffers: there is no buffer");
   std::unique_lock lock{mutex_};
   std::size_t index = next_;
@@ -55,16 +55,16 @@ ChunkBuffers::Hold ChunkBuffers::take() {
   }
   next_ = (index + 1) % buffers_.size();
   Buffer& buffer = buffers_[index];
-  require(!buffer.held, "ChunkBuffers: one thread at a time takes buffers");
-  buffer.held = true;
+  require(!buffer.taken, "ChunkBuffers: one thread at a time takes buffers");
+  buffer.taken = true;
   auto const left = buffer.left;
   lock.unlock();
-  Hold hold{*this, index};
+  Taken place{*this, index};
   if (left) {
     Waiting const waiting{"a buffer of device memory"};
     left->wait();
   }
-  return hold;
+  return place;
 }
 
 void ChunkBuffers::use_lent() {
@@ -81,7 +81,7 @@ bool ChunkBuffers::leave_lent() {
       continue;
     }
     Waiting const waiting{"lent device memory"};
-    released_.wait(lock, [&] { return !buffer.held; });
+    released_.wait(lock, [&] { return !buffer.taken; });
     if (auto const left = buffer.left) {
       lock.unlock();
       try {
@@ -98,26 +98,26 @@ bool ChunkBuffers::leave_lent() {
 void ChunkBuffers::end_hold(std::size_t index) noexcept {
   {
     std::scoped_lock const lock{mutex_};
-    buffers_[index].held = false;
+    buffers_[index].taken = false;
   }
   released_.notify_all();
 }
 
-ChunkBuffers::Hold::~Hold() {
+ChunkBuffers::Taken::~Taken() {
   if (owner_ != nullptr) {
     owner_->end_hold(index_);
   }
 }
 
-std::byte* ChunkBuffers::Hold::memory() const noexcept {
+std::byte* ChunkBuffers::Taken::memory() const noexcept {
   return owner_->buffers_[index_].memory;
 }
 
-bool ChunkBuffers::Hold::is_lent() const noexcept {
+bool ChunkBuffers::Taken::is_lent() const noexcept {
   return owner_->buffers_[index_].lent;
 }
 
-void ChunkBuffers::Hold::fill_until(std::shared_ptr<device::Event> left) noexcept {
+void ChunkBuffers::Taken::fill_until(std::shared_ptr<device::Event> left) noexcept {
   {
     std::scoped_lock const lock{owner_->mutex_};
     owner_->buffers_[index_].left = std::move(left);

@@ -27,28 +27,28 @@ class ChunkBuffers {
 
   /// An empty buffer that is being filled. Ends without fill_until: as if it had not been taken;
   /// whoever began to fill it sees to it that no stream is at work in it.
-  class Hold {
+  class Taken {
    public:
-    Hold(Hold const&) = delete;
-    Hold& operator=(Hold const&) = delete;
-    Hold& operator=(Hold&&) = delete;
-    Hold(Hold&& other) noexcept
+    Taken(Taken const&) = delete;
+    Taken& operator=(Taken const&) = delete;
+    Taken& operator=(Taken&&) = delete;
+    Taken(Taken&& other) noexcept
         : owner_{std::exchange(other.owner_, nullptr)}, index_{other.index_} {}
-    ~Hold();
+    ~Taken();
     [[nodiscard]] std::byte* memory() const noexcept;
     [[nodiscard]] bool is_lent() const noexcept;
-    /// Its chunk has left it when this event has come. Ends the hold.
+    /// Its chunk has left it when this event has come. Gives the buffer back.
     void fill_until(std::shared_ptr<device::Event> left) noexcept;
 
    private:
     friend class ChunkBuffers;
-    Hold(ChunkBuffers& owner, std::size_t index) noexcept : owner_{&owner}, index_{index} {}
+    Taken(ChunkBuffers& owner, std::size_t index) noexcept : owner_{&owner}, index_{index} {}
     ChunkBuffers* owner_;  ///< null: ended
     std::size_t index_;
   };
   /// Blocks until the next buffer is empty. Errors: those of the streams, through the event;
   /// PreconditionError if every buffer is lent and given back.
-  [[nodiscard]] Hold take();
+  [[nodiscard]] Taken take();
 
   /// Says that buffers in lent memory are used again.
   void use_lent();
@@ -67,7 +67,7 @@ class ChunkBuffers {
   struct Buffer {
     std::byte* memory{};
     bool lent = false;
-    bool held = false;
+    bool taken = false;
     std::shared_ptr<device::Event> left;  ///< null: it is empty
   };
   void end_hold(std::size_t index) noexcept;

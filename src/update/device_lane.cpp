@@ -129,7 +129,7 @@ void DeviceLane::run(Job const& job) {
 }
 
 DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
-  std::optional<ChunkBuffers::Hold> buffer;  // of what crosses the link
+  std::optional<ChunkBuffers::Taken> buffer;  // of what crosses the link
   if (job.needs_buffers()) {
     buffer.emplace(buffers_.take());
   }
@@ -151,7 +151,7 @@ DeviceLane::Fed DeviceLane::feed(Job const& job, Range range) {
   }
 }
 
-DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkBuffers::Hold>& buffer, Job const& job,
+DeviceLane::Fed DeviceLane::feed_through(std::optional<ChunkBuffers::Taken>& buffer, Job const& job,
                                          Range range) {
   bool const brings_gradient = job.place == GradientPlace::host;
   StateLayout const& layout = settings_.layout;

@@ -128,7 +128,7 @@ class DeviceLane {
   /// The caller has feed_mutex_.
   void settle_streams() noexcept;
   [[nodiscard]] Fed feed(Job const& job, Range range);
-  [[nodiscard]] Fed feed_through(std::optional<ChunkBuffers::Hold>& buffer, Job const& job,
+  [[nodiscard]] Fed feed_through(std::optional<ChunkBuffers::Taken>& buffer, Job const& job,
                                  Range range);
   /// The way back of the state and of parameters that the device cannot write to their target, once
   /// `updated`. `there`: on the device.

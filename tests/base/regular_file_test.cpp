@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 
 #include "base/error.hpp"
@@ -31,6 +34,33 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+TEST(ReadFully, StopsWhereTheFileEnds) {
+  TemporaryDirectory const directory;
+  int const file = ::open(directory.write("file", "contents").c_str(), O_RDWR | O_CLOEXEC);
+  std::array<std::byte, 8> out{};
+  EXPECT_EQ(read_fully(file, std::span{out}.first(4), 4), 4);
+  EXPECT_EQ(read_fully(file, out, 5), 3);
+  EXPECT_EQ(errno, 0);
+  ::close(file);
+  EXPECT_EQ(read_fully(file, out, 0), 0);
+  EXPECT_EQ(errno, EBADF);
+}
+
+TEST(WriteFully, WritesAtAnOffsetAndWhereTheDescriptorStands) {
+  TemporaryDirectory const directory;
+  auto const path = directory.write("file", "contents");
+  int const file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(write_fully(file, "CON"), 3);
+  std::string const text = "end";
+  EXPECT_EQ(write_fully(file, std::as_bytes(std::span{text}), 8), 3);
+  std::string found(11, ' ');
+  EXPECT_EQ(read_fully(file, std::as_writable_bytes(std::span{found}), 0), 11);
+  EXPECT_EQ(found, "CONtentsend");
+  ::close(file);
+  EXPECT_EQ(write_fully(file, "x"), 0);
+  EXPECT_EQ(errno, EBADF);
+}
 
 TEST(LinkFile, GivesAFileAnotherName) {
   TemporaryDirectory const directory;

@@ -152,7 +152,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(files_of("policies").size(), 6U);
   std::string const policies = std::string{OFFSTAGE_CONFIGS} + "/policies/";
   auto const zero3 = parse_with(policies + "zero3.cfg", {"--tiers.path=/a"});
-  EXPECT_EQ(zero3.storage.exclusive, config::Exclusive::off);
+  EXPECT_EQ(zero3.storage.exclusive, config::Switch::off);
   EXPECT_TRUE(zero3.storage.flush_fp32);
   EXPECT_EQ(zero3.storage.order, plan::UpdateOrder::ascending);
   EXPECT_EQ(zero3.storage.evict, plan::Evict::oldest);
@@ -165,7 +165,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_TRUE(offstage.home_is_open);
   EXPECT_TRUE(offstage.share.resident_is_open);
   EXPECT_FALSE(offstage.share.device_share.has_value());
-  EXPECT_EQ(offstage.overlap, config::Overlap::automatic);
+  EXPECT_EQ(offstage.overlap, config::Switch::automatic);
   EXPECT_EQ(offstage.train.schedule, config::LayerSchedule::automatic);
   EXPECT_EQ(offstage.train.activations.rule, activations::Policy::Rule::automatic);
   EXPECT_LT(offstage.storage.most_cache, 0);
@@ -177,7 +177,7 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_EQ(dos.share.transfers, plan::Transfers::overlap);
   EXPECT_EQ(dos.share.device_share, std::nullopt);
   auto const mlp = parse_with(policies + "mlp.cfg", {"--tiers.path=/a", "--tiers.path=/b"});
-  EXPECT_EQ(mlp.storage.exclusive, config::Exclusive::on);
+  EXPECT_EQ(mlp.storage.exclusive, config::Switch::on);
   EXPECT_FALSE(mlp.storage.flush_fp32);
   EXPECT_EQ(mlp.storage.order, plan::UpdateOrder::alternate);
   EXPECT_EQ(mlp.storage.evict, plan::Evict::oldest);
@@ -185,14 +185,14 @@ TEST(Configs, PoliciesSetThePrinciplesOneByOne) {
   EXPECT_FALSE(mlp.numerics.accumulate_fp32);
   EXPECT_EQ(mlp.share.device_share, 0.0);
   auto const fuyou = parse_with(policies + "fuyou.cfg", {"--tiers.path=/a"});
-  EXPECT_EQ(fuyou.overlap, config::Overlap::on);
+  EXPECT_EQ(fuyou.overlap, config::Switch::on);
   EXPECT_EQ(fuyou.parameter_home, parameters::Home::storage);
   EXPECT_EQ(fuyou.train.activations.rule, activations::Policy::Rule::automatic);
   for (auto const* paper : {&zero3, &twinflow, &dos, &mlp, &fuyou}) {
-    EXPECT_EQ(paper->storage.split_parameters, config::SplitParameters::off);
+    EXPECT_EQ(paper->storage.split_parameters, config::Switch::off);
   }
   for (auto const* other : {&zero3, &twinflow, &dos, &mlp}) {
-    EXPECT_EQ(other->overlap, config::Overlap::off);
+    EXPECT_EQ(other->overlap, config::Switch::off);
   }
   EXPECT_EQ(zero3.share.device_gradients, 0);
   EXPECT_EQ(twinflow.share.device_gradients, 0);

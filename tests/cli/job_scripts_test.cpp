@@ -96,7 +96,7 @@ TEST_F(JobScripts, ReadKeysAsTheProgramDoes) {
         "[tiers]\npath = /a,read=1GB/s\npath = /b\n",
         "[tiers]\npath = /a\npath =\n",
         "tiers.path = /a\n[tiers]\npath=/b",
-        "[run]\ndir = \\n\\t$HOME`id`\n",
+        "[run]\ndir = \\n\\t$(id)`id`\n",
         "[run]\ndir = -n\n[checkpoint]\nresume = -e\n",
         "[run]\ndir = [a]\n",
         "run.dir=\xc3\xa9\xff\n",

@@ -45,7 +45,7 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_TRUE(config.subgroup_is_default);
   EXPECT_EQ(config.host_memory, 0);
   EXPECT_TRUE(config.paths.empty());
-  EXPECT_EQ(config.storage.exclusive, config::Exclusive::automatic);
+  EXPECT_EQ(config.storage.exclusive, config::Switch::automatic);
   EXPECT_EQ(config.storage.split.rule, plan::SplitRule::automatic);
   EXPECT_EQ(config.storage.verify, tiers::Verify::always);
   EXPECT_EQ(config.storage.most_cache, -1);
@@ -54,9 +54,9 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_FALSE(config.storage.flush_fp32);
   EXPECT_FALSE(config.trace);
   EXPECT_EQ(config.checkpoint.keep, 2);
-  EXPECT_EQ(config.checkpoint.every_steps, 0);
-  EXPECT_EQ(config.checkpoint.every_time.count(), 0.0);
-  EXPECT_TRUE(config.checkpoint.every_auto);
+  EXPECT_EQ(config.checkpoint.every.steps, 0);
+  EXPECT_EQ(config.checkpoint.every.time.count(), 0.0);
+  EXPECT_TRUE(config.checkpoint.every.automatic);
   EXPECT_EQ(config.checkpoint.mtbf.count(), 86400.0);
   EXPECT_EQ(config.checkpoint.keep_every, 0);
   EXPECT_EQ(config.train.time_margin.count(), 60.0);
@@ -84,8 +84,8 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   EXPECT_EQ(config.subgroup_size, 2'000'000);
   EXPECT_FALSE(config.subgroup_is_default);
   EXPECT_EQ(config.train.max_time.count(), 3600.0);
-  EXPECT_EQ(config.checkpoint.every_time.count(), 1800.0);
-  EXPECT_EQ(config.checkpoint.every_steps, 0);
+  EXPECT_EQ(config.checkpoint.every.time.count(), 1800.0);
+  EXPECT_EQ(config.checkpoint.every.steps, 0);
   EXPECT_EQ(config.numerics.dtype, DType::fp32);
   EXPECT_FALSE(config.numerics.accumulate_fp32);
   EXPECT_TRUE(config.model.tied_head);
@@ -96,11 +96,11 @@ TEST_F(Options, UnitsAndWordsAreRead) {
 }
 
 TEST_F(Options, ABareNumberOfCheckpointEveryMeansSteps) {
-  EXPECT_EQ(parse({"--checkpoint.every=50"}).checkpoint.every_steps, 50);
-  EXPECT_FALSE(parse({"--checkpoint.every=50"}).checkpoint.every_auto);
+  EXPECT_EQ(parse({"--checkpoint.every=50"}).checkpoint.every.steps, 50);
+  EXPECT_FALSE(parse({"--checkpoint.every=50"}).checkpoint.every.automatic);
   auto const at_the_end = parse({"--checkpoint.every=0"}).checkpoint;
-  EXPECT_EQ(at_the_end.every_steps, 0);
-  EXPECT_FALSE(at_the_end.every_auto);
+  EXPECT_EQ(at_the_end.every.steps, 0);
+  EXPECT_FALSE(at_the_end.every.automatic);
   EXPECT_THAT(error({"--checkpoint.every=1.5"}),
               AllOf(HasSubstr("checkpoint.every=1.5"), HasSubstr("50, 30min")));
   EXPECT_THAT(error({"--checkpoint.every=often"}), HasSubstr("checkpoint.every=often"));
@@ -215,7 +215,7 @@ TEST_F(Options, PoliciesOfTheVirtualTierAreRead) {
       parse({"--tiers.path=/a", "--tiers.path=/b", "--tiers.exclusive=false", "--tiers.split=2:1",
              "--tiers.verify=sample", "--tiers.cache=2GiB", "--tiers.evict=oldest",
              "--update.order=ascending", "--update.gradients=flush-fp32", "--run.trace=on"});
-  EXPECT_EQ(config.storage.exclusive, config::Exclusive::off);
+  EXPECT_EQ(config.storage.exclusive, config::Switch::off);
   EXPECT_THAT(config.storage.split.weights, ElementsAre(2.0, 1.0));
   EXPECT_EQ(config.storage.verify, tiers::Verify::sample);
   EXPECT_EQ(config.storage.most_cache, 2 * GiB);
@@ -293,7 +293,7 @@ TEST_F(Options, EitherWordsOfTruthAreTakenAndKeptAsTheKeyHasThem) {
                "--tiers.exclusive=" + std::string{word}});
     EXPECT_TRUE(config.tensorboard);
     EXPECT_TRUE(config.model.qkv_bias);
-    EXPECT_EQ(config.storage.exclusive, config::Exclusive::on);
+    EXPECT_EQ(config.storage.exclusive, config::Switch::on);
     EXPECT_EQ(setting(config, "run.tensorboard").value, "on");
     EXPECT_EQ(setting(config, "model.qkv-bias").value, "true");
   }
@@ -509,8 +509,8 @@ TEST_F(Options, CombinationsThatDoNotFitSayWhereTheyStand) {
 TEST_F(Options, NumbersMayHaveAUnit) {
   EXPECT_EQ(parse({"--train.steps=20k"}).train.steps, 20'000);
   EXPECT_EQ(parse({"--train.steps=1.5M", "--optimizer.warmup-steps=2K"}).train.steps, 1'500'000);
-  EXPECT_EQ(parse({"--checkpoint.every=2k"}).checkpoint.every_steps, 2'000);
-  EXPECT_EQ(parse({"--checkpoint.every=2m"}).checkpoint.every_time.count(), 120.0);
+  EXPECT_EQ(parse({"--checkpoint.every=2k"}).checkpoint.every.steps, 2'000);
+  EXPECT_EQ(parse({"--checkpoint.every=2m"}).checkpoint.every.time.count(), 120.0);
   EXPECT_EQ(parse({"--train.max-time=1-00:00:00"}).train.max_time.count(), 86400.0);
   for (char const* const steps : {"1.5", "10kk", "k", "10 k", "1.0005k", "1e3", "10x"}) {
     EXPECT_EQ(
@@ -554,6 +554,22 @@ TEST_F(Options, TheHomeDirectoryIsFoundInPathsAlone) {
   EXPECT_EQ(parse({"--run.dir=a~/b"}).run_dir, "a~/b");
   EXPECT_EQ(error({"--run.dir=~you/run"}),
             "run.dir=~you/run: only ~/ is known, not ~user; write the whole path");
+}
+
+TEST_F(Options, VariablesOfTheShellAreNoPartOfAPath) {
+  EXPECT_THAT(error({"--config", file("a.cfg", "[run]\ndir = $SCRATCH/run\n")}),
+              AllOf(HasSubstr("a.cfg:2: run.dir: run.dir=$SCRATCH/run: variables are not expanded"),
+                    HasSubstr("--run.dir=PATH on the command line")));
+  EXPECT_THAT(error({"--data.train=/a,${HOME}/b"}), HasSubstr("variables are not expanded here"));
+  EXPECT_EQ(parse({"--run.dir=a$/b$1"}).run_dir, "a$/b$1");
+  auto const there = file("$there", "");
+  EXPECT_EQ(parse({"--run.dir=" + there}).run_dir, there);
+}
+
+TEST_F(Options, ANoBreakSpaceIsNamed) {
+  EXPECT_THAT(error({"--config", file("a.cfg", "[optimizer]\nlr\u00a0= 0.01\n")}),
+              AllOf(HasSubstr("a.cfg:2"), HasSubstr("no-break space (U+00A0)")));
+  parse({"--config", file("a.cfg", "# a\u00a0b\n")});
 }
 
 TEST_F(Options, TheEffectiveConfigurationGivesTheSameAgain) {

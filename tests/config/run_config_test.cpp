@@ -121,7 +121,7 @@ TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
     config.numerics.dtype = DType::bf16;
     config.paths.resize(1);
     config.paths[0].directory = "storage";
-    config.overlap = Overlap::off;
+    config.overlap = Switch::off;
     change(config);
     settle_split_parameters(config);
     return config;
@@ -130,11 +130,11 @@ TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
     return settled(change).optimizer.split_parameter;
   };
   EXPECT_TRUE(splits([](RunConfig&) {}));
-  EXPECT_FALSE(splits([](RunConfig& c) { c.storage.split_parameters = SplitParameters::off; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.storage.split_parameters = Switch::off; }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.numerics.dtype = DType::fp32; }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.paths.clear(); }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.paths[0].persistent = true; }));
-  EXPECT_FALSE(splits([](RunConfig& c) { c.overlap = Overlap::automatic; }));
+  EXPECT_FALSE(splits([](RunConfig& c) { c.overlap = Switch::automatic; }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.parameter_home = parameters::Home::storage; }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.device.kind = DeviceKind::cuda; }));
   EXPECT_FALSE(splits([](RunConfig& c) { c.device.emulation.device_to_host = 1e9; }));
@@ -143,8 +143,8 @@ TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
     c.parameter_home = parameters::Home::host;
   }));
   RunConfig const asked = settled([](RunConfig& c) {
-    c.storage.split_parameters = SplitParameters::on;
-    c.overlap = Overlap::on;
+    c.storage.split_parameters = Switch::on;
+    c.overlap = Switch::on;
     c.paths[0].persistent = true;
     c.paths[0].nearby = true;
   });
@@ -154,7 +154,7 @@ TEST(RunConfig, ParametersAreSplitWhereUpdatesCanReadTheWorkingCopy) {
   EXPECT_FALSE(asked.paths[0].persistent);
   EXPECT_FALSE(asked.paths[0].nearby);
   EXPECT_THAT(error_after([](RunConfig& c) {
-                c.storage.split_parameters = SplitParameters::on;
+                c.storage.split_parameters = Switch::on;
                 c.numerics.dtype = DType::fp16;
               }),
               AllOf(HasSubstr("tiers.split-parameters=on"), HasSubstr("numerics.dtype=fp16")));

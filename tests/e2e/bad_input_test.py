@@ -55,7 +55,7 @@ class BadInput(Refusals):
                 result = together(*options)
                 self.assertEqual(code, result.code, result)
                 self.assertEqual(1, len(result.errors), result)
-                for word in ["rank 1: ", *words]:
+                for word in ["rank 1 on ", *words]:
                     self.assertIn(word, result.errors[0])
                 self.assertFalse((self.folder / "run").exists())
         copy = self.write("copy.txt", self.text.read_bytes())
@@ -300,18 +300,28 @@ class BadInput(Refusals):
         self.check(self.call(OFFSTAGE, "checkpoint", "ls"), USAGE, ["checkpoint ls [--json] PATH"])
 
     @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
-    def test_a_node_that_does_not_see_the_checkpoints_calls_none_of_them_damaged(self):
+    def test_a_node_that_does_not_see_what_others_see_is_named(self):
         local = self.folder / "local"
         local.mkdir()
 
-        def run(hosts):
+        def run(hosts, name, *options):
             return self.call(NODES, hosts, str(local), str(self.folder / "nodes"), *self.command(
-                "run", f"checkpoint.dir={local}/checkpoints", "checkpoint.every=2", "train.steps=4"))
-        self.assertEqual(0, run("n1:2").code)
+                name, "checkpoint.every=2", "train.steps=4", *options))
+        there = f"checkpoint.dir={local}/checkpoints"
+        self.assertEqual(0, run("n1:2", "run", there).code)
         before = sorted((self.folder / "nodes/n1").rglob("*"))
-        result = run("n1:1,n2:1")
-        self.assertEqual(IO, result.code, result)
-        self.assertIn("step-000000004 is there for another node, but not for this one", result.errors[0])
+        (self.folder / "nodes/n1/only.txt").write_bytes(self.text.read_bytes())
+        for name, option, words in (
+                ("run", there, [there, "is not the directory that the first rank's node has there", "that all nodes share"]),
+                ("other", f"checkpoint.resume={local}/checkpoints/step-000000004",
+                 ["step-000000004 is there for another node, but not for this one"]),
+                ("third", f"data.train={local}/only.txt", [f"data.train={local}/only.txt", "the first rank's node has it"])):
+            with self.subTest(option):
+                result = run("n1:1,n2:1", name, option)
+                self.assertEqual(IO, result.code, result)
+                for word in ["rank 1 on n2: ", *words]:
+                    self.assertIn(word, result.errors[0])
+        (self.folder / "nodes/n1/only.txt").unlink()
         self.assertEqual(before, sorted((self.folder / "nodes/n1").rglob("*")))
 
     @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")

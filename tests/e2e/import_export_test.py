@@ -411,7 +411,7 @@ class ImportExport(OffstageTest):
         self.assertIn("--to is missing", self.refused(64, "import", "--from=a"))
         self.assertIn("given twice", self.refused(64, "import", "--from=a", "--from=a", "--to=b"))
         self.assertIn("needs a value", self.refused(64, "import", "--to=b", "--from"))
-        self.assertIn("--dtype=fp8 is none of fp32, bf16, fp16", self.refused(64, "export", "--from=a", "--to=b", "--dtype=fp8"))
+        self.assertIn("--dtype=fp8: 'fp8' is none of fp32, bf16, fp16", self.refused(64, "export", "--from=a", "--to=b", "--dtype=fp8"))
         self.assertIn("--shard-size=big", self.refused(64, "export", "--from=a", "--to=b", "--shard-size=big"))
         for size in "5", "1023KiB":
             self.assertIn(f"--shard-size={size}: it must be at least 1MiB",

@@ -86,6 +86,23 @@ class Stopping(OffstageTest):
         self.assertFalse((self.folder / "run/STOP").exists())
         self.check_goes_on("run", 2)
 
+    def test_a_stop_file_that_comes_too_late_stops_no_later_start(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "run/STOP").touch()
+        self.train("run", "train.steps=1", "optimizer.warmup-steps=0")
+        self.assertFalse((self.folder / "run/STOP").exists())
+
+    def test_a_run_whose_directory_is_moved_writes_nothing_where_it_was(self):
+        process = self.start("run", "train.steps=1000000", "checkpoint.every=1000000")
+        self.wait_for_step("run", 3, process)
+        (self.folder / "run").rename(self.folder / "moved")
+        self.train("run")  # the next one
+        before = self.snapshot()
+        result = self.finish("run", process)
+        self.assertEqual(74, result.code, result)
+        self.assertIn("run was moved or removed since the start", result.errors[-1])
+        self.assertEqual(before, self.snapshot(), "it wrote into another run")
+
     def start_a_long_validation(self, *options):
         """A run on two ranks whose validation of step 3 takes minutes, and has begun."""
         valid = self.write("valid.txt", "The ship waits for the wind, and the wind for nobody. " * 400_000)

@@ -39,7 +39,7 @@ inline Schedule plain() {
   Schedule schedule;
   schedule.workers = 1;
   schedule.chunk = 1000;
-  schedule.goes_on = false;
+  schedule.under_next_forward = false;
   return schedule;
 }
 

@@ -36,7 +36,7 @@ TEST(Simulation, NewParametersGoOnUnderTheNextForward) {
   machine.rates.host_to_device = 100.0;  // subgroups of 1.6, 1.6 and 0.8 s
   auto schedule = plain();
   schedule.workers = 3;
-  schedule.goes_on = true;
+  schedule.under_next_forward = true;
   schedule.order = UpdateOrder::ascending;
   auto const found = simulate(machine, two_layers(), schedule);
   // Computed until 0.8, 1.6 and 2.0, sent until 2.4, 4.0 and 4.8. The first layer, of two
@@ -44,7 +44,7 @@ TEST(Simulation, NewParametersGoOnUnderTheNextForward) {
   EXPECT_NEAR(found.update.count(), 2.0, 1e-9);
   EXPECT_NEAR(found.forward.count(), 4.0, 1e-9);
   schedule.transfers = Transfers::blocking;
-  schedule.goes_on = false;
+  schedule.under_next_forward = false;
   // In turns: 2 s of updates and 4 s of copies.
   EXPECT_NEAR(simulate(machine, two_layers(), schedule).update.count(), 6.0, 1e-9);
 }

@@ -86,7 +86,7 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
   slow.emulation = Emulation{400e6, 200e6, Seconds{0.0}, Duplex::half};
   slow.processes = 2;
   StoragePath path{slow, {}, nullptr, nullptr};
-  plan::PathRate const rate = measure_rates(path, spill, {10s, 16 * MiB, path_hold_bytes});
+  plan::PathRate const rate = measure_rates(path, spill, {10s, 16 * MiB, path_turn_bytes});
   // Two transfers of 8 MiB each way, each as long as it alone or longer, less the credit.
   auto const most = [](double emulated) {
     double const part = 8 * MiB;
@@ -105,10 +105,10 @@ TEST_F(StoragePathTest, MeasuresItsRatesAndLeavesNothingBehind) {
 
 TEST_F(StoragePathTest, MeasuringEndsWithTheTime) {
   StoragePath path{settings(), {}, kernel, nullptr};
-  (void)measure_rates(path, spill, {Seconds{0.0}, 2 * path_hold_bytes, path_hold_bytes});
+  (void)measure_rates(path, spill, {Seconds{0.0}, 2 * path_turn_bytes, path_turn_bytes});
   EXPECT_EQ(path.traffic().write.transfers, 1);
   EXPECT_EQ(path.traffic().read.transfers, 1);
-  EXPECT_EQ(path.traffic().read.bytes, path_hold_bytes);
+  EXPECT_EQ(path.traffic().read.bytes, path_turn_bytes);
 }
 
 TEST_F(StoragePathTest, MeasuringKeepsToItsMemory) {
@@ -139,7 +139,7 @@ TEST_F(StoragePathTest, MeasuringFailsWithTheKeyAndTheDirectory) {
   StoragePath path{settings(), {}, kernel, nullptr};
   auto const error = [&] {
     try {
-      (void)measure_rates(path, spill, {1s, 4 * MiB, path_hold_bytes});
+      (void)measure_rates(path, spill, {1s, 4 * MiB, path_turn_bytes});
       return std::string{"no error"};
     } catch (IoError const& caught) {
       return std::string{caught.what()};

@@ -36,20 +36,20 @@ TEST_F(StoragePathTest, BringsBackWhatWasWritten) {
 
 TEST_F(StoragePathTest, HoldsThePathForOnePieceAtATime) {
   StoragePath path{settings(), {&*shared, nullptr}, kernel, nullptr};
-  Memory const memory{2 * path_hold_bytes + block};
+  Memory const memory{2 * path_turn_bytes + block};
   path.write(file, memory.bytes(), 3 * block);
   auto const transfers = kernel->transfers();
   ASSERT_EQ(transfers.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) {
-    Bytes const begin = static_cast<Bytes>(i) * path_hold_bytes;
+    Bytes const begin = static_cast<Bytes>(i) * path_turn_bytes;
     EXPECT_EQ(transfers[i].offset, 3 * block + begin);
     EXPECT_EQ(transfers[i].memory, memory.bytes().data() + begin);
-    EXPECT_EQ(transfers[i].length, i < 2 ? path_hold_bytes : block);
+    EXPECT_EQ(transfers[i].length, i < 2 ? path_turn_bytes : block);
   }
   EXPECT_EQ(shared->read_lock.next_ticket, 3U);
   EXPECT_EQ(shared->read_lock.released, 3U);
   EXPECT_EQ(path.traffic().write.transfers, 3);
-  EXPECT_EQ(path.traffic().write.bytes, 2 * path_hold_bytes + block);
+  EXPECT_EQ(path.traffic().write.bytes, 2 * path_turn_bytes + block);
 }
 
 TEST_F(StoragePathTest, NothingToMoveIsNoTransfer) {
@@ -110,10 +110,10 @@ TEST_F(StoragePathTest, PiecesOfThreadsAreTogetherNoMoreThanAHold) {
   PathSettings wide = settings();
   wide.threads = 4;
   StoragePath path{wide, {&*shared, nullptr}, kernel, nullptr};
-  Memory const memory{path_hold_bytes};
+  Memory const memory{path_turn_bytes};
   path.read(file, memory.bytes(), 0);
   ASSERT_EQ(kernel->transfers().size(), 4U);
-  EXPECT_EQ(kernel->transfers()[0].length, path_hold_bytes / 4);
+  EXPECT_EQ(kernel->transfers()[0].length, path_turn_bytes / 4);
 }
 
 /// While another process waits, a hold ends though threads of its process have more to do.

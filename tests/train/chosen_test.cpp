@@ -8,7 +8,7 @@ namespace {
 Chosen const last_choice{.home = parameters::Home::host,
                          .schedule = config::LayerSchedule::vertical,
                          .activations = {activations::Policy::Rule::recompute},
-                         .overlap = config::Overlap::automatic,
+                         .overlap = config::Switch::automatic,
                          .share = 0.25,
                          .resident = 0.5,
                          .cache = 1024};
@@ -18,7 +18,7 @@ config::RunConfig all_open() {
   config.home_is_open = config.sharding_is_open = config.share.resident_is_open = true;
   config.train.schedule = config::LayerSchedule::automatic;
   config.train.activations.rule = activations::Policy::Rule::automatic;
-  config.overlap = config::Overlap::automatic;
+  config.overlap = config::Switch::automatic;
   return config;
 }
 
@@ -28,7 +28,7 @@ config::RunConfig all_given() {
   config.parameter_home = parameters::Home::storage;
   config.train.schedule = config::LayerSchedule::horizontal;
   config.train.activations.rule = activations::Policy::Rule::keep;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   config.share.device_share = 0.125;
   config.storage.most_cache = 7;
   return config;
@@ -52,7 +52,7 @@ TEST(Chosen, LeavesKeysThatWereGiven) {
   EXPECT_EQ(config.parameter_home, parameters::Home::storage);
   EXPECT_EQ(config.train.schedule, config::LayerSchedule::horizontal);
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::keep);
-  EXPECT_EQ(config.overlap, config::Overlap::off);
+  EXPECT_EQ(config.overlap, config::Switch::off);
   EXPECT_EQ(config.share.device_share, 0.125);
   EXPECT_EQ(config.storage.most_cache, 7);
 }

@@ -295,7 +295,7 @@ TEST(DeviceDemand, AnUpdateThatHasToBeginUnderBackwardNeedsASlotOfItsOwn) {
   auto const lent = demand(limit);
   EXPECT_TRUE(lent.buffers_are_lent);
   EXPECT_NO_THROW(require_room(lent, config, limit));
-  config.overlap = config::Overlap::on;
+  config.overlap = config::Switch::on;
   EXPECT_FALSE(demand(roomy.total()).buffers_are_lent);
   auto const none = demand(limit);
   EXPECT_FALSE(none.buffers_are_lent);

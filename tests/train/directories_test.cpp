@@ -95,6 +95,30 @@ TEST_F(DirectoriesOfARun, AFileInTheWayIsAnIoErrorWithKeyAndPath) {
               AllOf(HasSubstr("checkpoint.dir=" + file + "/below"), HasSubstr("Not a directory")));
 }
 
+TEST_F(DirectoriesOfARun, OfARunAreNoCheckpointAndHoldNone) {
+  auto const checkpoints = root_ / "run/checkpoints";
+  auto const step = checkpoints / "step-000000007";
+  fs::create_directories(step);
+  folder_.write("run/checkpoints/step-000000007/master.h5", "");
+  auto const misuse = [](config::RunConfig const& wanted) -> std::string {
+    try {
+      Directories const made{wanted};
+    } catch (UsageError const& error) {
+      return error.what();
+    }
+    return "no UsageError";
+  };
+  EXPECT_THAT(misuse(config(step, step / "checkpoints")),
+              AllOf(HasSubstr("run.dir=" + step.string() + " is a checkpoint itself"),
+                    HasSubstr("the directory of its run")));
+  EXPECT_THAT(misuse(config(checkpoints, checkpoints / "checkpoints")),
+              AllOf(HasSubstr("run.dir=" + checkpoints.string() + " holds checkpoints"),
+                    HasSubstr("checkpoint.resume=" + step.string())));
+  EXPECT_FALSE(fs::exists(checkpoints / "lock"));
+  EXPECT_FALSE(fs::exists(checkpoints / "checkpoints"));
+  Directories const made{config(checkpoints, checkpoints)};
+}
+
 TEST_F(DirectoriesOfARun, MayBeLinksThemselves) {
   fs::create_directories(root_ / "there/run");
   fs::create_directory_symlink(root_ / "there/run", root_ / "run");

@@ -106,7 +106,7 @@ config::RunConfig fuyou(std::int64_t layers, std::int64_t hidden, std::int64_t b
   config.train.micro_batch = config.train.global_batch = batch;
   config.numerics.dtype = DType::bf16;
   config.parameter_home = parameters::Home::storage;
-  config.overlap = config::Overlap::on;
+  config.overlap = config::Switch::on;
   config.share.device_share = 0.0;
   config.paths.emplace_back().directory = "/nvme";
   config.subgroup_size = 100'000'000;
@@ -340,7 +340,7 @@ TEST(Forecast, AStepWritesTheStateOfANodesRanksToItsPaths) {
       {.directory = "/a", .read_rate = 4e6, .write_rate = 4e6, .engine = {}, .emulation = {}}};
   config.paths[0].endurance = GiB;
   config.storage.most_cache = 0;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   auto const one = forecast(config, lone_rank);
   // Without a cache every subgroup is written once.
   EXPECT_EQ(one.paths[0].written, 12 * one.shard_elements);

@@ -142,7 +142,7 @@ TEST_F(JournalOf, ARankThatDoesNotSpeakWritesNothing) {
 
 TEST(AdviceOnClipping, SaysWhatHelpsWhereMostStepsWereClipped) {
   config::RunConfig config;
-  config.overlap = config::Overlap::on;
+  config.overlap = config::Switch::on;
   config.optimizer.clip = 0.5;
   EXPECT_THAT(
       advice_on_clipping({.redone = 40, .clipped = 41, .steps = 50}, config),
@@ -163,12 +163,12 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
   EXPECT_THAT(advice_on_clipping({.redone = 48, .clipped = 50, .steps = 50}, config),
               AllOf(HasSubstr("48 updates were made again under the next forward, where that"),
                     Not(HasSubstr("update.overlap"))));
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   EXPECT_EQ(advice_on_clipping(times, config), "");
 }
 
 TEST_F(JournalOf, ClippedStepsAreCounted) {
-  config_.overlap = config::Overlap::on;
+  config_.overlap = config::Switch::on;
   config_.optimizer.clip = 1.0;
   StepResult const result{.loss = 2.0, .grad_norm = 1.5, .clipped = true};
   checkpoint::Meta meta;

@@ -49,13 +49,13 @@ class Locks : public ::testing::Test {
   ~Locks() override { comm.barrier(); }  // before the directory goes
 
   [[nodiscard]] std::string spill() const { return "locks-" + std::to_string(comm.rank()); }
-  [[nodiscard]] std::vector<LockChoice> choose(config::Exclusive exclusive) {
+  [[nodiscard]] std::vector<LockChoice> choose(config::Switch exclusive) {
     config.storage.exclusive = exclusive;
     auto const node = comm.split_by_node();
     mpi::SharedWindow const window{node, tiers::shared_bytes(config.paths)};
     return choose_locks(
         config, comm, node,
-        {.spill = spill(), .shared = window.bytes(), .memory = tiers::path_hold_bytes});
+        {.spill = spill(), .shared = window.bytes(), .memory = tiers::path_turn_bytes});
   }
 
   mpi::Communicator comm = mpi::Communicator::world();
@@ -64,16 +64,16 @@ class Locks : public ::testing::Test {
 };
 
 TEST_F(Locks, ThatAreGivenAreNotTried) {
-  for (auto const exclusive : {config::Exclusive::on, config::Exclusive::off}) {
+  for (auto const exclusive : {config::Switch::on, config::Switch::off}) {
     for (LockChoice const& choice : choose(exclusive)) {
-      EXPECT_EQ(choice.exclusive, exclusive == config::Exclusive::on);
+      EXPECT_EQ(choice.exclusive, exclusive == config::Switch::on);
       EXPECT_EQ(choice.in_turn, 0.0);
     }
   }
 }
 
 TEST_F(Locks, AreChosenByTheFiguresTheSameOnAllRanksAndNothingIsLeft) {
-  auto const choices = choose(config::Exclusive::automatic);
+  auto const choices = choose(config::Switch::automatic);
   ASSERT_EQ(choices.size(), 2U);
   for (LockChoice const& choice : choices) {
     EXPECT_EQ(choice.problem, "");
@@ -99,7 +99,7 @@ TEST_F(Locks, AreNotTriedOnASlowPath) {
   slow.threads = 4;
   for (bool const given : {false, true}) {
     slow.read_rate = slow.write_rate = given ? 24e3 : 0.0;
-    auto const choices = choose(config::Exclusive::automatic);
+    auto const choices = choose(config::Switch::automatic);
     EXPECT_EQ(choices[0].problem, "");
     EXPECT_EQ(choices[1].problem, comm.size() == 1 ? "" : "the path is slow");
     EXPECT_EQ(choices[1].exclusive, comm.size() > 1);
@@ -110,7 +110,7 @@ TEST_F(Locks, OfOneDeviceAreKeptByOneProcess) {
   config.paths[1].emulation.reset();
   config.paths.push_back(config.paths[0]);
   config.paths[2].emulation = tiers::Emulation{.read_rate = 50e6, .write_rate = 50e6};
-  auto const choices = choose(config::Exclusive::automatic);
+  auto const choices = choose(config::Switch::automatic);
   EXPECT_EQ(choices[0].exclusive, choices[1].exclusive);
   if (comm.size() == 1) {
     EXPECT_TRUE(choices[0].exclusive);
@@ -121,7 +121,7 @@ TEST_F(Locks, OfOneDeviceAreKeptByOneProcess) {
 TEST_F(Locks, AreKeptWhereTheSystemHasNoRequestsForTheTrial) {
   std::ifstream{"/proc/sys/fs/aio-max-nr"} >> config.paths[0].engine.queue_depth;
   ++config.paths[0].engine.queue_depth;  // refused, so that no other program lacks them meanwhile
-  for (LockChoice const& choice : choose(config::Exclusive::automatic)) {
+  for (LockChoice const& choice : choose(config::Switch::automatic)) {
     EXPECT_EQ(choice.exclusive, comm.size() > 1);
     EXPECT_EQ(choice.problem.empty(), comm.size() == 1);
   }
@@ -137,7 +137,7 @@ TEST_F(Locks, AreKeptWhereAnyRankCannotTry) {
     std::ofstream{taken / "another's"} << "bytes";
   }
   comm.barrier();
-  for (LockChoice const& choice : choose(config::Exclusive::automatic)) {
+  for (LockChoice const& choice : choose(config::Switch::automatic)) {
     EXPECT_TRUE(choice.exclusive);
     EXPECT_EQ(choice.in_turn, 0.0);
     EXPECT_THAT(choice.problem, AllOf(HasSubstr("locks-1"), HasSubstr("tiers.path")));

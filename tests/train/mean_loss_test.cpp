@@ -99,7 +99,7 @@ TEST_F(MeanLossOfRanks, EndsOnAllRanksWhereItIsNotWantedAnyMore) {
                 {.evaluate = [&](data::TokenBatch const&) { return ++evaluated, 1.0; },
                  .idle = [&] { ++idle; },
                  .expect = [&] { ++expected; },
-                 .goes_on = [&] { return ++rounds < 2; }});
+                 .still_wanted = [&] { return ++rounds < 2; }});
   int const all = (4 + comm.size() - 1) / comm.size();
   EXPECT_EQ(mean.has_value(), all <= 2) << "the last round is not asked";
   EXPECT_EQ(evaluated + idle, std::min(all, 2));

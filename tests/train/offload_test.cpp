@@ -9,7 +9,7 @@ namespace offstage::train {
 namespace {
 
 /// Of a path that reads 600 bytes a second, all ranks on one node.
-plan::PathRate rate_of_rank(mpi::Communicator const& comm, config::Exclusive exclusive) {
+plan::PathRate rate_of_rank(mpi::Communicator const& comm, config::Switch exclusive) {
   TemporaryDirectory const directory;
   config::RunConfig config;
   config.run_dir = "nowhere";
@@ -26,7 +26,7 @@ plan::PathRate rate_of_rank(mpi::Communicator const& comm, config::Exclusive exc
 
 TEST(Offload, DividesARateAmongTheRanksWhetherOrNotTheyTakeTurns) {
   auto const comm = mpi::Communicator::world();
-  for (auto const exclusive : {config::Exclusive::on, config::Exclusive::off}) {
+  for (auto const exclusive : {config::Switch::on, config::Switch::off}) {
     auto const mine = rate_of_rank(comm, exclusive);
     EXPECT_DOUBLE_EQ(mine.read, 600.0 / comm.size());
     EXPECT_DOUBLE_EQ(mine.write, 300.0 / comm.size());

@@ -142,6 +142,8 @@ TEST(OpenedData, ThatOneRankCannotOpenEndsAll) {
     ADD_FAILURE() << "accepted";
   } catch (mpi::AgreedError const& error) {
     EXPECT_EQ(error.failed_rank(), comm.size() - 1);
+    EXPECT_EQ(error.code(), comm.size() == 1 ? ExitCode::data : ExitCode::io);
+    EXPECT_FALSE(error.host().empty());
     EXPECT_THAT(error.what(), HasSubstr("none.txt"));
   }
 }

@@ -30,36 +30,36 @@ int overlapped(OverlapChoice& choice, Cost const& cost, int steps, int redo_ever
 }
 
 TEST(OverlapChoice, OnAndOffAreWhatTheySayWhateverItCosts) {
-  OverlapChoice on{config::Overlap::on, true};
+  OverlapChoice on{config::Switch::on, true};
   EXPECT_EQ(overlapped(on, {.clean = 9.0, .redone = 9.0}, 50, 1), 50);
-  OverlapChoice off{config::Overlap::off, true};
+  OverlapChoice off{config::Switch::off, true};
   EXPECT_EQ(overlapped(off, {}, 50), 0);
 }
 
 TEST(OverlapChoice, IsNeverOnWhereItIsNotPossible) {
-  for (config::Overlap const policy :
-       {config::Overlap::automatic, config::Overlap::on, config::Overlap::off}) {
+  for (config::Switch const policy :
+       {config::Switch::automatic, config::Switch::on, config::Switch::off}) {
     OverlapChoice choice{policy, false};
     EXPECT_EQ(overlapped(choice, {}, 20), 0);
   }
 }
 
 TEST(OverlapChoice, BeginsWithTwoPlainStepsAndStaysOnWhileItGains) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   EXPECT_FALSE(step(choice, {.plain = 30.0}));  // caches are cold
   EXPECT_FALSE(step(choice, {}));
   EXPECT_EQ(overlapped(choice, {}, 100), 100);
 }
 
 TEST(OverlapChoice, GoesOffWhenItCostsMoreThanItGains) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   // To see what it brings; then now and then.
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 600), 10);
 }
 
 TEST(OverlapChoice, KeepsAwayWhileStepsClipIfToDoThemAgainCosts) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   // To see what it brings; then now and then.
   EXPECT_EQ(overlapped(choice, {}, 60, 1), 1);
   EXPECT_EQ(overlapped(choice, {}, 600, 1), 10);
@@ -67,13 +67,13 @@ TEST(OverlapChoice, KeepsAwayWhileStepsClipIfToDoThemAgainCosts) {
 }
 
 TEST(OverlapChoice, StaysOnWhereStepsThatAreDoneAgainGain) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   // All but the first two: the next forward hides more of the update than it waits for.
   EXPECT_EQ(overlapped(choice, {.redone = 0.9}, 102, 1), 100);
 }
 
 TEST(OverlapChoice, OneBadStepIsNotTheLastWord) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   overlapped(choice, {}, 2);
   EXPECT_TRUE(step(choice, {.clean = 5.0}));
   EXPECT_FALSE(choice.next());
@@ -82,14 +82,14 @@ TEST(OverlapChoice, OneBadStepIsNotTheLastWord) {
 }
 
 TEST(OverlapChoice, DoesNotLetTheFirstStepSayWhatAPlainOneTakes) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   step(choice, {.plain = 30.0});
   step(choice, {});
   EXPECT_EQ(overlapped(choice, {.clean = 1.2}, 60), 1);
 }
 
 TEST(OverlapChoice, GoesOffWhileStepsAreDoneAgainAndOnAgainWhenTheyAreNot) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   Cost const cost;
   EXPECT_GT(overlapped(choice, cost, 20), 10);
   overlapped(choice, cost, 60, 1);  // every step clips
@@ -100,13 +100,13 @@ TEST(OverlapChoice, GoesOffWhileStepsAreDoneAgainAndOnAgainWhenTheyAreNot) {
 }
 
 TEST(OverlapChoice, StaysOnIfClippingIsRare) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   overlapped(choice, {}, 5);
   EXPECT_EQ(overlapped(choice, {}, 200, 20), 200);
 }
 
 TEST(OverlapChoice, TakesAFirstStepThatIsDoneAgainForWhatItIs) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   overlapped(choice, {}, 2);
   EXPECT_TRUE(step(choice, {}, true));
   // It has seen no clean one: as good as a plain one at most, and so nothing is gained.
@@ -124,7 +124,7 @@ TEST(OverlapChoice, CountsWhatTheNextForwardWaitsForToTheStepThatMadeIt) {
   Spilling const plain{Seconds{0.8}, Seconds{0.2}};
   Spilling const clean{Seconds{0.5}, Seconds{0.2}};
   Spilling const redone{Seconds{0.5}, Seconds{2.2}};
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   int overlapped_after_a_redo = 0;
   Spilling before{};
   for (int i = 0; i < 400; ++i) {
@@ -140,7 +140,7 @@ TEST(OverlapChoice, CountsWhatTheNextForwardWaitsForToTheStepThatMadeIt) {
 }
 
 TEST(OverlapChoice, LearnsNothingFromAStepThatSomethingDisturbed) {
-  OverlapChoice choice{config::Overlap::automatic, true};
+  OverlapChoice choice{config::Switch::automatic, true};
   overlapped(choice, {}, 10);
   ASSERT_TRUE(choice.next());
   for (int i = 0; i < 20; ++i) {
@@ -154,9 +154,9 @@ TEST(OverlapChoice, LearnsNothingFromAStepThatSomethingDisturbed) {
 TEST(OverlapChoice, ComesBackOnlyForAClearGain) {
   // On, a little gain keeps it on; off, the same does not bring it back.
   Cost const little{.plain = 1.0, .clean = 0.97, .redone = 1.5};
-  OverlapChoice stays{config::Overlap::automatic, true};
+  OverlapChoice stays{config::Switch::automatic, true};
   EXPECT_EQ(overlapped(stays, little, 102), 100);
-  OverlapChoice returns{config::Overlap::automatic, true};
+  OverlapChoice returns{config::Switch::automatic, true};
   overlapped(returns, little, 10);
   overlapped(returns, little, 20, 1);
   EXPECT_FALSE(returns.next());

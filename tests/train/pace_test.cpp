@@ -96,13 +96,27 @@ TEST_F(APace, CountsTheSaveAndTheValidationThatComeFirst) {
   config.train.max_time = Seconds{1000};
   config.data.valid = {{.path = "v"}};
   config.train.valid_every = 5;
-  config.checkpoint.every_steps = 5;
+  config.checkpoint.every.steps = 5;
   EXPECT_EQ(stop(measured(), 5, 943), Stop::none) << "validation 7, save 20, step 10, save 20";
   EXPECT_EQ(stop(measured(), 5, 944), Stop::max_time);
   EXPECT_EQ(stop(measured(), 4, 970), Stop::none)
       << "the validation after step 5 would be left out";
   EXPECT_EQ(stop(measured(), 99, 963), Stop::none) << "but not the one after the last step";
   EXPECT_EQ(stop(measured(), 99, 964), Stop::max_time);
+}
+
+TEST_F(APace, MaxTimeEndsNoValidationThatAStartBeginsWith) {
+  config.train.max_time = Seconds{10};
+  config.checkpoint.keep_best = true;
+  Pace pace{config, Seconds{100}};
+  for (std::int64_t const step : {std::int64_t{0}, config.train.steps}) {
+    pace.only_validates(true);
+    EXPECT_EQ(pace.stop_under_validation(step, Seconds{20}, Stop::none), Stop::none);
+    EXPECT_EQ(pace.stop_under_validation(step, Seconds{20}, Stop::file), Stop::file);
+    EXPECT_EQ(pace.stop_under_validation(step, Seconds{101}, Stop::none), Stop::job_end);
+    pace.only_validates(false);
+    EXPECT_EQ(pace.stop_under_validation(step, Seconds{20}, Stop::none), Stop::max_time);
+  }
 }
 
 TEST_F(APace, ExpectsASaveToTakeAsLongAsFillingTheStateUntilOneIsMeasured) {
@@ -134,21 +148,21 @@ TEST_F(APace, SavesByStepsByTimeOrAtTheEndAlone) {
   };
   EXPECT_FALSE(saves(50, 1e9));
   EXPECT_TRUE(saves(100, 1));
-  config.checkpoint.every_steps = 7;
+  config.checkpoint.every.steps = 7;
   EXPECT_TRUE(saves(14, 1));
   EXPECT_FALSE(saves(15, 1e9));
-  config.checkpoint.every_steps = 0;
-  config.checkpoint.every_time = Seconds{30};
+  config.checkpoint.every.steps = 0;
+  config.checkpoint.every.time = Seconds{30};
   EXPECT_FALSE(saves(14, 29));
   EXPECT_TRUE(saves(14, 30));
-  config.checkpoint.every_time = {};
+  config.checkpoint.every.time = {};
   config.checkpoint.keep_every = 10;
   EXPECT_TRUE(saves(20, 1)) << "what is to be kept must be saved";
   EXPECT_FALSE(saves(21, 1));
 }
 
 TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
-  config.checkpoint.every_auto = true;
+  config.checkpoint.every.automatic = true;
   Pace pace{config, {}};
   EXPECT_EQ(pace.automatic(), Seconds{300}) << "to find out what a save costs";
   pace.expect_save(Seconds{1000}, false);
@@ -165,7 +179,7 @@ TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
 }
 
 TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOfTheTimeIsWritten) {
-  config.checkpoint.every_auto = true;
+  config.checkpoint.every.automatic = true;
   Pace pace{config, {}};
   pace.save_took({.whole = Seconds{40}, .stood_still = Seconds{10}}, Seconds{});
   EXPECT_EQ(pace.automatic(), auto_interval(Seconds{10}, day));
@@ -176,7 +190,7 @@ TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOf
 }
 
 TEST_F(APace, ASaveThatGoesOnIsDueAgainOnlySoLongAfterItBegan) {
-  config.checkpoint.every_time = Seconds{30};
+  config.checkpoint.every.time = Seconds{30};
   Pace pace = measured();
   pace.save_began(Seconds{30});
   EXPECT_FALSE(pace.after(1, Seconds{59}, Stop::none).save) << "it began a moment ago";
@@ -208,7 +222,7 @@ class APaceOfLevels : public APace {
  protected:
   APaceOfLevels() {
     config.checkpoint.local = "/local";
-    config.checkpoint.every_auto = config.checkpoint.local_every_auto = true;
+    config.checkpoint.every.automatic = config.checkpoint.local_every.automatic = true;
     config.checkpoint.node_mtbf = 1000.0 * day;
     config.checkpoint.nodes = 10;
   }
@@ -241,9 +255,9 @@ TEST_F(APaceOfLevels, SavesLevel2ForTwoNodesWherePartnersHaveCopies) {
 }
 
 TEST_F(APaceOfLevels, SavesLevel1ByItsOwnCadence) {
-  config.checkpoint.every_auto = config.checkpoint.local_every_auto = false;
-  config.checkpoint.every_steps = 10;
-  config.checkpoint.local_every_steps = 4;
+  config.checkpoint.every.automatic = config.checkpoint.local_every.automatic = false;
+  config.checkpoint.every.steps = 10;
+  config.checkpoint.local_every.steps = 4;
   Pace const pace{config, {}};
   auto const after = [&](std::int64_t step) { return pace.after(step, Seconds{1}, Stop::none); };
   EXPECT_TRUE(after(4).save_local);
@@ -255,9 +269,19 @@ TEST_F(APaceOfLevels, SavesLevel1ByItsOwnCadence) {
   EXPECT_TRUE(pace.after(5, Seconds{1}, Stop::signal).save_local);
 }
 
+TEST_F(APaceOfLevels, LeavesTimeForASaveOfEachAtTheEnd) {
+  config.checkpoint.every.automatic = config.checkpoint.local_every.automatic = false;
+  config.train.max_time = Seconds{1000};
+  Pace pace = measured();
+  pace.local_save_took(stood_still(3), Seconds{});
+  pace.local_save_took(stood_still(2), Seconds{});
+  EXPECT_EQ(stop(pace, 5, 967), Stop::none) << "step 10, save 20, and 3 of level 1";
+  EXPECT_EQ(stop(pace, 5, 968), Stop::max_time);
+}
+
 TEST_F(APaceOfLevels, SavesLevel1ByTime) {
-  config.checkpoint.local_every_auto = false;
-  config.checkpoint.local_every_time = Seconds{30};
+  config.checkpoint.local_every.automatic = false;
+  config.checkpoint.local_every.time = Seconds{30};
   Pace pace{config, {}};
   EXPECT_FALSE(pace.after(1, Seconds{29}, Stop::none).save_local);
   EXPECT_TRUE(pace.after(1, Seconds{30}, Stop::none).save_local);
@@ -267,7 +291,7 @@ TEST_F(APaceOfLevels, SavesLevel1ByTime) {
 }
 
 TEST_F(APace, WithoutLevel1SavesNoneOfIt) {
-  config.checkpoint.local_every_steps = 1;
+  config.checkpoint.local_every.steps = 1;
   EXPECT_FALSE(measured().after(1, Seconds{1}, Stop::none).save_local);
   EXPECT_FALSE(measured().after(1, Seconds{1}, Stop::signal).save_local);
 }

@@ -35,7 +35,7 @@ config::RunConfig stored() {
   config.subgroup_size = 4096;
   config.share.device_chunk = 4096;
   config.storage.most_cache = 0;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   config.device.kind = config::DeviceKind::cuda;
   config.device.attention = config::Attention::own;
   config.platform_products = 1e15;

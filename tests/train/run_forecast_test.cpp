@@ -15,7 +15,7 @@ using testing::ElementsAre;
 config::RunConfig tiny_run() {
   auto config = small_run(2, 4);
   config.share.device_chunk = 4096;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   config.device.kind = config::DeviceKind::cuda;
   return config;
 }
@@ -73,7 +73,7 @@ TEST(RunForecast, DoesUpdatesAgainAsOftenAsNormsWereAboveTheLimit) {
   Scene scene;
   scene.config.platform = measured_rates();
   scene.config.platform_products = 1e9;
-  scene.config.overlap = config::Overlap::on;
+  scene.config.overlap = config::Switch::on;
   scene.memory.spares = scene.memory.subgroups;
   ReachedRates reached{.steps = 2};
   auto const kept = scene.foresee(&reached)->step.step;

@@ -57,6 +57,61 @@ TEST(RunLock, KeepsAnotherProcessOut) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(RunLock, WhoseFileIsRemovedIsTakenAgain) {
+  TemporaryDirectory const directory;
+  RunLock lock{directory.path().string(), "run.dir"};
+  lock.look_again();
+  std::filesystem::remove(directory.path() / "lock");
+  lock.look_again();
+  EXPECT_THAT(locked_message(directory.path().string()), HasSubstr("is in use by"));
+  std::filesystem::remove(directory.path() / "lock");
+  RunLock const other{directory.path().string(), "run.dir"};
+  EXPECT_THROW(lock.look_again(), LockedError);
+}
+
+TEST(RunLock, OfADirectoryThatWasMovedOrRemovedEndsTheRun) {
+  TemporaryDirectory const folder;
+  auto const path = folder.path() / "run";
+  for (bool const is_made_again : {false, true}) {
+    std::filesystem::create_directory(path);
+    RunLock lock{path.string(), "run.dir"};
+    std::filesystem::rename(path, folder.path() / (is_made_again ? "second" : "first"));
+    std::unique_ptr<RunLock> other;
+    if (is_made_again) {
+      std::filesystem::create_directory(path);
+      other = std::make_unique<RunLock>(path.string(), "run.dir");
+    }
+    try {
+      lock.look_again();
+      ADD_FAILURE() << "accepted";
+    } catch (LockedError const& error) {
+      ADD_FAILURE() << error.what();
+    } catch (IoError const& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path.string() + " was moved or removed"));
+    }
+    std::filesystem::remove_all(path);
+  }
+}
+
+TEST(RunLock, IsSeenByNodesThatHaveTheSameDirectory) {
+  TemporaryDirectory const directory;
+  TemporaryDirectory const elsewhere;
+  auto const here = directory.path().string();
+  RunLock const lock{here, "checkpoint.dir"};
+  RunLock const other{elsewhere.path().string(), "checkpoint.dir"};
+  RunLock::require_line(lock.line(), here, "checkpoint.dir");
+  std::chrono::milliseconds const patience{100};
+  try {
+    RunLock::require_line("a line of another holder", here, "checkpoint.dir", patience);
+    ADD_FAILURE() << "accepted";
+  } catch (IoError const& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("checkpoint.dir=" + here), HasSubstr("that all nodes share")));
+  }
+  std::filesystem::remove(directory.path() / "lock");
+  EXPECT_THROW(RunLock::require_line(lock.line(), here, "checkpoint.dir", patience), IoError);
+}
+
 TEST(RunLock, LetsGoAtItsEnd) {
   TemporaryDirectory const directory;
   { RunLock const lock{directory.path().string(), "run.dir"}; }

@@ -18,7 +18,7 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   config.device.emulation = {.host_to_device = 1e12, .device_to_host = 1e12, .compute = 1e9};
   config.run_dir = "nowhere";
   config.allow_tmpfs = true;
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   auto& path = config.paths.emplace_back();
   path.directory = directory.path().string();
   path.emulation = tiers::Emulation{.read_rate = 60e6, .write_rate = 30e6};

@@ -220,19 +220,19 @@ TEST(StepForecast, AutomaticOverlapIsTheQuickerWay) {
       .cpu_update = 5e5, .device_update = 1e6, .host_to_device = 1e7, .device_to_host = 1e7};
   StepScene scene{config};
   scene.memory.spares = 30;
-  auto const step = [&](config::Overlap overlap, double clip_rate) {
+  auto const step = [&](config::Switch overlap, double clip_rate) {
     scene.config.overlap = overlap;
     scene.config.plan.clip_rate = clip_rate;
     return foresee_step(scene.config, scene.facts()).step.count();
   };
-  EXPECT_LT(step(config::Overlap::on, 0.0), step(config::Overlap::off, 0.0));
-  EXPECT_GE(step(config::Overlap::on, 1.0), step(config::Overlap::on, 0.0));
-  EXPECT_EQ(step(config::Overlap::off, 1.0), step(config::Overlap::off, 0.0));
-  EXPECT_EQ(step(config::Overlap::automatic, 0.0), step(config::Overlap::on, 0.0));
-  EXPECT_EQ(step(config::Overlap::automatic, 1.0),
-            std::min(step(config::Overlap::on, 1.0), step(config::Overlap::off, 1.0)));
+  EXPECT_LT(step(config::Switch::on, 0.0), step(config::Switch::off, 0.0));
+  EXPECT_GE(step(config::Switch::on, 1.0), step(config::Switch::on, 0.0));
+  EXPECT_EQ(step(config::Switch::off, 1.0), step(config::Switch::off, 0.0));
+  EXPECT_EQ(step(config::Switch::automatic, 0.0), step(config::Switch::on, 0.0));
+  EXPECT_EQ(step(config::Switch::automatic, 1.0),
+            std::min(step(config::Switch::on, 1.0), step(config::Switch::off, 1.0)));
   scene.device.buffers_are_lent = true;
-  EXPECT_EQ(step(config::Overlap::automatic, 0.0), step(config::Overlap::off, 0.0))
+  EXPECT_EQ(step(config::Switch::automatic, 0.0), step(config::Switch::off, 0.0))
       << "backward needs the memory of the device's update";
 }
 

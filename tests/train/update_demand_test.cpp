@@ -10,7 +10,7 @@ class StorageTraffic : public ::testing::Test {
  protected:
   StorageTraffic() {
     config.paths = {{.directory = "/nvme", .engine = {}, .emulation = {}}};
-    config.overlap = config::Overlap::off;
+    config.overlap = config::Switch::off;
   }
   [[nodiscard]] plan::StorageTraffic traffic() const {
     return storage_traffic(config, shape, memory);
@@ -48,9 +48,9 @@ TEST_F(StorageTraffic, LeavesOutWhatIsResident) {
 TEST_F(StorageTraffic, IsAllStateWhereTheCacheThrowsOutWhatIsWantedNext) {
   config.storage.evict = plan::Evict::oldest;
   EXPECT_EQ(traffic().read, 12 * 700) << "the order turns";
-  config.overlap = config::Overlap::on;  // that in which gradients come, always
+  config.overlap = config::Switch::on;  // that in which gradients come, always
   EXPECT_EQ(traffic().read, 12 * 1000);
-  config.overlap = config::Overlap::off;
+  config.overlap = config::Switch::off;
   config.storage.order = plan::UpdateOrder::ascending;
   EXPECT_EQ(traffic().read, 12 * 1000);
   config.storage.evict = plan::Evict::farthest;

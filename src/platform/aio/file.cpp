@@ -156,6 +156,11 @@ void sync_directory(std::string const& path) {
   }
 }
 
+void sync_name(std::string const& path) {
+  auto const directory = fs::path{path}.parent_path();
+  sync_directory(directory.empty() ? "." : directory.string());
+}
+
 std::vector<std::string> make_directory(std::string const& path) {
   std::vector<std::string> made;
   try {

@@ -44,6 +44,8 @@ class File : public Descriptor {
 
 /// Makes the entries of a directory durable. Errors: IoError.
 void sync_directory(std::string const& path);
+/// Makes the name `path` durable in its directory. Errors: IoError.
+void sync_name(std::string const& path);
 
 /// Creates a directory with its parents, durably. Returns those that were not there, a parent
 /// before its child. A failure leaves none of them behind. Errors: IoError.

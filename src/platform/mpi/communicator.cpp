@@ -414,6 +414,13 @@ double Communicator::minimum(double value) const {
   return reduce(value, MPI_DOUBLE, MPI_MIN, handle_);
 }
 
+std::string processor_name() {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  return {name.data(), static_cast<std::size_t>(length)};
+}
+
 void agree(Communicator const& comm, std::function<void()> const& work) {
   std::string message;
   auto code = ExitCode::done;
@@ -430,7 +437,8 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
     return;
   }
   code = static_cast<ExitCode>(comm.broadcast_value(static_cast<int>(code), lowest));
-  throw AgreedError{code, comm.broadcast(std::move(message), lowest), lowest};
+  message = comm.broadcast(std::move(message), lowest);
+  throw AgreedError{code, message, lowest, comm.broadcast(processor_name(), lowest)};
 }
 
 }  // namespace offstage::mpi

@@ -162,15 +162,20 @@ class Communicator {
 /// process may end in good order and one rank reports it.
 class AgreedError : public Error {
  public:
-  AgreedError(ExitCode code, std::string const& message, int failed_rank)
-      : Error{code, message}, failed_rank_{failed_rank} {}
+  AgreedError(ExitCode code, std::string const& message, int failed_rank, std::string host = {})
+      : Error{code, message}, failed_rank_{failed_rank}, host_{std::move(host)} {}
   /// The lowest rank on which it happened.
   [[nodiscard]] int failed_rank() const noexcept { return failed_rank_; }
+  /// The name of its node; empty: not told.
+  [[nodiscard]] std::string const& host() const noexcept { return host_; }
 
  private:
   int failed_rank_;
+  std::string host_;
 };
 
+/// The name of this rank's node, as MPI knows it.
+[[nodiscard]] std::string processor_name();
 /// Runs `work` on every rank; `work` itself must not communicate. If it throws anywhere, every rank
 /// throws AgreedError with the code and message of the lowest rank that failed.
 void agree(Communicator const& comm, std::function<void()> const& work);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
 #include "base/printable.hpp"
+#include "base/text.hpp"
 
 namespace offstage::slurm {
 namespace {
@@ -18,10 +18,8 @@ constexpr std::int64_t last_second = 9'000'000'000;
 constexpr std::size_t longest_list = 1000;
 
 std::optional<std::int64_t> number(std::string_view text, std::int64_t largest = largest_number) {
-  std::int64_t value{};
-  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool const whole = code == std::errc{} && rest == text.data() + text.size();
-  return whole && value >= 0 && value <= largest ? std::optional{value} : std::nullopt;
+  auto const value = number_in<std::int64_t>(text);
+  return value && *value >= 0 && *value <= largest ? value : std::nullopt;
 }
 
 std::string_view value_of(Environment const& environment, char const* name) {

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -18,6 +17,7 @@
 
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
+#include "base/text.hpp"
 
 namespace offstage::slurm {
 namespace {
@@ -137,8 +137,7 @@ std::string one_line(std::string text) {
 std::string_view answer_for(std::string_view job_id, std::string_view text) {
   std::string_view found;
   while (!text.empty()) {
-    std::string_view const line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::string_view const line = take_until('\n', text);
     if (line.starts_with(job_id) && line.substr(job_id.size()).starts_with(' ')) {
       found = line.substr(job_id.size() + 1);
     }

@@ -318,16 +318,11 @@ void Trace::Implementation::fail(int error_number) {
 }
 
 int Trace::Implementation::write_pending() {
-  std::string_view text = pending_;
-  while (!text.empty()) {
-    auto const count = ::write(descriptor_, text.data(), text.size());
-    if (count < 0 && errno != EINTR) {
-      int const error = errno;
-      // Half an event would make the file unreadable. If this fails too, so it is.
-      [[maybe_unused]] int const ignored = ::ftruncate(descriptor_, written_);
-      return error;
-    }
-    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  if (write_fully(descriptor_, pending_) < std::ssize(pending_)) {
+    int const error = errno;
+    // Half an event would make the file unreadable. If this fails too, so it is.
+    [[maybe_unused]] int const ignored = ::ftruncate(descriptor_, written_);
+    return error;
   }
   written_ += std::ssize(pending_);
   pending_.clear();

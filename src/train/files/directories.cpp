@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <ranges>
+#include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -21,6 +22,8 @@ namespace offstage::train {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr std::string_view run_key = "run.dir";
 
 [[noreturn]] void fail(char const* key, std::string const& path, std::string const& problem) {
   throw IoError{
@@ -50,21 +53,33 @@ std::vector<fs::path> missing_parts(std::string const& path, char const* key) {
 
 void sync_parent(fs::path const& created, std::string const& path, char const* key) {
   try {
-    aio::sync_directory(created.parent_path().string());
+    aio::sync_name(created.string());
   } catch (IoError const& error) {
     throw IoError{fmt::format("{}={}: {}; create {} yourself or use another directory", key, path,
                               error.what(), created.string())};
   }
 }
 
-/// Refuses checkpoints inside a checkpoint, because a run would not find the one that its user
-/// means.
-void refuse_checkpoint(std::string const& path) {
+/// Refuses a run or checkpoints inside a checkpoint, because a run would not find the one that its
+/// user means.
+void refuse_checkpoint(std::string const& path, char const* key) {
   if (checkpoint::has_master(path)) {
-    throw UsageError{
-        fmt::format("checkpoint.dir={} is a checkpoint itself; name the directory that it lies in, "
-                    "or start from it with checkpoint.resume or train.init-from",
-                    path)};
+    throw UsageError{fmt::format(
+        "{}={} is a checkpoint itself; name the directory {}, or start from it with "
+        "checkpoint.resume or train.init-from",
+        key, path, key == run_key ? "of its run, which goes on then" : "that it lies in")};
+  }
+}
+
+/// Refuses a run that would begin among the checkpoints of another one, where it finds none.
+void refuse_checkpoints(std::string const& run_dir) {
+  for (std::string const& name : checkpoint::names_of(run_dir)) {
+    if (checkpoint::step_of(name) && checkpoint::has_master(run_dir + "/" + name)) {
+      throw UsageError{fmt::format(
+          "{}={} holds checkpoints, {} for one; name the directory of their run, which goes on "
+          "then, or another one with checkpoint.resume={}/{}",
+          run_key, run_dir, name, run_dir, name)};
+    }
   }
 }
 
@@ -110,10 +125,11 @@ void refuse_links(std::string const& checkpoints) {
 Directories::Directories(config::RunConfig const& config) : allow_foreign_{config.allow_foreign} {
   try {
     make(config.run_dir, "run.dir");
+    refuse_checkpoint(config.run_dir, "run.dir");
     run_lock_ = std::make_unique<RunLock>(config.run_dir, "run.dir");
     std::string const& checkpoints = config.checkpoint.dir;
     make(checkpoints, "checkpoint.dir");
-    refuse_checkpoint(checkpoints);
+    refuse_checkpoint(checkpoints, "checkpoint.dir");
     refuse_links(checkpoints);
     if (!allow_foreign_) {
       refuse_foreign_checkpoints(checkpoints);
@@ -123,6 +139,7 @@ Directories::Directories(config::RunConfig const& config) : allow_foreign_{confi
     bool const same = fs::equivalent(checkpoints, config.run_dir, error);
     check(error, "checkpoint.dir", checkpoints, checkpoints);
     if (!same) {
+      refuse_checkpoints(config.run_dir);
       checkpoint_lock_ = std::make_unique<RunLock>(checkpoints, "checkpoint.dir");
     }
   } catch (...) {
@@ -137,6 +154,14 @@ Directories::~Directories() {
   }
   if (!kept_) {
     undo();
+  }
+}
+
+void Directories::look_again() {
+  for (RunLock* const lock : {run_lock_.get(), checkpoint_lock_.get()}) {
+    if (lock != nullptr) {
+      lock->look_again();
+    }
   }
 }
 

@@ -25,6 +25,12 @@ class Directories {
   Directories& operator=(Directories const&) = delete;
 
   void keep() noexcept { kept_ = true; }
+  /// RunLock::line of the lock in checkpoint.dir.
+  [[nodiscard]] std::string const& line() const noexcept {
+    return (checkpoint_lock_ ? checkpoint_lock_ : run_lock_)->line();
+  }
+  /// RunLock::look_again of both locks.
+  void look_again();
 
  private:
   void make(std::string const& path, char const* key);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,7 +13,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -71,23 +75,47 @@ std::chrono::seconds patience_with(std::string_view holder) {
   return std::chrono::seconds{words.peek() == std::ifstream::traits_type::eof() ? 60 : 0};
 }
 
-/// Writes the holder's line. It only informs, so that a failure to write it is no error.
-void write_holder(int descriptor) {
-  std::string const text = this_process() + '\n';
-  if (::ftruncate(descriptor, 0) == 0) {
-    [[maybe_unused]] auto const written = ::pwrite(descriptor, text.data(), text.size(), 0);
+/// What tells a file from others of its name; nullopt: errno says why.
+std::optional<std::pair<dev_t, ino_t>> identity_of(std::string const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return std::nullopt;
+  }
+  return std::pair{status.st_dev, status.st_ino};
+}
+
+/// Opens a directory, upon which NFS asks the server whether its names have changed.
+void look_anew_at(std::filesystem::path const& directory) {
+  int const descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor >= 0) {
+    ::close(descriptor);
+  }
+}
+
+/// Writes the holder's line, so that other nodes see it. A failure to write is no error here: the
+/// line only informs, unless there are other nodes, and these look for it.
+void write_holder(int descriptor, std::string const& line) {
+  std::string const text = line + '\n';
+  if (::ftruncate(descriptor, 0) == 0 &&
+      write_fully(descriptor, std::as_bytes(std::span{text}), 0) == std::ssize(text)) {
+    ::fsync(descriptor);
   }
 }
 
 }  // namespace
 
 RunLock::RunLock(std::string const& directory, std::string const& key)
-    : path_{fmt::format("{}/{}", directory, file_name)} {
+    : directory_{directory}, key_{key}, path_{fmt::format("{}/{}", directory, file_name)} {
+  take();
+  directory_identity_ = identity_of(directory_).value_or(directory_identity_);
+}
+
+void RunLock::take() {
   // Another run may remove the file at any moment before it is locked; this one then starts over.
   constexpr int attempts = 1000;
   try {
     for (int i = 0; i < attempts; ++i) {
-      if (open(directory, key) && lock(directory, key)) {
+      if (open() && lock()) {
         return;
       }
       close();
@@ -97,11 +125,56 @@ RunLock::RunLock(std::string const& directory, std::string const& key)
     throw;
   }
   throw IoError{fmt::format("{}={}: cannot lock {}: others keep removing it; use another directory",
-                            key, directory, path_)};
+                            key_, directory_, path_)};
 }
 
 RunLock::~RunLock() {
   close();
+}
+
+void RunLock::look_again() {
+  if (is_file_at(path_, descriptor_)) {
+    return;
+  }
+  auto const now = identity_of(directory_);
+  if (!now && errno != ENOENT && errno != ENOTDIR) {
+    return;
+  }
+  if (now != directory_identity_) {
+    throw IoError{
+        fmt::format("{}={} was moved or removed since the start; the run writes nothing more "
+                    "there: name where it is now, and start again from its newest checkpoint",
+                    key_, directory_)};
+  }
+  if (identity_of(path_) || errno == ENOENT) {
+    log::warning("{}={}: somebody removed its lock file, which keeps other runs out", key_,
+                 directory_);
+    close();
+    take();
+  }
+}
+
+void RunLock::require_line(std::string const& line, std::string const& directory,
+                           std::string const& key, std::chrono::milliseconds patience) {
+  std::string const path = fmt::format("{}/{}", directory, file_name);
+  Waiting const waiting{"the lock file of a directory of all nodes"};
+  auto const end = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    look_anew_at(std::filesystem::absolute(directory).parent_path());
+    look_anew_at(directory);
+    std::ifstream file{path};
+    std::string there;
+    if (std::getline(file, there) && there == line) {
+      return;
+    }
+    if (std::chrono::steady_clock::now() >= end) {
+      throw IoError{fmt::format(
+          "{}={} is not the directory that the first rank's node has there (its lock file is not "
+          "to be seen here); name one on storage that all nodes share",
+          key, directory)};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  }
 }
 
 void RunLock::remove() noexcept {
@@ -111,8 +184,8 @@ void RunLock::remove() noexcept {
 }
 
 /// Returns false if the file was removed in between.
-bool RunLock::open(std::string const& directory, std::string const& key) {
-  auto const action = fmt::format("{}={}: cannot open the lock file", key, directory);
+bool RunLock::open() {
+  auto const action = fmt::format("{}={}: cannot open the lock file", key_, directory_);
   // Whoever may read it may lock it.
   constexpr unsigned user_and_group = 0660;
   descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, user_and_group);
@@ -128,8 +201,8 @@ bool RunLock::open(std::string const& directory, std::string const& key) {
 }
 
 /// Returns false if the file is no longer the one that the next run would open.
-bool RunLock::lock(std::string const& directory, std::string const& key) {
-  auto const action = fmt::format("{}={}: cannot lock", key, directory);
+bool RunLock::lock() {
+  auto const action = fmt::format("{}={}: cannot lock", key_, directory_);
   auto const begin = std::chrono::steady_clock::now();
   auto locked = lock_file(descriptor_, action, path_);
   bool said = false;
@@ -137,7 +210,7 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
          std::chrono::steady_clock::now() - begin < patience_with(holder_of(descriptor_))) {
     Waiting const waiting{"the end of a killed process that held the directory"};
     if (!std::exchange(said, true)) {
-      log::info("{}={}: waits for a killed process to end: {}", key, directory,
+      log::info("{}={}: waits for a killed process to end: {}", key_, directory_,
                 holder_of(descriptor_));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
@@ -148,22 +221,24 @@ bool RunLock::lock(std::string const& directory, std::string const& key) {
       if (!is_file_at(path_, descriptor_)) {
         return false;
       }
-      write_holder(descriptor_);
+      line_ = this_process();
+      write_holder(descriptor_, line_);
       if (auto const cause = cause_of_local_locks(descriptor_); !cause.empty()) {
         log::warning(
             "{}={}: locks of its file system hold on one node alone ({}); make "
             "sure that no run on another node uses it",
-            key, directory, cause);
+            key_, directory_, cause);
       }
       break;
     case FileLock::missing:
       log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
-                   key, directory, std::generic_category().message(errno));
+                   key_, directory_, std::generic_category().message(errno));
       break;
     case FileLock::elsewhere:
       throw LockedError{
-          fmt::format("{}={} is in use by {} (lock file {}); wait for it or use another", key,
-                      directory, holder_of(descriptor_), path_)};
+          fmt::format("{}={} is in use by {} (lock file {}, which must stay); wait for it or use "
+                      "another",
+                      key_, directory_, holder_of(descriptor_), path_)};
   }
   return true;
 }

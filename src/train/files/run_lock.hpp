@@ -1,6 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <string>
+#include <utility>
 
 namespace offstage::train {
 
@@ -21,16 +25,33 @@ class RunLock {
   RunLock(RunLock const&) = delete;
   RunLock& operator=(RunLock const&) = delete;
 
+  /// Looks whether the lock still keeps others out. A file that somebody removed is made and locked
+  /// again, with a warning. What cannot be looked at is taken to be as it was.
+  /// Errors: IoError if the directory was moved or removed; LockedError if another run has it now.
+  void look_again();
+  /// The line in the file, which tells this holder from all others.
+  [[nodiscard]] std::string const& line() const noexcept { return line_; }
+  /// Waits until `line` stands in the lock file of a directory, as another node sees it: storage
+  /// that all nodes share shows it at once, or after some seconds.
+  /// Errors: IoError if it does not.
+  static void require_line(std::string const& line, std::string const& directory,
+                           std::string const& key,
+                           std::chrono::milliseconds patience = std::chrono::seconds{20});
   /// Unlinks the file if this lock created it. Nobody else can hold it then. A process that has
   /// opened it already notices, and starts over.
   void remove() noexcept;
 
  private:
-  [[nodiscard]] bool open(std::string const& directory, std::string const& key);
-  [[nodiscard]] bool lock(std::string const& directory, std::string const& key);
+  void take();
+  [[nodiscard]] bool open();
+  [[nodiscard]] bool lock();
   void close() noexcept;
 
+  std::string directory_;
+  std::string key_;
   std::string path_;
+  std::string line_;
+  std::pair<dev_t, ino_t> directory_identity_{};
   int descriptor_{-1};
   bool created_ = false;
 };

@@ -30,7 +30,7 @@ void leave_to_plan(config::RunConfig& config) {
     config.train.activations = {activations::Policy::Rule::automatic};
   }
   if (is_open("update.overlap")) {
-    config.overlap = config::Overlap::automatic;
+    config.overlap = config::Switch::automatic;
   }
   if (is_open("update.device-share")) {
     config.share.device_share.reset();
@@ -41,7 +41,7 @@ void leave_to_plan(config::RunConfig& config) {
   }
   config.subgroup_is_open = is_open("update.subgroup-size");
   if (is_open("tiers.split-parameters")) {
-    config.storage.split_parameters = config::SplitParameters::automatic;
+    config.storage.split_parameters = config::Switch::automatic;
   }
   if (is_open("tiers.cache")) {
     config.storage.most_cache = -1;
@@ -49,7 +49,7 @@ void leave_to_plan(config::RunConfig& config) {
 }
 
 void keep(config::RunConfig& config) {
-  using Split = config::SplitParameters;
+  using Split = config::Switch;
   config.home_is_open = config.sharding_is_open = config.share.resident_is_open = false;
   config.subgroup_is_open = false;
   config.storage.split_parameters = config.optimizer.split_parameter ? Split::on : Split::off;
@@ -71,7 +71,7 @@ bool leaves_activations(config::RunConfig const& config) {
   return config.train.activations.rule == activations::Policy::Rule::automatic;
 }
 bool leaves_overlap(config::RunConfig const& config) {
-  return config.overlap == config::Overlap::automatic;
+  return config.overlap == config::Switch::automatic;
 }
 bool leaves_share(config::RunConfig const& config) {
   return !config.share.device_share.has_value();
@@ -84,7 +84,7 @@ bool leaves_subgroup(config::RunConfig const& config) {
   return config.subgroup_is_open;
 }
 bool leaves_split(config::RunConfig const& config) {
-  return config.storage.split_parameters == config::SplitParameters::automatic;
+  return config.storage.split_parameters == config::Switch::automatic;
 }
 
 std::string text_of(Home home) {
@@ -96,8 +96,8 @@ std::string text_of(Sharding sharding) {
 std::string text_of(config::LayerSchedule schedule) {
   return schedule == config::LayerSchedule::vertical ? "vertical" : "horizontal";
 }
-std::string text_of(config::Overlap overlap) {
-  return overlap == config::Overlap::off ? "off" : (overlap == config::Overlap::on ? "on" : "auto");
+std::string text_of(config::Switch value) {
+  return value == config::Switch::off ? "off" : (value == config::Switch::on ? "on" : "auto");
 }
 
 std::string text_of(activations::Policy const& policy) {
@@ -173,9 +173,8 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   if (leaves_subgroup(config) && chosen.subgroup > 0) {
     words.push_back(fmt::format("update.subgroup-size={}", chosen.subgroup));
   }
-  if (leaves_split(config) && chosen.split != config::SplitParameters::automatic) {
-    bool const splits = chosen.split == config::SplitParameters::on;
-    words.push_back(fmt::format("tiers.split-parameters={}", splits ? "on" : "off"));
+  if (leaves_split(config) && chosen.split != config::Switch::automatic) {
+    words.push_back(fmt::format("tiers.split-parameters={}", text_of(chosen.split)));
   }
   return words.empty() ? "all keys are given" : fmt::format("{}", fmt::join(words, ", "));
 }

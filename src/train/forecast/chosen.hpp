@@ -18,12 +18,12 @@ struct Chosen {
   config::LayerSchedule schedule = config::LayerSchedule::horizontal;
   activations::Policy activations{};
   /// Or automatic, with which a run does without overlap if it gains nothing.
-  config::Overlap overlap = config::Overlap::off;
+  config::Switch overlap = config::Switch::off;
   double share{};
   double resident{};
   Bytes cache = -1;
   std::int64_t subgroup{};  ///< parameters of a subgroup; 0: as configured
-  config::SplitParameters split = config::SplitParameters::automatic;
+  config::Switch split = config::Switch::automatic;
 
   [[nodiscard]] bool operator==(Chosen const&) const = default;
 };
@@ -55,7 +55,7 @@ void keep(config::RunConfig& config);
 [[nodiscard]] std::string text_of(parameters::Home home);
 [[nodiscard]] std::string text_of(parameters::Sharding sharding);
 [[nodiscard]] std::string text_of(config::LayerSchedule schedule);
-[[nodiscard]] std::string text_of(config::Overlap overlap);
+[[nodiscard]] std::string text_of(config::Switch value);
 [[nodiscard]] std::string text_of(activations::Policy const& policy);
 [[nodiscard]] std::string text_of(double share);
 

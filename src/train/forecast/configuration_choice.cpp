@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "config/known_rates.hpp"
+#include "train/forecast/candidates.hpp"
 #include "train/forecast/open_values.hpp"
-#include "train/forecast/trials.hpp"
 
 namespace offstage::train {
 namespace {
@@ -22,8 +22,8 @@ constexpr int most_simulated = 100;
 /// Simulations of one climb, and the number of climbs.
 constexpr int most_climbing = 60;
 constexpr std::size_t climbs = 2;
-/// Numbers of trials that are compared in all detail: the quickest ones, and with others that are
-/// near. Then simulations of the last climb.
+/// Numbers of candidates that are compared in all detail: the quickest ones, and with others that
+/// are near. Then simulations of the last climb.
 constexpr std::size_t quickest = 3;
 constexpr std::size_t compared = 8;
 constexpr double near = 0.05;
@@ -39,11 +39,11 @@ class Search {
          bool by_time)
       : config_{config},
         values_{config, map, room},
-        trials_{config, map, room, by_time},
+        candidates_{config, map, room, by_time},
         by_time_{by_time} {}
 
   [[nodiscard]] Choice run();
-  /// The first trial that fits.
+  /// The first candidate that fits.
   [[nodiscard]] Chosen first();
 
  private:
@@ -51,30 +51,30 @@ class Search {
   /// Tries each value of overlap.
   void try_overlaps(Chosen chosen);
   void try_with(Chosen chosen);
-  /// Simulates trials, the one with the lowest bound first, until the others are bound to take
+  /// Simulates candidates, the one with the lowest bound first, until the others are bound to take
   /// longer. Returns false if there are too many.
   bool simulate_all();
   struct Climb {
     plan::Detail detail;
     int most;  ///< number of simulations
   };
-  /// Goes from a trial to a quicker one that differs in one key, again and again.
-  void climb(Trial const& from, Climb const& how);
-  /// The quickest trials from which to climb, each with another home or schedule.
-  [[nodiscard]] std::vector<Trial> begins_of_climbs();
-  /// The quickest trials, and the quickest of each home, schedule, policy and overlap as far as
+  /// Goes from a candidate to a quicker one that differs in one key, again and again.
+  void climb(Candidate const& from, Climb const& how);
+  /// The quickest candidates from which to climb, each with another home or schedule.
+  [[nodiscard]] std::vector<Candidate> begins_of_climbs();
+  /// The quickest candidates, and the quickest of each home, schedule, policy and overlap as far as
   /// they are near.
-  [[nodiscard]] std::vector<Trial*> finalists();
+  [[nodiscard]] std::vector<Candidate*> finalists();
   /// The best of all that were simulated in all detail: the one that moves least among those as
   /// quick as the quickest.
-  [[nodiscard]] Trial const& winner();
+  [[nodiscard]] Candidate const& winner();
   template <class Value>
   void add_other(Choice& choice, char const* key, Value Chosen::*value) const;
 
   config::RunConfig const& config_;
   OpenValues values_;
-  Trials trials_;
-  bool by_time_;  ///< rates are known; else the first trial that fits is chosen
+  Candidates candidates_;
+  bool by_time_;  ///< rates are known; else the first candidate that fits is chosen
 };
 
 void Search::try_all() {
@@ -96,8 +96,8 @@ void Search::try_all() {
 }
 
 void Search::try_overlaps(Chosen chosen) {
-  for (config::Overlap const overlap : values_.overlaps()) {
-    if (by_time_ || trials_.all().empty()) {
+  for (config::Switch const overlap : values_.overlaps()) {
+    if (by_time_ || candidates_.all().empty()) {
       chosen.overlap = overlap;
       try_with(chosen);
     }
@@ -107,119 +107,123 @@ void Search::try_overlaps(Chosen chosen) {
 /// Tries a choice without residents, or with as few as host memory needs, with as many as the
 /// device has room for, and with all: then no update needs buffers on the device.
 void Search::try_with(Chosen chosen) {
-  auto fewest = trials_.fit_with_share(chosen);
-  if (auto const least = fewest ? std::nullopt : trials_.least_resident(chosen)) {
+  auto fewest = candidates_.fit_with_share(chosen);
+  if (auto const least = fewest ? std::nullopt : candidates_.least_resident(chosen)) {
     chosen.resident = *least;
-    fewest = trials_.fit_with_share(chosen);
+    fewest = candidates_.fit_with_share(chosen);
   }
   std::vector<double> more;
   if (fewest) {
-    more.push_back(trials_.most_resident(trials_.add(*fewest)));
+    more.push_back(candidates_.most_resident(candidates_.add(*fewest)));
   }
-  if (trials_.has_residents()) {
+  if (candidates_.has_residents()) {
     more.push_back(1.0);
   }
   for (double const resident : more) {
     if (resident > chosen.resident) {
       chosen.resident = resident;
-      if (auto trial = trials_.fit_with_share(chosen)) {
-        trials_.add(*std::move(trial));
+      if (auto candidate = candidates_.fit_with_share(chosen)) {
+        candidates_.add(*std::move(candidate));
       }
     }
   }
 }
 
-void Search::climb(Trial const& from, Climb const& how) {
-  Trial best = from;
-  int const most = trials_.simulated() + how.most;
-  bool goes_on = true;
-  while (goes_on) {
-    goes_on = false;
+void Search::climb(Candidate const& from, Climb const& how) {
+  Candidate best = from;
+  int const most = candidates_.simulated() + how.most;
+  bool improves = true;
+  while (improves) {
+    improves = false;
     for (OpenValues::Neighbours const neighbours : OpenValues::neighbours()) {
-      for (Chosen const& chosen : (values_.*neighbours)(best, trials_)) {
-        Trial* const found = trials_.simulated() < most ? trials_.find_or_fit(chosen) : nullptr;
+      for (Chosen const& chosen : (values_.*neighbours)(best, candidates_)) {
+        Candidate* const found =
+            candidates_.simulated() < most ? candidates_.find_or_fit(chosen) : nullptr;
         auto const quicker = (1.0 - higher) * best.seconds();
         if (found == nullptr || found->bound.step >= quicker || found->is_simulated(how.detail)) {
           continue;
         }
-        trials_.simulate(*found, how.detail);
+        candidates_.simulate(*found, how.detail);
         if (found->seconds() < quicker) {
           best = *found;
-          goes_on = true;
+          improves = true;
         }
       }
     }
   }
 }
 
-std::vector<Trial> Search::begins_of_climbs() {
-  std::vector<Trial> begins;
-  for (Trial const* const trial : trials_.by_time()) {
-    bool const is_alike = std::ranges::any_of(begins, [&](Trial const& other) {
-      return other.chosen.home == trial->chosen.home &&
-             other.chosen.schedule == trial->chosen.schedule;
+std::vector<Candidate> Search::begins_of_climbs() {
+  std::vector<Candidate> begins;
+  for (Candidate const* const candidate : candidates_.by_time()) {
+    bool const is_alike = std::ranges::any_of(begins, [&](Candidate const& other) {
+      return other.chosen.home == candidate->chosen.home &&
+             other.chosen.schedule == candidate->chosen.schedule;
     });
     if (!is_alike && begins.size() < climbs) {
-      begins.push_back(*trial);
+      begins.push_back(*candidate);
     }
   }
   return begins;
 }
 
-std::vector<Trial*> Search::finalists() {
-  std::vector<Trial*> finals;
-  auto const trials = trials_.by_time();
-  for (Trial* const trial : trials) {
-    auto const is_alike = [&](Trial const* other) {
+std::vector<Candidate*> Search::finalists() {
+  std::vector<Candidate*> finals;
+  auto const candidates = candidates_.by_time();
+  for (Candidate* const candidate : candidates) {
+    auto const is_alike = [&](Candidate const* other) {
       Chosen const& a = other->chosen;
-      Chosen const& b = trial->chosen;
+      Chosen const& b = candidate->chosen;
       return a.home == b.home && a.schedule == b.schedule && a.activations == b.activations &&
              a.overlap == b.overlap;
     };
-    bool const is_near = trial->seconds() <= (1.0 + near) * trials.front()->seconds();
+    bool const is_near = candidate->seconds() <= (1.0 + near) * candidates.front()->seconds();
     bool const is_other = std::ranges::none_of(finals, is_alike);
     if (finals.size() < quickest || (finals.size() < compared && is_near && is_other)) {
-      finals.push_back(trial);
+      finals.push_back(candidate);
     }
   }
   return finals;
 }
 
-Trial const& Search::winner() {
-  auto trials = trials_.by_time();
-  std::erase_if(trials, [](Trial const* trial) { return !trial->is_simulated(exact); });
-  auto const longest = (1.0 + equal) * trials.front()->seconds();
-  std::erase_if(trials, [&](Trial const* trial) { return trial->seconds() > longest; });
-  return **std::ranges::min_element(trials, {}, &Trial::number);
+Candidate const& Search::winner() {
+  auto candidates = candidates_.by_time();
+  std::erase_if(candidates,
+                [](Candidate const* candidate) { return !candidate->is_simulated(exact); });
+  auto const longest = (1.0 + equal) * candidates.front()->seconds();
+  std::erase_if(candidates,
+                [&](Candidate const* candidate) { return candidate->seconds() > longest; });
+  return **std::ranges::min_element(candidates, {}, &Candidate::number);
 }
 
 bool Search::simulate_all() {
-  std::vector<Trial*> order;
-  for (Trial& trial : trials_.all()) {
-    order.push_back(&trial);
+  std::vector<Candidate*> order;
+  for (Candidate& candidate : candidates_.all()) {
+    order.push_back(&candidate);
   }
-  std::ranges::stable_sort(order, {}, [](Trial const* trial) { return trial->bound.step; });
+  std::ranges::stable_sort(order, {},
+                           [](Candidate const* candidate) { return candidate->bound.step; });
   std::optional<Seconds> least;
-  for (Trial* const trial : order) {
-    if (least && trial->bound.step >= (1.0 - equal) * *least) {
+  for (Candidate* const candidate : order) {
+    if (least && candidate->bound.step >= (1.0 - equal) * *least) {
       return true;
     }
-    if (trials_.simulated() >= most_simulated) {
+    if (candidates_.simulated() >= most_simulated) {
       return false;
     }
-    trials_.simulate(*trial, coarse);
-    least = std::min(least.value_or(trial->step->step), trial->step->step);
+    candidates_.simulate(*candidate, coarse);
+    least = std::min(least.value_or(candidate->step->step), candidate->step->step);
   }
   return true;
 }
 
 template <class Value>
 void Search::add_other(Choice& choice, char const* key, Value Chosen::*value) const {
-  Trial const* other = nullptr;
-  for (Trial const& trial : trials_.all()) {
-    bool const differs = text_of(trial.chosen.*value) != text_of(choice.chosen.*value);
-    if (differs && (other == nullptr || trial.seconds() < other->seconds())) {
-      other = &trial;
+  Candidate const* other = nullptr;
+  for (Candidate const& candidate : candidates_.all()) {
+    bool const differs = text_of(candidate.chosen.*value) != text_of(choice.chosen.*value);
+    if (differs && (other == nullptr || candidate.seconds() < other->seconds())) {
+      other = &candidate;
     }
   }
   if (other != nullptr) {
@@ -229,27 +233,27 @@ void Search::add_other(Choice& choice, char const* key, Value Chosen::*value) co
 
 Chosen Search::first() {
   try_all();
-  trials_.require_any();
-  return trials_.all().front().chosen;
+  candidates_.require_any();
+  return candidates_.all().front().chosen;
 }
 
 Choice Search::run() {
   try_all();
-  trials_.require_any();
+  candidates_.require_any();
   bool const cut_short = !simulate_all();
-  for (Trial const& trial : begins_of_climbs()) {
-    climb(trial, {coarse, most_climbing});
+  for (Candidate const& candidate : begins_of_climbs()) {
+    climb(candidate, {coarse, most_climbing});
   }
-  trials_.simulate(finalists(), exact);
+  candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
-  Trial const& best = winner();
+  Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,
                 .step = *best.step,
                 .others = {},
                 .left_out = values_.node_shortage(),
-                .tried = trials_.tried(),
-                .fitting = static_cast<int>(trials_.all().size()),
-                .simulated = trials_.simulated(),
+                .tried = candidates_.tried(),
+                .fitting = static_cast<int>(candidates_.all().size()),
+                .simulated = candidates_.simulated(),
                 .cut_short = cut_short};
   add_other(choice, "parameters.home=", &Chosen::home);
   add_other(choice, "parameters.sharding=", &Chosen::sharding);

@@ -95,39 +95,40 @@ std::vector<Policy> OpenValues::policies(config::LayerSchedule schedule) const {
 }
 
 /// Without storage there are second versions with update.overlap=on alone.
-std::vector<config::Overlap> OpenValues::overlaps() const {
-  using config::Overlap;
+std::vector<config::Switch> OpenValues::overlaps() const {
+  using config::Switch;
   if (!leaves_overlap(config_)) {
     return {config_.overlap};
   }
-  return {Overlap::off, config_.paths.empty() ? Overlap::on : Overlap::automatic};
+  return {Switch::off, config_.paths.empty() ? Switch::on : Switch::automatic};
 }
 
-std::vector<Chosen> OpenValues::other_residents(Trial const& of, Trials& trials) const {
+std::vector<Chosen> OpenValues::other_residents(Candidate const& of, Candidates& candidates) const {
   std::vector<Chosen> others;
-  if (!trials.has_residents()) {
+  if (!candidates.has_residents()) {
     return others;
   }
   double const here = of.chosen.resident;
-  double const most = trials.most_resident(of);
+  double const most = candidates.most_resident(of);
   for (double const to : {0.0, 0.25 * most, 0.5 * most, 0.75 * most, 0.9 * most, most, here - 0.05,
                           here - 0.02, here + 0.02, here + 0.05}) {
     Chosen chosen = of.chosen;
     chosen.resident = std::clamp(in_percents(to), 0.0, most);
     others.push_back(chosen);
-    if (auto const trial = trials.shares() ? trials.fit_with_share(chosen) : std::nullopt) {
-      others.push_back(trial->chosen);
+    if (auto const candidate =
+            candidates.shares() ? candidates.fit_with_share(chosen) : std::nullopt) {
+      others.push_back(candidate->chosen);
     }
   }
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_shares(Trial const& of, Trials& trials) const {
+std::vector<Chosen> OpenValues::other_shares(Candidate const& of, Candidates& candidates) const {
   std::vector<Chosen> others;
   double const share = of.chosen.share;
   for (double const to :
        {0.0, 0.5 * share, 0.8 * share, 1.2 * share, 1.5 * share, share - 0.1, share + 0.1}) {
-    if (trials.shares()) {
+    if (candidates.shares()) {
       others.push_back(of.chosen);
       others.back().share = std::clamp(to, 0.0, 1.0);
     }
@@ -135,9 +136,10 @@ std::vector<Chosen> OpenValues::other_shares(Trial const& of, Trials& trials) co
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_overlaps(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_overlaps(Candidate const& of,
+                                               Candidates& /*candidates*/) const {
   std::vector<Chosen> others;
-  for (config::Overlap const overlap : overlaps()) {
+  for (config::Switch const overlap : overlaps()) {
     others.push_back(of.chosen);
     others.back().overlap = overlap;
   }
@@ -146,7 +148,8 @@ std::vector<Chosen> OpenValues::other_overlaps(Trial const& of, Trials& /*trials
 
 /// A cache of 0 gives second versions on storage, for updates under backward, if all first versions
 /// are in memory.
-std::vector<Chosen> OpenValues::other_caches(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_caches(Candidate const& of,
+                                             Candidates& /*candidates*/) const {
   bool const is_open =
       config_.storage.most_cache < 0 && of.memory.cached > 0 && !config_.paths.empty();
   if (!is_open) {
@@ -157,7 +160,8 @@ std::vector<Chosen> OpenValues::other_caches(Trial const& of, Trials& /*trials*/
   return {without};
 }
 
-std::vector<Chosen> OpenValues::other_policies(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_policies(Candidate const& of,
+                                               Candidates& /*candidates*/) const {
   std::vector<Chosen> others;
   for (Policy const& policy : policies(of.chosen.schedule)) {
     others.push_back(of.chosen);
@@ -166,7 +170,7 @@ std::vector<Chosen> OpenValues::other_policies(Trial const& of, Trials& /*trials
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_homes(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_homes(Candidate const& of, Candidates& /*candidates*/) const {
   std::vector<Chosen> others;
   for (Home const home : homes()) {
     for (Sharding const sharding : shardings(home)) {
@@ -178,7 +182,8 @@ std::vector<Chosen> OpenValues::other_homes(Trial const& of, Trials& /*trials*/)
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trials*/) const {
+std::vector<Chosen> OpenValues::other_subgroups(Candidate const& of,
+                                                Candidates& /*candidates*/) const {
   std::vector<Chosen> others;
   for (std::int64_t const parts : {2, 4, 8}) {
     std::int64_t const size = round_up(of.memory.subgroup_elements / parts, chunk_elements);
@@ -190,13 +195,13 @@ std::vector<Chosen> OpenValues::other_subgroups(Trial const& of, Trials& /*trial
   return others;
 }
 
-std::vector<Chosen> OpenValues::other_splits(Trial const& of, Trials& trials) const {
-  using config::SplitParameters;
+std::vector<Chosen> OpenValues::other_splits(Candidate const& of, Candidates& candidates) const {
+  using config::Switch;
   if (!leaves_split(config_) || config::may_refer_to_extents(config_)) {
     return {};
   }
   Chosen other = of.chosen;
-  other.split = trials.splits(of) ? SplitParameters::off : SplitParameters::on;
+  other.split = candidates.splits(of) ? Switch::off : Switch::on;
   return {other};
 }
 

@@ -7,8 +7,8 @@
 #include "config/run_config.hpp"
 #include "parameters/home.hpp"
 #include "state/shard.hpp"
+#include "train/forecast/candidates.hpp"
 #include "train/forecast/chosen.hpp"
-#include "train/forecast/trials.hpp"
 #include "train/memory/room.hpp"
 
 namespace offstage::train {
@@ -24,25 +24,31 @@ class OpenValues {
   [[nodiscard]] std::vector<parameters::Sharding> shardings(parameters::Home home) const;
   [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
   [[nodiscard]] std::vector<activations::Policy> policies(config::LayerSchedule schedule) const;
-  [[nodiscard]] std::vector<config::Overlap> overlaps() const;
+  [[nodiscard]] std::vector<config::Switch> overlaps() const;
   /// The reason for which the ranks of a node cannot share parameters though the plan may let them;
   /// empty: they can, or it may not.
   [[nodiscard]] std::string node_shortage() const;
 
-  /// A part of the choices that differ from a trial's in one key; the share may follow that key.
-  using Neighbours = std::vector<Chosen> (OpenValues::*)(Trial const& of, Trials& trials) const;
+  /// A part of the choices that differ from a candidate's in one key; the share may follow that
+  /// key.
+  using Neighbours = std::vector<Chosen> (OpenValues::*)(Candidate const& of,
+                                                         Candidates& candidates) const;
   /// All of them, key by key.
   [[nodiscard]] static std::vector<Neighbours> neighbours();
 
  private:
-  [[nodiscard]] std::vector<Chosen> other_residents(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_overlaps(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_shares(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_policies(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_homes(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_caches(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_subgroups(Trial const& of, Trials& trials) const;
-  [[nodiscard]] std::vector<Chosen> other_splits(Trial const& of, Trials& trials) const;
+  [[nodiscard]] std::vector<Chosen> other_residents(Candidate const& of,
+                                                    Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_overlaps(Candidate const& of,
+                                                   Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_shares(Candidate const& of, Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_policies(Candidate const& of,
+                                                   Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_homes(Candidate const& of, Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_caches(Candidate const& of, Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_subgroups(Candidate const& of,
+                                                    Candidates& candidates) const;
+  [[nodiscard]] std::vector<Chosen> other_splits(Candidate const& of, Candidates& candidates) const;
 
   config::RunConfig const& config_;
   state::ShardMap const& map_;

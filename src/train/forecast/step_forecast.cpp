@@ -192,7 +192,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.share = facts.share;
   schedule.transfers = config.share.transfers;
   schedule.order = config.storage.order;
-  schedule.goes_on =
+  schedule.under_next_forward =
       lane && config.share.transfers == plan::Transfers::overlap && !facts.device.buffers_are_lent;
   schedule.stages = lane && !host_visible && config.parameter_home == parameters::Home::device;
   schedule.chunk = chunks.chunk;
@@ -210,8 +210,8 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.spares = memory.spares;
   schedule.spare_slots = keeps_versions(config) && stored;
   schedule.spread = config.storage.evict == plan::Evict::farthest;
-  schedule.evict = config.overlap != config::Overlap::off && schedule.spread ? plan::Evict::highest
-                                                                             : config.storage.evict;
+  schedule.evict = config.overlap != config::Switch::off && schedule.spread ? plan::Evict::highest
+                                                                            : config.storage.evict;
   schedule.split = config.storage.split;
   schedule.sharer = {facts.rank % facts.room.ranks_per_node, facts.room.ranks_per_node};
   schedule.gradient_buffers = memory.gradient_buffers;
@@ -245,8 +245,8 @@ plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& 
   };
   bool const gains = !facts.device.buffers_are_lent &&
                      (schedule.spares > 0 || (schedule.spare_slots && schedule.buffers > 0));
-  if (config.overlap == config::Overlap::off ||
-      (config.overlap == config::Overlap::automatic && !gains)) {
+  if (config.overlap == config::Switch::off ||
+      (config.overlap == config::Switch::automatic && !gains)) {
     tell();
     return plain;
   }
@@ -257,7 +257,7 @@ plan::Prediction foresee_step(config::RunConfig const& config, StepFacts const& 
     overlapped = plan::mean(overlapped, plan::simulate(machine, work, schedule, by.detail),
                             config.plan.clip_rate);
   }
-  bool const chosen = config.overlap == config::Overlap::on || overlapped.step < plain.step;
+  bool const chosen = config.overlap == config::Switch::on || overlapped.step < plain.step;
   schedule.overlap = chosen;
   schedule.redone = false;
   tell();

@@ -176,7 +176,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
     if (limit > 0 && demand.total() > limit) {
       lane.lent = model.idle;
       Bytes const beside = update::DeviceLane::device_bytes(lane);
-      demand.buffers_are_lent = beside == 0 && config.overlap != config::Overlap::on;
+      demand.buffers_are_lent = beside == 0 && config.overlap != config::Switch::on;
       if (beside > 0 || demand.buffers_are_lent) {
         demand.chunk_buffers = beside;
       }
@@ -207,7 +207,7 @@ void require_room(DeviceDemand const& demand, config::RunConfig const& config, B
   add(demand.resident > 0, ", update.device-resident");
   add(demand.chunk_buffers > 0, ", update.device-chunk");
   add(demand.held > 0, ", update.device-gradients");
-  add(demand.chunk_buffers > 0 && config.overlap == config::Overlap::on,
+  add(demand.chunk_buffers > 0 && config.overlap == config::Switch::on,
       ", set update.overlap=auto");
   add(demand.rank_link > 0, fmt::format(", set comm.backend=mpi (NCCL's buffers are {} of that)",
                                         format_bytes(demand.rank_link)));

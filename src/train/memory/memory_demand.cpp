@@ -55,7 +55,7 @@ bool holds_versions(config::RunConfig const& config) {
 }
 
 bool keeps_versions(config::RunConfig const& config) {
-  return config.overlap != config::Overlap::off && !config.optimizer.split_parameter;
+  return config.overlap != config::Switch::off && !config.optimizer.split_parameter;
 }
 
 std::int64_t resident_elements(config::RunConfig const& config, state::ShardMap const& map,
@@ -179,8 +179,8 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
       .subgroup_elements = config.subgroup_size,
       .subgroup_is_default = config.subgroup_is_default,
       .paths = std::ssize(config.paths),
-      .spares = keeps_versions(config) &&
-                (config.overlap == config::Overlap::on || !config.paths.empty()),
+      .spares =
+          keeps_versions(config) && (config.overlap == config::Switch::on || !config.paths.empty()),
       .most_cache = config.storage.most_cache,
       .host_memory = room.host_memory,
       .host_memory_is_found = config.host_memory == 0};

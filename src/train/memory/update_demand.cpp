@@ -14,7 +14,7 @@ std::int64_t fetched(config::RunConfig const& config, UpdateShape const& shape,
   }
   // In an order that never turns, the extents used last are wanted last.
   bool const turns =
-      config.storage.order == plan::UpdateOrder::alternate && config.overlap != config::Overlap::on;
+      config.storage.order == plan::UpdateOrder::alternate && config.overlap != config::Switch::on;
   bool const thrashes = config.storage.evict == plan::Evict::oldest && !turns;
   std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
   std::int64_t const waiting = shape.elements - std::llround(config.share.device_resident *

@@ -116,7 +116,7 @@ class PathTrial {
 void PathTrial::prepare(config::RunConfig const& config, LockTrial const& settings) {
   int const count = settings_.transfers_at_once();
   Bytes const full =
-      std::min<Bytes>(tiers::path_hold_bytes / settings_.threads,
+      std::min<Bytes>(tiers::path_turn_bytes / settings_.threads,
                       2 * settings_.engine.request_bytes * settings_.engine.queue_depth);
   Bytes const extent = config.optimizer.layout().bytes(config.subgroup_size);
   Bytes const room = aio::free_bytes(settings_.directory) / (2 * node_.size());
@@ -295,8 +295,8 @@ bool turns_pay(double in_turn, double at_once) {
 std::vector<LockChoice> choose_locks(config::RunConfig const& config, mpi::Communicator const& comm,
                                      mpi::Communicator const& node, LockTrial const& trial) {
   std::vector<LockChoice> choices(config.paths.size(),
-                                  {.exclusive = config.storage.exclusive == config::Exclusive::on});
-  if (config.storage.exclusive != config::Exclusive::automatic) {
+                                  {.exclusive = config.storage.exclusive == config::Switch::on});
+  if (config.storage.exclusive != config::Switch::automatic) {
     return choices;
   }
   std::vector<std::size_t> owners;

@@ -94,8 +94,8 @@ void measure_paths(config::RunConfig& config, mpi::Communicator const& comm) {
              [&] { paths = tiers::make_paths({.paths = config.paths, .shared = window.bytes()}); });
   // Half of a limit that is given: this process has other memory too.
   Bytes const memory = config.host_memory > 0
-                           ? std::min(tiers::path_hold_bytes, config.host_memory / 2)
-                           : tiers::path_hold_bytes;
+                           ? std::min(tiers::path_turn_bytes, config.host_memory / 2)
+                           : tiers::path_turn_bytes;
   auto const measured = measure_unknown(config, comm, node, *paths, memory);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     auto& path = config.paths[i];
@@ -175,7 +175,7 @@ Offload::Demands Offload::demands(std::vector<state::Subgroup> const& subgroups,
     state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
     state.settings.spare_buffers = plan.spares;
   }
-  if (config_.overlap != config::Overlap::off && config_.storage.evict == plan::Evict::farthest) {
+  if (config_.overlap != config::Switch::off && config_.storage.evict == plan::Evict::farthest) {
     state.settings.evict = plan::Evict::highest;
   }
   state.settings.holds = holds_versions(config_);
@@ -306,7 +306,7 @@ void Offload::allocate(std::vector<state::Subgroup> const& subgroups, plan::Memo
   } catch (mpi::AgreedError const&) {
     // Wished for by any rank.
     bool const wished = comm_.maximum(of_state.spare_slots) > 0;
-    if (config_.overlap != config::Overlap::automatic || !wished) {
+    if (config_.overlap != config::Switch::automatic || !wished) {
       throw;
     }
     of_state.spare_slots = 0;  // second versions are a wish

@@ -41,7 +41,7 @@ class Offload {
   /// paths whose rates the split needs and nobody gave, one after the other on one rank of each
   /// node, with at most `measuring_memory` for buffers.
   Offload(config::RunConfig const& config, mpi::Communicator const& comm, trace::Trace* trace,
-          Bytes measuring_memory = tiers::path_hold_bytes);
+          Bytes measuring_memory = tiers::path_turn_bytes);
 
   /// Takes memory and space, as planned. `subgroups` are this rank's. Before that it checks that
   /// the slots of all ranks that share a path, for state and gradients together, fit:

@@ -130,10 +130,9 @@ Kept copy_kept(std::string const& name, std::string const& path, OutputFile& tar
 }
 
 /// Makes the file's name durable.
-void sync_directory_of(std::string const& path) {
-  auto const directory = fs::path{path}.parent_path();
+void sync_name(std::string const& path) {
   try {
-    aio::sync_directory(directory.empty() ? "." : directory.string());
+    aio::sync_name(path);
   } catch (IoError const& error) {
     throw IoError{std::string{"run.dir: "} + error.what()};
   }
@@ -224,7 +223,7 @@ Smoothed bring_metrics_to(std::string const& path, MetricsPoint const& point) {
     target.sync();
     target.close();
     if (goes_aside) {
-      sync_directory_of(path);  // after a loss of power one of the two names must be there
+      sync_name(path);  // after a loss of power one of the two names must be there
       std::string const aside = names_aside(path).back();
       rename_file("run.dir: cannot replace", path, aside);
       say_aside(path, aside, source, is_of_another_start, point);
@@ -233,7 +232,7 @@ Smoothed bring_metrics_to(std::string const& path, MetricsPoint const& point) {
   } else if (::unlink(fresh.c_str()) != 0) {
     throw IoError{"run.dir: cannot remove", fresh, errno};
   }
-  sync_directory_of(path);
+  sync_name(path);
   return kept.losses;
 }
 

@@ -275,6 +275,12 @@ void Journal::sync() {
   }
 }
 
+void Journal::leave() {
+  speaks_ = false;
+  metrics_.reset();
+  events_.reset();
+}
+
 void Journal::conclude(RunEnd const& end) {
   if (!speaks_) {
     return;

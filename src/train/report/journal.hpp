@@ -80,6 +80,8 @@ class Journal final : public SaveListener {
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
+  /// Writes nothing more to run.dir, which may be another run's by now.
+  void leave();
   /// Writes the end table, and the line that says how the run ended. Errors: IoError if lines of
   /// steps or validations could not be written until now.
   void conclude(RunEnd const& end);

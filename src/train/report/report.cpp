@@ -17,8 +17,8 @@ constexpr std::int64_t enough_steps = 6;
 }  // namespace
 
 std::string advice_on_clipping(PhaseTimes const& times, config::RunConfig const& config) {
-  bool const wanted = config.overlap == config::Overlap::on ||
-                      (config.overlap == config::Overlap::automatic && !config.paths.empty());
+  bool const wanted = config.overlap == config::Switch::on ||
+                      (config.overlap == config::Switch::automatic && !config.paths.empty());
   if (!wanted || times.steps < enough_steps || 2 * times.clipped <= times.steps) {
     return {};
   }
@@ -29,7 +29,7 @@ std::string advice_on_clipping(PhaseTimes const& times, config::RunConfig const&
       times.clipped, times.steps, config.optimizer.clip);
   if (times.redone > 0) {
     text += fmt::format(". {} updates were made again under the next forward", times.redone);
-    text += config.overlap == config::Overlap::on
+    text += config.overlap == config::Switch::on
                 ? "; update.overlap=auto does so only while it shortens steps"
                 : ", where that shortened steps, or to find out whether it does";
   }

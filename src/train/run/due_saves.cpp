@@ -8,7 +8,6 @@
 #include "base/stopwatch.hpp"
 
 namespace offstage::train {
-
 template <class T>
 bool DueSaves<T>::stays(bool is_best) const {
   std::int64_t const every = config_.checkpoint.keep_every;
@@ -22,7 +21,7 @@ bool DueSaves<T>::finish_earlier_save(bool a_step_follows, bool is_best) {
     saves.finish();
     return true;
   }
-  if (saves.finish_global_if_written() || !saves.goes_on()) {
+  if (saves.finish_global_if_written() || !saves.is_saving()) {
     return true;
   }
   if (!std::exchange(postponed_, true) && comm_.rank() == 0) {
@@ -33,12 +32,28 @@ bool DueSaves<T>::finish_earlier_save(bool a_step_follows, bool is_best) {
 }
 
 template <class T>
+void DueSaves<T>::require_directories() {
+  if (comm_.rank() != 0) {
+    return;
+  }
+  try {
+    parts_.directories().look_again();
+  } catch (Error const&) {
+    journal_.leave();  // the file of that name may be another run's
+    throw;
+  }
+}
+
+template <class T>
 Seconds DueSaves<T>::settle_state() {
   Stopwatch const rest;
   parts_.runner().finish_update();
   Seconds const waited = rest.elapsed();
   at_.write_configuration();
-  mpi::agree(comm_, [&] { journal_.sync(); });
+  mpi::agree(comm_, [&] {
+    require_directories();
+    journal_.sync();
+  });
   return waited;
 }
 

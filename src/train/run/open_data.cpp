@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -40,6 +42,24 @@ std::vector<std::int64_t> begins_in(std::span<data::TokenFile const* const> file
     }
   }
   return begins;
+}
+
+/// Opens the files on all ranks. What rank 0 can open is good: another node lacks it.
+data::OpenedSources open_sources(std::vector<data::Source> const& sources,
+                                 data::DatasetOptions const& options,
+                                 mpi::Communicator const& comm) try {
+  std::optional<data::OpenedSources> opened;
+  mpi::agree(comm, [&] { opened.emplace(sources, options); });
+  return *std::move(opened);
+} catch (mpi::AgreedError const& error) {
+  if (error.failed_rank() == 0 || error.code() != ExitCode::data) {
+    throw;
+  }
+  throw mpi::AgreedError{
+      ExitCode::io,
+      fmt::format("{}; the first rank's node has it: name data on storage that all nodes share",
+                  error.what()),
+      error.failed_rank(), error.host()};
 }
 
 }  // namespace
@@ -87,14 +107,13 @@ std::vector<std::vector<std::int64_t>> shared_scan(std::span<data::TokenFile con
 std::unique_ptr<data::Dataset> open_data(std::vector<data::Source> const& sources,
                                          data::DatasetOptions const& options,
                                          mpi::Communicator const& comm) {
-  std::optional<data::OpenedSources> opened;
-  mpi::agree(comm, [&] { opened.emplace(sources, options); });
-  auto const files = opened->unscanned();
+  auto opened = open_sources(sources, options, comm);
+  auto const files = opened.unscanned();
   auto documents = shared_scan(files, options.separator.value_or(0), comm);
   std::unique_ptr<data::Dataset> dataset;
   mpi::agree(comm, [&] {
-    opened->take_documents(std::move(documents));
-    dataset = std::make_unique<data::Dataset>(std::move(*opened));
+    opened.take_documents(std::move(documents));
+    dataset = std::make_unique<data::Dataset>(std::move(opened));
   });
   return dataset;
 }

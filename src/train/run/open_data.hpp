@@ -21,7 +21,8 @@ namespace offstage::train {
 
 /// Opens the same data on every rank, with one scan for separators by all of them. `options` may
 /// differ in verifies_masks. Collective.
-/// Errors: mpi::AgreedError: those of data::Dataset.
+/// Errors: mpi::AgreedError: those of data::Dataset; with ExitCode::io where rank 0 can open what
+///         another rank cannot.
 [[nodiscard]] std::unique_ptr<data::Dataset> open_data(std::vector<data::Source> const& sources,
                                                        data::DatasetOptions const& options,
                                                        mpi::Communicator const& comm);

@@ -42,13 +42,13 @@ void Position::go_on_from(checkpoint::Meta found) {
 
 void Position::set_start(checkpoint::OptimizerState state, std::string program, int threads,
                          int ranks, std::vector<config::Setting> settings) {
-  bool const goes_on = !meta_.configuration.empty();
-  settings_ = goes_on ? with_start_of(meta_.configuration,
-                                      with_longest_sequence(meta_.configuration, settings))
-                      : std::move(settings);
+  bool const continues = !meta_.configuration.empty();
+  settings_ = continues ? with_start_of(meta_.configuration,
+                                        with_longest_sequence(meta_.configuration, settings))
+                        : std::move(settings);
   auto const longest = meta_.model.max_sequence;
   meta_.model = config_.model;
-  if (goes_on && !is_given(settings_, "model.max-sequence")) {
+  if (continues && !is_given(settings_, "model.max-sequence")) {
     meta_.model.max_sequence = std::max(meta_.model.max_sequence, longest);
   }
   meta_.state = std::move(state);

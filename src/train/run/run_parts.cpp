@@ -175,9 +175,21 @@ void RunParts<T>::open_files() {
       }
     }
   });
+  require_same_directory();
   if (!config_.checkpoint.local.empty()) {
     local_level_ = std::make_unique<LocalLevel>(config_, comm_);
   }
+}
+
+template <class T>
+void RunParts<T>::require_same_directory() {
+  auto const line = comm_.broadcast(directories_ ? directories_->line() : std::string{}, 0);
+  bool const is_first = comm_.split_by_node().rank() == 0;
+  mpi::agree(comm_, [&] {
+    if (is_first && comm_.rank() != 0) {
+      RunLock::require_line(line, config_.checkpoint.dir, "checkpoint.dir");
+    }
+  });
 }
 
 template <class T>

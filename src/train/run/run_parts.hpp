@@ -66,6 +66,8 @@ class RunParts {
 
  private:
   void open_files();
+  /// Ends a start where a node has another checkpoint.dir than rank 0's, before any work is done.
+  void require_same_directory();
   /// Compares the files with those of other ranks, and adds their contents to the settings.
   void compare_data(data::Dataset const& data, char const* key);
   /// Returns the way of layers from rank to rank, in words.

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/text.hpp"
 #include "data/loss_mask.hpp"
 #include "platform/cpu/affinity.hpp"
 
@@ -18,14 +19,6 @@ namespace {
 std::string line_of(data::FileFacts const& file) {
   return fmt::format("{} tokens, {} windows, {} of the samples, checksum {:016x}", file.tokens,
                      file.windows, file.share, file.checksum);
-}
-
-/// Takes what is in front of the next line break.
-std::string_view take_line(std::string_view& text) {
-  auto const end = std::min(text.find('\n'), text.size());
-  auto const line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
 }
 
 }  // namespace
@@ -57,7 +50,7 @@ std::string difference_from(std::string const& other, std::vector<data::FileFact
   std::string_view rest = other;
   for (data::FileFacts const& file : files) {
     auto const mine = line_of(file);
-    if (auto const theirs = take_line(rest); mine != theirs) {
+    if (auto const theirs = take_until('\n', rest); mine != theirs) {
       return fmt::format("{}: {} here, but {} on rank 0", printable_name(file.path), mine, theirs);
     }
   }

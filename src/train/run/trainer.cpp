@@ -101,7 +101,7 @@ class Training {
   /// Returns whether the step from which this start goes on lacks its validation, which an earlier
   /// start left out when it stopped.
   [[nodiscard]] bool owes_validation() const {
-    return goes_on_from_own_ && cadence_.validation_follows(at_.step()) &&
+    return continues_own_ && cadence_.validation_follows(at_.step()) &&
            last_validation_ < at_.step() && (is_last_step() || !has_tried_);
   }
   [[nodiscard]] bool is_last_step() const { return at_.step() == config_.train.steps; }
@@ -153,7 +153,7 @@ class Training {
   PlanChoice<T> plan_choice_;
   Position at_;
   Stop stop_ = Stop::none;
-  bool goes_on_from_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
+  bool continues_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
   bool validations_begin_anew_ = false;
   std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
   /// An earlier start began at the same step, too, and so has had its chance: the validation that
@@ -407,8 +407,8 @@ void Training<T>::find_best() {
   mpi::agree(comm_, [&] {
     is_own = leads() && at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
   });
-  goes_on_from_own_ = comm_.broadcast_value(is_own, 0);
-  BestLoss best = goes_on_from_own_ ? best_of(at_.meta().configuration) : BestLoss{};
+  continues_own_ = comm_.broadcast_value(is_own, 0);
+  BestLoss best = continues_own_ ? best_of(at_.meta().configuration) : BestLoss{};
   bool has_tried{};
   mpi::agree(comm_, [&] {
     auto const earlier = journal_.earlier();
@@ -429,7 +429,7 @@ void Training<T>::find_best() {
   }
   at_.set_best(comm_.broadcast_value(best, 0));
   bool const is_news = at_.best().last() > best_of(at_.meta().configuration).last();
-  if (goes_on_from_own_ && is_news && !validations_begin_anew_) {
+  if (continues_own_ && is_news && !validations_begin_anew_) {
     tell_the_checkpoint();  // the start that made the validation could not
   }
   if (config_.checkpoint.keep_best && at_.best().any()) {
@@ -515,6 +515,7 @@ void Training<T>::one_step() {
     }
   }
   mpi::agree(comm_, [&] {
+    due_saves_->require_directories();
     journal_.step_done(entry, cadence_.now());
     at_.require_good_steps();
   });
@@ -586,7 +587,7 @@ ExitCode run_training(config::RunConfig const& config, mpi::Communicator const& 
   if (!config.plan.choose) {
     mpi::agree(comm, [&] { config::settle_split_parameters(settled); });
   }
-  if (comm.rank() == 0 && config.storage.split_parameters == config::SplitParameters::on &&
+  if (comm.rank() == 0 && config.storage.split_parameters == config::Switch::on &&
       std::ranges::any_of(config.paths, &tiers::PathSettings::persistent)) {
     log::warning(
         "tiers.split-parameters=on: checkpoints hold whole parameters, so extents on a persistent "

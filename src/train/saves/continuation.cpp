@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -17,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "base/text.hpp"
 #include "config/key_setters.hpp"
 #include "data/held_out.hpp"
 #include "train/step/schedule.hpp"
@@ -56,9 +56,7 @@ void add(Table& table, std::string_view key, std::string_view value) {
 Table table_of(std::string_view configuration) {
   Table table;
   while (!configuration.empty()) {
-    auto const end = configuration.find('\n');
-    auto const line = configuration.substr(0, end);
-    configuration.remove_prefix(end == std::string_view::npos ? configuration.size() : end + 1);
+    auto const line = take_until('\n', configuration);
     if (auto const equals = line.find('='); equals != std::string_view::npos) {
       add(table, line.substr(0, equals), line.substr(equals + 1));
     }
@@ -69,14 +67,8 @@ Table table_of(std::string_view configuration) {
 std::optional<std::int64_t> count_in(Table const& table, std::string_view key) {
   constexpr std::int64_t most = std::int64_t{1} << 60;
   auto const found = table.find(key);
-  std::int64_t value{};
-  if (found == table.end()) {
-    return std::nullopt;
-  }
-  std::string const& text = found->second;
-  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool const good = code == std::errc{} && rest == text.data() + text.size();
-  return good && value >= 0 && value < most ? std::optional{value} : std::nullopt;
+  auto const value = found == table.end() ? std::nullopt : number_in<std::int64_t>(found->second);
+  return value && *value >= 0 && *value < most ? value : std::nullopt;
 }
 
 bool is_learned(std::string_view key) {
@@ -102,10 +94,8 @@ std::optional<double> number_of(std::string_view text) {
     factor = std::pow(1e3, static_cast<double>(units.find(text.back()) + 1));
     text.remove_suffix(1);
   }
-  double value{};
-  auto const [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool const good = code == std::errc{} && rest == text.data() + text.size();
-  return good ? std::optional{value * factor} : std::nullopt;
+  auto const value = number_in<double>(text);
+  return value ? std::optional{*value * factor} : std::nullopt;
 }
 
 bool same_value(std::string_view a, std::string_view b) {

@@ -40,9 +40,10 @@ Seconds interval_of(std::vector<SaveTime> const& saves, Seconds mtbf) {
                   median(saves, &SaveTime::whole) / most_share);
 }
 
-/// Returns whether a save is due by steps or by time.
-bool is_due(std::int64_t step, std::int64_t every_steps, Seconds passed, Seconds every) {
-  return every_steps > 0 ? step % every_steps == 0 : every > Seconds{} && passed >= every;
+/// Returns whether a save is due by steps or by time. `automatic`: the interval of `auto`.
+bool is_due(std::int64_t step, Seconds passed, config::Interval const& every, Seconds automatic) {
+  Seconds const time = every.automatic ? automatic : every.time;
+  return every.steps > 0 ? step % every.steps == 0 : time > Seconds{} && passed >= time;
 }
 
 }  // namespace
@@ -173,15 +174,12 @@ bool Pace::save_is_due(std::int64_t step, Seconds now) const {
       (checkpoint.keep_every > 0 && step % checkpoint.keep_every == 0)) {
     return true;
   }
-  return is_due(step, checkpoint.every_steps, now - last_save_,
-                checkpoint.every_auto ? automatic() : checkpoint.every_time);
+  return is_due(step, now - last_save_, checkpoint.every, automatic());
 }
 
 bool Pace::local_save_is_due(std::int64_t step, Seconds now) const {
-  config::CheckpointConfig const& checkpoint = config_.checkpoint;
   return has_local_ && step < config_.train.steps &&
-         is_due(step, checkpoint.local_every_steps, now - last_local_save_,
-                checkpoint.local_every_auto ? local_automatic() : checkpoint.local_every_time);
+         is_due(step, now - last_local_save_, config_.checkpoint.local_every, local_automatic());
 }
 
 Stop Pace::time_is_up(std::int64_t step, Seconds now, Decision const& due) const {

@@ -165,11 +165,11 @@ void Saves::begin(checkpoint::Meta const& meta, State const& state, Seconds wait
 }
 
 void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
-                       bool goes_on) {
+                       bool under_next_step) {
   end_copies();  // the copies of the save before; nobody waits for them if no step follows
   local_.begin(meta.step, waited);
   try_local([&] {
-    if (goes_on) {
+    if (under_next_step) {
       local_.store->begin_save(meta, state.map, state.subgroups, state.tiers);
     } else {
       note(local_, local_.store->save(meta, state.map, state.subgroups, state.tiers));
@@ -178,11 +178,11 @@ void Saves::save_local(checkpoint::Meta const& meta, State const& state, Seconds
 }
 
 bool Saves::finish_local() {
-  bool const goes_on = uses_local_ && local_.store->is_saving();
-  if (goes_on) {
+  bool const has_begun = uses_local_ && local_.store->is_saving();
+  if (has_begun) {
     try_local([&] { note(local_, local_.store->finish_save()); });
   }
-  return goes_on;
+  return has_begun;
 }
 
 bool Saves::finish_if_written() {
@@ -216,7 +216,7 @@ void Saves::finish_after_error() noexcept {
     log::warning("{}", error.what());
   }
   try {
-    if (goes_on() && comm_.rank() == 0) {
+    if (is_saving() && comm_.rank() == 0) {
       log::warning("an error ends the run once the save of step {} is written", step());
     }
     finish();

@@ -88,16 +88,17 @@ class Saves {
   /// Returns whether level 2 has to be saved when level 1 is due. A save of it that goes on is
   /// enough.
   [[nodiscard]] bool saves_global_instead(std::int64_t step) const noexcept {
-    return uses_local_ && global_first_ && !is_saved(step) && !goes_on();
+    return uses_local_ && global_first_ && !is_saved(step) && !is_saving();
   }
   /// Saves level 2. Returns when the checkpoint is complete.
   void save(checkpoint::Meta const& meta, State const& state, Seconds waited);
   /// Begins a save of level 2. It goes on until finish(), beside everything that
   /// checkpoint::Staging allows. `waited` is the time of waiting for the state.
   void begin(checkpoint::Meta const& meta, State const& state, Seconds waited);
-  /// Saves level 1. With `goes_on` the save goes on under the next step, until its update; else the
-  /// checkpoint is complete when this returns.
-  void save_local(checkpoint::Meta const& meta, State const& state, Seconds waited, bool goes_on);
+  /// Saves level 1, `under_next_step` until its update; else the checkpoint is complete when this
+  /// returns.
+  void save_local(checkpoint::Meta const& meta, State const& state, Seconds waited,
+                  bool under_next_step);
 
   /// Call it before an update. Completes level 1, and level 2 if it is written. Returns false if no
   /// checkpoint became complete and none was copied.
@@ -106,7 +107,8 @@ class Saves {
   bool finish_global_if_written();
   /// Completes the save of level 2 that has begun. Returns false if none has.
   bool finish();
-  [[nodiscard]] bool goes_on() const noexcept { return global_.store->is_saving(); }
+  /// Returns whether a save of level 2 is under way.
+  [[nodiscard]] bool is_saving() const noexcept { return global_.store->is_saving(); }
   [[nodiscard]] std::int64_t step() const noexcept { return global_.step; }
   /// Call it after an error of another part of the run, on all ranks. Never throws.
   void finish_after_error() noexcept;

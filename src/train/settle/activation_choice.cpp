@@ -119,7 +119,7 @@ void Chooser::add_room(plan::SwapCompany& company) const {
     if (company.host_room >= leaving(swap(1.0))) {
       company.host_room = std::numeric_limits<Bytes>::max();  // the last blocks stay on the device
     }
-    if (config_.overlap != config::Overlap::off) {
+    if (config_.overlap != config::Switch::off) {
       add_update(company, plan);
     }
   } catch (UsageError const&) {

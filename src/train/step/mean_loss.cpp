@@ -82,7 +82,7 @@ std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm, data::Dataset
   bool is_wanted = true;
   for (std::int64_t first = 0; is_wanted && first < micro_batches; first += comm.size()) {
     if (first + comm.size() < micro_batches) {
-      is_wanted = !calls.goes_on || calls.goes_on();
+      is_wanted = !calls.still_wanted || calls.still_wanted();
       if (is_wanted) {
         calls.expect();
       }

@@ -20,7 +20,7 @@ struct LossCalls {
   std::function<void()> expect;
   /// Returns false, on all ranks, if the mean is not wanted any more; null: it is. Collective.
   /// Called in each round that another one follows.
-  std::function<bool()> goes_on{};
+  std::function<bool()> still_wanted{};
 };
 
 /// Looks for a target that counts in `windows` windows, those of mean_loss, and reads no further
@@ -32,7 +32,7 @@ void require_target(data::Dataset const& data, std::int64_t windows, std::string
 /// data::spread_windows), in order, in micro-batches of `batch`. The last one of each source may
 /// have rows that do not count. Micro-batch g is computed by rank g mod R, and sums are in order of
 /// g: no bit depends on the number of ranks. Collective. Returns nothing if it was ended by
-/// LossCalls::goes_on.
+/// LossCalls::still_wanted.
 [[nodiscard]] std::optional<MeanLosses> mean_loss(mpi::Communicator const& comm,
                                                   data::Dataset const& data, std::int64_t windows,
                                                   std::int64_t batch, LossCalls const& calls);

@@ -17,8 +17,8 @@ constexpr double clear_gain = 0.05;
 
 }  // namespace
 
-OverlapChoice::OverlapChoice(config::Overlap policy, bool possible) noexcept
-    : policy_{policy}, possible_{possible}, on_{possible && policy == config::Overlap::on} {}
+OverlapChoice::OverlapChoice(config::Switch policy, bool possible) noexcept
+    : policy_{policy}, possible_{possible}, on_{possible && policy == config::Switch::on} {}
 
 void OverlapChoice::Mean::follow(double now) noexcept {
   value = value > 0.0 ? (1.0 - newest) * value + newest * now : now;
@@ -32,7 +32,7 @@ void OverlapChoice::update_ended(Seconds before) noexcept {
 }
 
 void OverlapChoice::learn(Step const& step) noexcept {
-  if (policy_ != config::Overlap::automatic || !possible_) {
+  if (policy_ != config::Switch::automatic || !possible_) {
     return;
   }
   ++steps_;

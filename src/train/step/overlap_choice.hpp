@@ -21,7 +21,7 @@ class OverlapChoice {
  public:
   /// `possible`: updates can begin under backward and, for `automatic`, gain by it. Otherwise
   /// overlap is never on.
-  OverlapChoice(config::Overlap policy, bool possible) noexcept;
+  OverlapChoice(config::Switch policy, bool possible) noexcept;
 
   [[nodiscard]] bool next() const noexcept { return on_; }
 
@@ -52,7 +52,7 @@ class OverlapChoice {
     double value{};
     void follow(double now) noexcept;
   };
-  config::Overlap policy_;
+  config::Switch policy_;
   bool possible_;
   bool on_;
   int steps_ = 0;

@@ -318,7 +318,7 @@ UpdateNumbers StepRunner<T>::update_numbers(Now const& now, StepResult const& re
 
 template <class T>
 std::optional<MeanLosses> StepRunner<T>::validate(data::Dataset const& data, std::int64_t windows,
-                                                  std::function<bool()> goes_on) {
+                                                  std::function<bool()> still_wanted) {
   parts_.update->disturbed();  // the last step's update goes on under this
   parts_.copy->begin();
   LossCalls const calls{.evaluate =
@@ -330,7 +330,7 @@ std::optional<MeanLosses> StepRunner<T>::validate(data::Dataset const& data, std
                             },
                         .idle = [this] { parts_.model->idle_forward(source_); },
                         .expect = [this] { parts_.copy->expect(forward_layers_); },
-                        .goes_on = std::move(goes_on)};
+                        .still_wanted = std::move(still_wanted)};
   return mean_loss(comm_, data, windows, config_.train.micro_batch, calls);
 }
 

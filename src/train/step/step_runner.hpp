@@ -81,9 +81,9 @@ class StepRunner {
     parts_.update->finish();
   }
   /// Mean loss over the targets of the first `windows` windows, as mean_loss(). Returns nothing if
-  /// goes_on() ended it: see LossCalls.
+  /// still_wanted() ended it: see LossCalls.
   std::optional<MeanLosses> validate(data::Dataset const& data, std::int64_t windows,
-                                     std::function<bool()> goes_on);
+                                     std::function<bool()> still_wanted);
 
   /// Null unless run.trace.
   [[nodiscard]] trace::Trace* trace() const noexcept { return parts_.trace.get(); }

@@ -89,7 +89,7 @@ bool StepUpdate<T>::can_begin_early() const noexcept {
 template <class T>
 OverlapChoice StepUpdate<T>::make_overlap() const {
   mpi::agree(comm_, [&] {
-    if (config_.overlap == config::Overlap::on && !can_begin_early()) {
+    if (config_.overlap == config::Switch::on && !can_begin_early()) {
       throw UsageError{
           "update.overlap=on: the device's update (update.device-share, update.device-chunk) has "
           "found room in the memory of activations alone, which backward needs; raise "
@@ -99,7 +99,7 @@ OverlapChoice StepUpdate<T>::make_overlap() const {
   // A rank whose subgroups all stay in host memory may have no spares, although other ranks gain by
   // theirs.
   bool const gains =
-      comm_.maximum(parts_.offload.spares()) > 0 || config_.overlap == config::Overlap::on;
+      comm_.maximum(parts_.offload.spares()) > 0 || config_.overlap == config::Switch::on;
   bool const possible = comm_.minimum(can_begin_early() ? 1 : 0) > 0;
   return {config_.overlap, gains && possible};
 }
