@@ -43,8 +43,10 @@ def sanitized(section):
             section.keep(kind, why)
             section.say(f"{kind} not run: {why}")
             continue
-        # One test pins memory twice on purpose.
-        under = [sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9"]
+        # One test pins memory twice on purpose. Thirteen run side by side and start slowly on busy cores; unless told, a tool
+        # looks for its program on ten ports, and for a minute (compute-sanitizer --help).
+        under = [sanitizer, "--tool", kind, "--report-api-errors", "no", "--error-exitcode", "9", "--max-connections", "64",
+                 "--launch-timeout", "0"]
         found += [google_test(section, kind, name, under, **environment) for name in names]
     return found
 
@@ -101,9 +103,10 @@ def run_programs(section, programs, at_once):
 
 
 def check_all(section):
-    """Those that take longest come first."""
+    """Those that take longest come first; but the sanitizers' long kernels, with which others would share the GPU by turns of
+    milliseconds, begin where tests have ended, which wait for the GPU ten thousands of times."""
     programs = [*whole_runs(section), *unit_tests(section), *sanitized(section)]
-    run_programs(section, programs, at_once=max(4, 2 * section.figures["cores"]))
+    run_programs(section, programs, at_once=max(4, section.figures["cores"]))
 
 
 def check_alone(section):

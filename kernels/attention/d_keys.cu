@@ -11,15 +11,15 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries' shifts,
-/// and R later their deltas.
+/// x <- P, y <- dS, transposed, of 16 queries, from scores and dP. `known`: the queries'
+/// log_sum_exp, and R later their deltas.
 template <int D, int R>
 __device__ void differentiate(Square<D>& x, Square<D>& y, float const* known, float scale,
                               Lane const& at) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     float const* const of_pair = known + 8 * n + at.pair;
-    float const shift[2] = {of_pair[0], of_pair[1]};
+    float const shift[2] = {log2_of_e * of_pair[0], log2_of_e * of_pair[1]};
     float const delta[2] = {of_pair[R], of_pair[R + 1]};
 #pragma unroll
     for (int h = 0; h < halves<D>; ++h) {
@@ -74,8 +74,9 @@ __device__ void hide_behind(Square<D>& x, Square<D>& y, AttentionHeads const& he
 }
 
 /// Tiles of the queries that see a block's keys, head after head of the group, and of their d_out,
-/// in two stages that take turns; after them stand, for each stage, the queries' shifts
-/// (log_sum_exp in powers of two) and their deltas.
+/// in two stages that take turns; after them stand, for each stage, the queries' log_sum_exp and
+/// their deltas, which are copied as the tiles are: a register that waits for one beside the
+/// products would be spilled, which waits at once.
 template <class T, int D, int R>
 struct QueryStages {
   static constexpr int statistics = 2 * R;  // of a stage
@@ -89,9 +90,8 @@ struct QueryStages {
   __device__ T const* stage(int i) const { return memory + i * stage_elements<D, R>; }
   __device__ float const* known_of(int i) const { return known + i * statistics; }
 
-  /// Begins tile `tile` of the group's head `member`. Returns the statistic for this thread to
-  /// put() when the stage's last ones are done with.
-  __device__ float begin(int i, int member, int tile) const {
+  /// Begins tile `tile` of the group's head `member`.
+  __device__ void begin(int i, int member, int tile) const {
     int const head = task.head + member;
     int const position = tile * R;
     T* const to = memory + i * stage_elements<D, R>;
@@ -100,20 +100,16 @@ struct QueryStages {
     begin_tile<D, R, threads<D>, T>(to, queries);
     begin_tile<D, R, threads<D>, T>(to + R * D, rows_of(call.d_out, call.at.out(task.b, head),
                                                         call.at.out_stride, position, call.at));
-    end_copies();
     auto const thread = static_cast<int>(threadIdx.x);
-    int const row = thread % R;
-    if (thread >= statistics || row >= queries.there) {
-      return 0;  // of queries that do not exist the tiles hold zeros, which add nothing
+    if (thread < statistics) {
+      int const row = thread % R;
+      bool const there = row < queries.there;  // else the tiles hold zeros, which add nothing
+      std::int64_t const local = task.local + member;
+      float const* const first = thread < R ? call.log_sum_exp + call.at.row(task.b, head)
+                                            : call.delta + local * call.at.sequence;
+      copy_word_async(known + i * statistics + thread, first + position + (there ? row : 0), there);
     }
-    std::int64_t const local = task.local + member;
-    return thread < R ? log2_of_e * call.log_sum_exp[call.at.row(task.b, head) + position + row]
-                      : call.delta[local * call.at.sequence + position + row];
-  }
-  __device__ void put(int i, float statistic) const {
-    if (threadIdx.x < statistics) {
-      known[i * statistics + static_cast<int>(threadIdx.x)] = statistic;
-    }
+    end_copies();
   }
 };
 
@@ -170,8 +166,7 @@ __global__ __launch_bounds__(threads<D>,
   int const all_see = call.at.end_of_queries(task.b, own_key);
   int const some_see = call.at.end_of_queries(task.b, own_key + warp_rows<D> - 1);
   int tile = first / R;
-  float coming = stages.begin(0, 0, tile);
-  stages.put(0, coming);
+  stages.begin(0, 0, tile);
   await_copies<0>();
   __syncthreads();
 
@@ -197,7 +192,7 @@ __global__ __launch_bounds__(threads<D>,
       ++member;
     }
     if (member < members) {
-      coming = stages.begin(1 - stage, member, tile);
+      stages.begin(1 - stage, member, tile);
     }
     T const* const queries = stages.stage(stage);
     T const* const d_outs = queries + R * D;
@@ -217,7 +212,6 @@ __global__ __launch_bounds__(threads<D>,
       add_square<T, D>(d_keys, y, queries, query, at.lane);
     }
     stage = 1 - stage;
-    stages.put(stage, coming);
   }
   if constexpr (whole) {
     write_sums<T, D>(rows_of(call.d_qkv, key_head, call.at.qkv_stride, first, call.at), key_tile,

@@ -94,6 +94,14 @@ __device__ inline void copy_async(void* to, void const* from, bool there) {
                "r"(bytes)
                : "memory");
 }
+/// The same of 4 bytes.
+__device__ inline void copy_word_async(void* to, void const* from, bool there) {
+  auto const address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  int const bytes = there ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
 /// One thread ends a group of the copies that it began.
 __device__ inline void end_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");

@@ -11,10 +11,14 @@
 namespace offstage::kernels::cuda {
 namespace {
 
-/// RowPlaces::begin.
+/// RowPlaces::begin, of fewer than 2^31 rows: a division of 64 bits would be a call of a function.
 __device__ inline std::int64_t row_begin(RowPlaces const& places, std::int64_t r, int width) {
-  return places.pitch == 0 ? r * width
-                           : r / places.groups * places.pitch + r % places.groups * width;
+  if (places.pitch == 0) {
+    return r * width;
+  }
+  auto const row = static_cast<unsigned>(r);
+  auto const groups = static_cast<unsigned>(places.groups);
+  return row / groups * places.pitch + std::int64_t{row % groups} * width;
 }
 
 /// The sum of f(element) over a block's row, of which the calling thread has `part`.
@@ -81,6 +85,7 @@ void launch_backward(Arguments const& a, float const* mean, float const* inverse
                      CUstream_st* stream, KernelOf const& kernel_of) {
   std::int64_t const columns = outputs * a.width;
   RowBlocks const blocks = row_blocks(a.rows, columns);
+  static_cast<void>(row_grid(a.rows));  // row_begin()
   float* const partial = partial_sums(scratch, blocks, columns);
   bool const aligned = are_wide(a.width, a.x.data(), a.dy.data(), a.dx.data()) &&
                        are_wide(places.pitch, a.x.data()) && are_wide(0, a.weight.data());

@@ -389,11 +389,10 @@ __device__ void step_block(OptimizerCall const& c, Place const& place) {
 
 /// Any call; the other values of usual_bytes() have a kernel of their own.
 constexpr int not_usual = 0;
-/// Bytes of a gradient's element, 2 or 4, if the call has what most runs have: moments in FP32, a
-/// parameter that is not split, a working copy of 16 bits, aligned arrays of whole blocks.
+/// Bytes of a gradient's element, 2 or 4, if the call has what most runs have: a parameter that is
+/// not split, a working copy of 16 bits, aligned arrays of whole blocks.
 int usual_bytes(OptimizerCall const& call, bool aligned) {
-  bool const is_usual = call.moments == Moments::fp32 && !call.split &&
-                        call.working_copy_type != DType::fp32 && aligned &&
+  bool const is_usual = !call.split && call.working_copy_type != DType::fp32 && aligned &&
                         call.count % elements_per_block == 0;
   return is_usual ? static_cast<int>(bytes_of(call.gradient_type)) : not_usual;
 }
@@ -401,10 +400,10 @@ __device__ DType of_16_bits(DType type) {
   return type == DType::fp16 ? DType::fp16 : DType::bf16;
 }
 /// The same call, of which the compiler knows the width of every access.
-template <int usual>
+template <int usual, Moments moments>
 __device__ OptimizerCall with_known_widths(OptimizerCall call) {
   if constexpr (usual != not_usual) {
-    call.moments = Moments::fp32;
+    call.moments = moments;
     call.split = false;
     call.working_copy_type = of_16_bits(call.working_copy_type);
     call.gradient_type = usual == 4 ? DType::fp32 : of_16_bits(call.gradient_type);
@@ -412,11 +411,11 @@ __device__ OptimizerCall with_known_widths(OptimizerCall call) {
   return call;
 }
 
-/// `usual`: usual_bytes().
-template <Rule rule, int usual>
+/// `usual`: usual_bytes(); `moments`: the call's, if it is usual.
+template <Rule rule, int usual, Moments moments = Moments::fp32>
 __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall const call,
                                                               bool const aligned) {
-  OptimizerCall const c = with_known_widths<usual>(call);
+  OptimizerCall const c = with_known_widths<usual, moments>(call);
   constexpr std::size_t warps_per_block = block_size / warp_threads;
   unsigned const lane = threadIdx.x % warp_threads;
   std::size_t const warps = std::size_t{gridDim.x} * warps_per_block;
@@ -438,12 +437,29 @@ __global__ __launch_bounds__(block_size) void optimize_kernel(OptimizerCall cons
   }
 }
 
+/// Rules whose moments of fewer bits have kernels of their own.
+template <Rule rule>
+constexpr bool has_narrow_kernels = rule == Rule::adamw || rule == Rule::lion;
+
+using Kernel = void (*)(OptimizerCall, bool);
+template <Rule rule>
+Kernel kernel_for(OptimizerCall const& call, bool aligned) {
+  int const usual = usual_bytes(call, aligned);
+  if (usual != not_usual && call.moments == Moments::fp32) {
+    return usual == 2 ? optimize_kernel<rule, 2> : optimize_kernel<rule, 4>;
+  }
+  if constexpr (has_narrow_kernels<rule>) {
+    if (usual == 2) {
+      return call.moments == Moments::bf16 ? optimize_kernel<rule, 2, Moments::bf16>
+                                           : optimize_kernel<rule, 2, Moments::int8>;
+    }
+  }
+  return optimize_kernel<rule, not_usual>;
+}
+
 template <Rule rule>
 void launch_rule(OptimizerCall const& call, bool aligned, CUstream_st* stream) {
-  int const usual = usual_bytes(call, aligned);
-  launch(usual == 2   ? optimize_kernel<rule, 2>
-         : usual == 4 ? optimize_kernel<rule, 4>
-                      : optimize_kernel<rule, not_usual>,
+  launch(kernel_for<rule>(call, aligned),
          {blocks_for(call.count, elements_per_block * block_size / warp_threads), block_size},
          stream, call, aligned);
 }

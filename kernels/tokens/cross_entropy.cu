@@ -145,13 +145,16 @@ __global__ __launch_bounds__(threads_per_row) void cross_entropy_kernel(
   }
   double const pull =
       z_loss == 0.0 ? 1.0 : 1.0 + 2.0 * z_loss * (log(sum[0]) + static_cast<double>(largest[0]));
+  T of_target{};
+  if (threadIdx.x == 0) {  // beside the other warps' work, as FP64 takes long
+    double const probability = exp(static_cast<double>(at_target - largest[0])) / sum[0];
+    device_store(of_target, static_cast<float>(gradient_scale * (probability * pull - 1.0)));
+  }
   store_scaled_exp(logits, row, largest[0], static_cast<float>(gradient_scale * pull / sum[0]),
                    d_logits);
   __syncthreads();  // the target's owner has written it, in FP32, where 1 - p would cancel
   if (threadIdx.x == 0) {
-    double const probability = exp(static_cast<double>(at_target - largest[0])) / sum[0];
-    device_store(d_logits[row.first + target],
-                 static_cast<float>(gradient_scale * (probability * pull - 1.0)));
+    d_logits[row.first + target] = of_target;
   }
 }
 

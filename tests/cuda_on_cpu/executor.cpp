@@ -59,6 +59,7 @@ enum class State { ready, at_block_barrier, in_exchange, done };
 struct CopyLater {
   void* to;
   void const* from;
+  std::size_t bytes;
 };
 
 struct Fiber {
@@ -329,12 +330,12 @@ Brought const& exchange(void const* mine, std::size_t bytes) {
   return executor().exchange(mine, bytes);
 }
 
-void copy_later(void* to, void const* from) {
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 ||
-      reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
-    fail("copy_async: an address is no multiple of 16");
+void copy_later(void* to, void const* from, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0 ||
+      reinterpret_cast<std::uintptr_t>(from) % bytes != 0) {
+    fail("copy_async: an address is no multiple of what is copied");
   }
-  executor().current().copies.back().push_back({to, from});
+  executor().current().copies.back().push_back({to, from, bytes});
 }
 
 void end_copies() {
@@ -346,9 +347,9 @@ void await_copies(int pending_groups) {
   while (copies.size() > static_cast<std::size_t>(pending_groups) + 1) {
     for (CopyLater const& copy : copies.front()) {
       if (copy.from != nullptr) {
-        std::memcpy(copy.to, copy.from, 16);
+        std::memcpy(copy.to, copy.from, copy.bytes);
       } else {
-        std::memset(copy.to, 0, 16);
+        std::memset(copy.to, 0, copy.bytes);
       }
     }
     copies.pop_front();

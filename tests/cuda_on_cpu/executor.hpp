@@ -62,8 +62,9 @@ template <class T>
   return Exchanged<T>{exchange(&mine, sizeof(T))};
 }
 
-/// 16 bytes, zeros if `from` is null, at the latest moment that await_copies() allows.
-void copy_later(void* to, void const* from);
+/// So many bytes, zeros if `from` is null, at the latest moment that await_copies() allows. Both
+/// addresses are multiples of `bytes`.
+void copy_later(void* to, void const* from, std::size_t bytes);
 void end_copies();
 void await_copies(int pending_groups);
 

@@ -87,7 +87,10 @@ Words read_in_order(void const* from) {
 }
 
 inline void copy_async(void* to, void const* from, bool there) {
-  cuda_on_cpu::copy_later(to, there ? from : nullptr);
+  cuda_on_cpu::copy_later(to, there ? from : nullptr, 16);
+}
+inline void copy_word_async(void* to, void const* from, bool there) {
+  cuda_on_cpu::copy_later(to, there ? from : nullptr, 4);
 }
 inline void end_copies() {
   cuda_on_cpu::end_copies();

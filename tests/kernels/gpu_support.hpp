@@ -15,6 +15,9 @@ class DeviceArray {
  public:
   explicit DeviceArray(std::vector<T> const& from) : size_{from.size()} {
     using offstage::cuda::check;
+    if (from.empty()) {
+      return;  // CUDA does not say what it makes of no bytes
+    }
     void* data{};
     check(cudaMalloc(&data, bytes()));
     data_ = static_cast<T*>(data);
@@ -30,7 +33,9 @@ class DeviceArray {
     return std::span{data_, size_}.subspan(offset, count);
   }
   void copy_to(std::vector<T>& to) const {
-    offstage::cuda::check(cudaMemcpy(to.data(), data_, bytes(), cudaMemcpyDeviceToHost));
+    if (size_ > 0) {
+      offstage::cuda::check(cudaMemcpy(to.data(), data_, bytes(), cudaMemcpyDeviceToHost));
+    }
   }
 
  private:

@@ -103,6 +103,31 @@ TEST(RopeTables, YarnEndsTheRampAtTheLastElement) {
   EXPECT_NEAR(scaled[2], 0.01 * (0.4 / 8 + 0.6), 1e-15);
 }
 
+// Wavelengths of 2 pi 10^-1.5 would lie at number -1.5 of the frequencies, before the first: the
+// ramp goes from 0 to 2.
+TEST(RopeTables, YarnBeginsTheRampAtTheFirstElement) {
+  auto const scaled = frequencies(YarnScaling{.factor = 8.0,
+                                              .slow = std::pow(10.0, -1.5),
+                                              .fast = std::pow(10.0, 1.5),
+                                              .original_sequence = 2 * std::numbers::pi,
+                                              .attention_factor = 1.0});
+  EXPECT_NEAR(scaled[0], 1.0, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.1 * (0.5 / 8 + 0.5), 1e-15);
+  EXPECT_NEAR(scaled[2], 0.01 / 8, 1e-15);
+}
+
+// Both ends of the ramp lie before the first element: it is a thousandth wide, as in transformers.
+TEST(RopeTables, YarnWithoutARampKeepsTheFirstElementAlone) {
+  auto const scaled = frequencies(YarnScaling{.factor = 8.0,
+                                              .slow = std::pow(10.0, 0.5),
+                                              .fast = std::pow(10.0, 1.5),
+                                              .original_sequence = 2 * std::numbers::pi,
+                                              .attention_factor = 1.0});
+  EXPECT_NEAR(scaled[0], 1.0, 1e-15);
+  EXPECT_NEAR(scaled[1], 0.1 / 8, 1e-15);
+  EXPECT_NEAR(scaled[2], 0.01 / 8, 1e-15);
+}
+
 TEST(RopeTables, RejectsOddHeadsAndWrongLengths) {
   std::vector<double> six(6), four(4);
   EXPECT_THROW(rope_tables(3, 4, 1e4, six, four), PreconditionError);

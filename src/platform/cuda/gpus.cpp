@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/error.hpp"
 #include "base/watch.hpp"
@@ -123,7 +124,11 @@ GpuMemory memory_of(int /*index*/) {
 #endif
 
 void ask_for_work_queues() noexcept {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  bool const mps =
+      getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr || access("/tmp/nvidia-mps/control", F_OK) == 0;
+  if (!mps) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  }
 }
 
 }  // namespace offstage::cuda

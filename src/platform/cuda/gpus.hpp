@@ -26,9 +26,10 @@ struct Gpus {
 
 /// Asks CUDA for as many work queues as it has, unless the environment says how many. Streams that
 /// share a queue wait for each other: of the 8 that it has otherwise, a rank with up to 12 streams
-/// would let transfers wait behind the model's kernels. To be called before other threads and the
+/// would let transfers wait behind the model's kernels. Not under MPS, whose server has room for 60
+/// processes with 2 queues each, and for fewer with more. To be called before other threads and the
 /// first use of CUDA. Source: CUDA C++ Programming Guide, "CUDA Environment Variables",
-/// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32).
+/// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32); Multi-Process Service, "Client-Server Connection Limits".
 void ask_for_work_queues() noexcept;
 
 /// The compute capability that products of 16-bit types on tensor cores need.

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at_end.hpp"
 #include "base/shared_library.hpp"
 
 namespace offstage::cudnn {
@@ -377,10 +378,10 @@ class LoadedLibrary final : public Library {
       if (auto const reason = reason_against(shape, capability); !reason.empty()) {
         throw CudnnError{reason};
       }
-      auto planned = std::make_unique<PlannedAttention>(shape, described);
-      // The frontend asks this program's CUDA runtime. What it tried in vain is no launch's error.
-      static_cast<void>(cudaGetLastError());
-      return planned;
+      // The frontend asks this program's CUDA runtime. What it tried in vain is no launch's error,
+      // also where there is no plan and the own kernels go on.
+      AtEnd const forget{[] { static_cast<void>(cudaGetLastError()); }};
+      return std::make_unique<PlannedAttention>(shape, described);
     });
   }
 
