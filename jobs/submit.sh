@@ -3,7 +3,7 @@
 #   jobs/submit.sh [SBATCH OPTION...] train.sbatch my.cfg [--train.steps=2000 ...]
 #   PREFIX/share/offstage/jobs/submit.sh --nodes=4 --time=1-00:00:00 train.sbatch my.cfg
 # The script is one of this directory by its name, or any by its path. Ends with 64, and submits nothing, if there is no such
-# script or configuration, if the time limit leaves no time before the signal to stop, or if links of a chain would run at the same time.
+# script or configuration, if the time limit leaves no time before the signal to stop, or if tasks of an array would get into each other's way.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OFFSTAGE_HOME=${OFFSTAGE_HOME:-$(dirname "$here")}
@@ -30,7 +30,7 @@ takes_word() {
 }
 
 # What sbatch takes from the command line, else from the environment, else from the script.
-time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-} array=${SBATCH_ARRAY_INX:-}
+time_limit=${SBATCH_TIMELIMIT:-} signal=${SBATCH_SIGNAL:-} array=${SBATCH_ARRAY_INX:-} chdir=
 options=()
 while (($#)) && [[ $1 == -* ]]; do
   case $1 in
@@ -40,6 +40,9 @@ while (($#)) && [[ $1 == -* ]]; do
     -a?*) array=${1#-a} ;;
     -a | --array) array=${2:-} ;;
     -t?*) time_limit=${1#-t} ;;
+    --chdir=*) chdir=${1#*=} ;;
+    -D?*) chdir=${1#-D} ;;
+    -D | --chdir) chdir=${2:-} ;;
     -t | --time) time_limit=${2:-} ;;
     --signal) signal=${2:-} ;;
   esac
@@ -55,7 +58,9 @@ done
 script=$1
 [[ $script == */* || -e $script ]] || script=$here/$script
 [[ -r $script ]] || refuse "there is no job script $1; in $here are $(cd "$here" && echo *.sbatch)"
-[[ -r $2 ]] || refuse "cannot read the configuration $2"
+config=$2
+if [[ -n $chdir && $config != /* ]]; then config=$chdir/$config; fi
+[[ -r $config ]] || refuse "cannot read the configuration $config"
 
 : "${time_limit:=$(sbatch_line time "$script")}" "${signal:=$(sbatch_line signal "$script")}"
 if too_short "$time_limit" "$signal"; then
@@ -64,6 +69,10 @@ over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes, or a 
 fi
 if grep -q '^offstage_require_chain' < "$script" && [[ $array == *[-,]* && $array != *%1 ]]; then
   refuse "--array=$array starts links at the same time, but each goes on from where the last one ended: write --array=${array%%%*}%1"
+fi
+if grep -q '^offstage_refuse_array' < "$script" && [[ $array == *[-,]* ]]; then
+  refuse "--array=$array: all tasks would train in one run.dir; submit a job for each run, with a --run.dir of its own; \
+array.sbatch makes one run of several jobs"
 fi
 # Within another job: sbatch would hand on what Slurm has set there, such as an array's task, wherever the new job has nothing
 # to put in its place.

@@ -7,6 +7,7 @@ early=  # the signal that came before there was anybody to tell
 trap early=USR1 USR1
 trap early=USR2 USR2
 trap early=INT INT
+trap early=HUP HUP
 # shellcheck source=slurm/read_site.sh
 source "$OFFSTAGE_HOME/slurm/read_site.sh"
 set +e -uo pipefail  # whatever the site has set
@@ -27,11 +28,13 @@ say() { # say TEXT: one line, whatever names are in it
 
 unset "${!SQUEUE_@}" SLURM_TIME_FORMAT  # a user's filters for squeue would hide this job, and other times puzzle on_term
 
+work_dir=  # of the job; Slurm goes to /tmp where a node does not have it
 # What the shell that submitted this job had from a job of its own is still here, wherever this job puts nothing in its
 # place: the task of an array that the other was, how often it was started again, where its step was bound, its memory.
 forget_other_jobs() {
   local shown granted=("${!SLURM_MEM_PER_@}")
   shown=$(timeout 30 scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
+  if [[ $shown =~ [[:space:]]WorkDir=([^$'\n']+) ]]; then work_dir=${BASH_REMATCH[1]}; fi
   if [[ $shown == *JobId=* && $shown != *ArrayTaskId=* ]]; then
     unset "${!SLURM_ARRAY_@}"
     if [[ $shown =~ [[:space:]]Restarts=([0-9]+) ]]; then SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; fi
@@ -164,10 +167,10 @@ start_launcher() {
   local output
   exec {output}>&1
   exec {report}< <(
-    trap : USR1 USR2 INT TERM  # Slurm's SIGTERM goes to this process too, which must outlive the launcher
+    trap : USR1 USR2 INT HUP TERM  # Slurm's SIGTERM goes to this process too, which must outlive the launcher
     (
       echo "$BASHPID"
-      trap - USR1 USR2 INT TERM
+      trap - USR1 USR2 INT HUP TERM
       exec >&"$output" {output}>&- < /dev/null
       launch "$@"
     )
@@ -185,6 +188,10 @@ require_arguments() {
   if [[ -z ${SLURM_JOB_ID:-} ]]; then
     say "this is a job script: give it to sbatch or jobs/submit.sh; without Slurm: mpirun -n RANKS offstage train --config CONFIG"
     exit 64
+  fi
+  if [[ -n $work_dir && ! -x $work_dir ]]; then
+    say "the job's working directory $work_dir is not to be seen on this node: make it again, or name another by sbatch --chdir"
+    exit 74
   fi
   if (($# == 0)); then
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
@@ -211,12 +218,22 @@ signal_came() { # signal_came NAME
   fi
 }
 
+# Tasks of an array would all train in the one run.dir that their command names.
+offstage_refuse_array() {
+  if ((${SLURM_ARRAY_TASK_COUNT:-1} > 1)); then
+    say "the $SLURM_ARRAY_TASK_COUNT tasks of this array have one run.dir: submit a job for each run, with a --run.dir of its own; \
+jobs/array.sbatch makes one run of several jobs"
+    exit 64
+  fi
+}
+
 # offstage_run CONFIG [OPTION...]: one attempt. Its exit code is in `code` afterwards.
 offstage_run() {
   require_arguments "$@"
   arguments=("$@")
   read_run "$@"
   local options=("${@:2}")
+  newest_before=$(newest)
   resume_is_over
   case $? in
     0) options+=(--checkpoint.resume=auto) ;;  # the last one counts
@@ -231,6 +248,7 @@ offstage_run() {
   trap 'signal_came USR1' USR1
   trap 'signal_came USR2' USR2
   trap 'signal_came INT' INT
+  trap 'signal_came HUP' HUP
   trap on_term TERM
   if [[ -n $early ]]; then
     signal_came "$early"
@@ -245,7 +263,7 @@ offstage_run() {
     exec {report}<&-
   fi
   launcher=
-  trap : USR1 USR2 INT  # nobody is left to tell
+  trap : USR1 USR2 INT HUP  # nobody is left to tell
   note_attempt "$code"
 }
 

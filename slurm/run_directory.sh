@@ -135,15 +135,17 @@ resume_is_over() {
   [[ -n $list ]] && grep --quiet --fixed-strings --line-regexp --invert-match --file="$note" <<< "$list"
 }
 
-# A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, seconds, newest checkpoint.
+# A line of `attempts`: time, first job of this submission, job, attempt, nodes, exit code, seconds, newest checkpoint at the
+# attempt's begin and at its end.
 # A second call takes the place of the first: after the time limit an attempt is noted before its launcher ends.
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
-    local LC_ALL=C line
+    local LC_ALL=C line now
     refuse_link "$attempts_file" || { unnoted=1 && return; }
-    printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d after %d s newest %s' -1 "$first_job" "$job" \
-      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$((SECONDS - ${began:-SECONDS}))" "$(newest)"
+    now=$(newest)
+    printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d after %d s from %s newest %s' -1 "$first_job" "$job" \
+      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$((SECONDS - ${began:-SECONDS}))" "${newest_before:-$now}" "$now"
     if [[ -n ${noted:-} && $(tail -n 1 -- "$attempts_file") == "$noted" ]]; then
       truncate --size=-$((${#noted} + 1)) -- "$attempts_file"
     fi
@@ -168,8 +170,8 @@ newest() { # of both levels
   echo "${name:-none}"
 }
 
-# Attempts of this submission that ended badly one after another while the newest checkpoint stayed the
-# same; all its attempts where they cannot be noted.
+# Attempts of this submission that ended badly one after another without a checkpoint of their own: what another job saves
+# between them counts for nothing. All its attempts where they cannot be noted.
 crashes() {
   if [[ -n ${unnoted:-} || ! -w $attempts_file ]]; then
     echo "$((${OFFSTAGE_ATTEMPTS:-0} + attempt))"
@@ -177,8 +179,9 @@ crashes() {
   fi
   awk -v first="$first_job" '
     $2 != "submission" || $3 != first { next }
-    { code = 0; for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1) }
-      if (code == 0 || code == 75) n = 0; else if ($NF == newest) ++n; else n = 1
+    { code = 0; before = newest
+      for (i = 1; i < NF; ++i) { if ($i == "exit") code = $(i + 1); if ($i == "from") before = $(i + 1) }
+      if (code == 0 || code == 75) n = 0; else if ($NF == before) ++n; else n = 1
       newest = $NF }
     END { print n + 0 }' < "$attempts_file"
 }

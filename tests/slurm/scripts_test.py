@@ -94,7 +94,13 @@ class Scripts(unittest.TestCase):
         self.assertIn("the 3. bad end in a row", self.output)
         self.assertEqual(["requeue 7"] * 2, self.read("requeues"))
         self.assertRegex(self.read("run/attempts")[2],
-                         "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 after [0-9]+ s newest none$")
+                         "^[-0-9T:]+ submission 7 job 7 attempt 3 on node1 exit 1 after [0-9]+ s from none newest none$")
+
+    def test_checkpoints_of_another_job_between_bad_ends_count_for_nothing(self):
+        for number in 1, 2, 3:
+            self.attempt(number, 1)
+            self.checkpoint(10 * number)
+        self.assertIn("the 3. bad end in a row", self.output)
 
     def note_ends(self, *ends):
         """Earlier attempts that ended with 75, each of them (seconds, newest step)."""
@@ -159,13 +165,16 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 75)
         self.assertEqual(1, len(self.read("marked/attempts")))
 
+    @staticmethod
+    def saving(step, place):
+        """What a program does that saves, in the attempt itself."""
+        return f"mkdir -p {place}/step-{step:09}; touch {place}/step-{step:09}/master.h5\n"
+
     def test_a_new_checkpoint_ends_the_row_and_an_unfinished_one_does_not(self):
         self.attempt(1, 1, OFFSTAGE_CRASHES="2")
-        self.checkpoint(10)
-        self.attempt(2, 1, OFFSTAGE_CRASHES="2")
+        self.attempt(2, 1, OFFSTAGE_CRASHES="2", during=self.saving(10, "run/checkpoints"))
         self.assertNotIn("bad end", self.output)
-        self.checkpoint(20, complete=False)
-        self.attempt(3, 1, OFFSTAGE_CRASHES="2")
+        self.attempt(3, 1, OFFSTAGE_CRASHES="2", during="mkdir run/checkpoints/step-000000020\n")
         self.assertIn("the 2. bad end in a row", self.output)
         self.assertIn("newest step-000000010", self.read("run/attempts")[2])
 
@@ -173,8 +182,7 @@ class Scripts(unittest.TestCase):
         self.attempt(1, 1, OFFSTAGE_CRASHES="2")
         name = "level-1-0123456789abcdef"
         self.write("run/checkpoints/level-1", 2 * f"{name}\n{self.folder}/local\n{self.folder}/run/checkpoints\n")
-        self.checkpoint(10, place=f"local/{name}")
-        self.attempt(2, 1, OFFSTAGE_CRASHES="2")
+        self.attempt(2, 1, OFFSTAGE_CRASHES="2", during=self.saving(10, f"local/{name}"))
         self.assertNotIn("bad end", self.output)
         self.assertIn("newest step-000000010", self.read("run/attempts")[1])
 
@@ -773,7 +781,24 @@ class Scripts(unittest.TestCase):
         self.assertEqual([], self.read("submitted"))
         for options in ["--array=1-20%1"], ["-a", "3"], []:
             self.submit(*options, "array.sbatch", self.config)
-        self.submit("--array=1-20", "train.sbatch", self.config)
+        for script in "train.sbatch", "restart.sbatch":
+            self.assertIn("would train in one run.dir", self.submit("--array=1-20", script, self.config, expect=64))
+
+    def test_the_tasks_of_an_array_do_not_share_a_run(self):
+        for script in "train.sbatch", "restart.sbatch":
+            self.assertIn("the 3 tasks of this array have one run.dir", self.run_script(script, expect=64, SLURM_ARRAY_TASK_COUNT="3"))
+
+    def test_a_job_whose_working_directory_is_not_there_ends_at_once(self):
+        shown = f"JobId=7 JobName=offstage\n   WorkDir={self.folder}/gone\n   StdErr=/dev/null\n"
+        self.assertIn(f"working directory {self.folder}/gone is not to be seen", self.run_script("train.sbatch", expect=74, SHOWN=shown))
+        self.write("codes", "0\n")
+        self.run_script("train.sbatch", SHOWN=shown.replace("/gone", ""))
+
+    def test_submit_looks_for_the_configuration_where_the_job_will_run(self):
+        self.write("elsewhere/there.cfg", "[run]\n")
+        for options in ["--chdir=elsewhere"], ["-D", "elsewhere"], ["-Delsewhere"]:
+            self.submit(*options, "train.sbatch", "there.cfg")
+        self.assertIn("cannot read the configuration there.cfg", self.submit("train.sbatch", "there.cfg", expect=64))
 
     def test_submit_names_what_is_missing(self):
         self.assertIn("no job script trian.sbatch; in", self.submit("trian.sbatch", self.config, expect=64))
