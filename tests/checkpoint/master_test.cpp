@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/master.hpp"
@@ -79,6 +80,18 @@ TEST(CheckpointMaster, WithAnotherConfigurationShowsTheSameTensors) {
   EXPECT_EQ(read_master(step).meta.configuration, "another");
   expect_every_tensor(step + "/" + master_name, 9);
   EXPECT_THAT(verify(list(step).at(0)), IsEmpty());
+}
+
+TEST(CheckpointMaster, OfADamagedManifestIsNotWrittenAnew) {
+  ScratchDirectory const scratch;
+  std::string const step = write_checkpoint(scratch.path(), 1, 2, two_chunks, 9);
+  std::string const manifest = step + "/" + manifest_name(1);
+  std::string text = read_text(manifest);
+  char& digit = text.at(text.find(R"("checksum": ")") + 13);
+  digit = digit == '0' ? '1' : '0';  // it is well-formed, and its master has a checksum of it
+  overwrite(manifest, text);
+  EXPECT_THROW(rewrite_configuration(step, "another"), DataError);
+  EXPECT_NE(read_master(step).meta.configuration, "another");
 }
 
 TEST(CheckpointMaster, OfAFormatWithOtherLayersKeepsItsConfiguration) {

@@ -87,6 +87,22 @@ TEST_F(StoreCopies, TheOneBeforeStaysUntilTheNextIsCopied) {
   EXPECT_THAT(names_of(my_copies()), IsEmpty());
 }
 
+TEST_F(StoreCopies, OneThatIsSaidToBeThereIsOnDisk) {
+  auto const local = make_local(true);
+  save_local(*local, 1, 1);
+  std::string const master = my_copies() + "/" + step_name(1) + "/" + master_name;
+  int syncs = 0;  // of the directories that got the name of the master, and that of the step
+  {
+    FailingCalls const calls{
+        {.kinds = Call::sync, .times = 0, .name = "level-3-", .before = [&](std::int64_t) {
+           syncs += fs::exists(master) ? 1 : 0;
+         }}};
+    local->begin_copies(1);
+    finish_copies(*local, 1);
+  }
+  EXPECT_EQ(syncs, 2);
+}
+
 TEST_F(StoreCopies, OneThatFailsLeavesTheOneBefore) {
   auto const local = make_local(true);
   save_and_copy(*local, 1, 1);

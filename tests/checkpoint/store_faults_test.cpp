@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/patience.hpp"
+#include "checkpoint/retention.hpp"
 #include "checkpoint/store_fixture.hpp"
 #include "platform/failing_calls.hpp"
 #include "platform/h5/file.hpp"
@@ -78,6 +80,65 @@ TEST_F(StoreFaults, NothingIsSavedThatIsNotReadBackAsWritten) {
   EXPECT_THAT(steps(), IsEmpty());
 }
 
+/// How many of the syncs under `name` that `work` makes on this rank find `state`.
+template <class Work, class State>
+int syncs(std::string const& name, Work&& work, State&& state) {
+  int count = 0;
+  FailingCalls const calls{
+      {.kinds = Call::sync, .times = 0, .name = name, .before = [&](std::int64_t) {
+         count += state() ? 1 : 0;
+       }}};
+  work();
+  return count;
+}
+
+// Against a loss of power, of which tests/sweep has some moments only.
+TEST_F(StoreFaults, WhatAMasterNamesIsOnDiskBeforeItAndItBeforeTheSaveEnds) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  Store saving{directory, {.keep = 2}, world};
+  auto const save_as = [&](std::int64_t step) {
+    return [&, step] { saving.save(meta(step), shard.map, shard.subgroups, *shard.tiers); };
+  };
+  auto const there = [&](std::int64_t step, std::string const& name) {
+    return fs::exists(path(step) + "/" + name);
+  };
+  std::string const manifest = manifest_name(world.rank());
+  EXPECT_EQ(syncs(path(1), save_as(1),
+                  [&] {
+                    return there(1, manifest) && !there(1, unfinished_master_name) &&
+                           !there(1, master_name);
+                  }),
+            2)
+      << "the manifest, and the names of both";
+  EXPECT_EQ(syncs(directory, save_as(2), [&] { return there(2, master_name); }),
+            world.rank() == 0 ? 2 : 0)
+      << "the names of the master and of the step";
+}
+
+TEST_F(StoreFaults, WhatIsRemovedOrSetAsideIsSoOnDiskBeforeWhatFollows) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] {
+    std::string const list = path(1) + "/" + passed_over_name;
+    overwrite(list, "step-000000002\n");
+    EXPECT_EQ(syncs(
+                  path(1), [&] { remove_lists(directory); }, [&] { return !fs::exists(list); }),
+              1);
+    EXPECT_EQ(syncs(
+                  path(1), [&] { remove_checkpoint(path(1)); },
+                  [&] {
+                    return !fs::exists(path(1) + "/" + master_name) &&
+                           fs::exists(path(1) + "/rank-0000.h5");
+                  }),
+              1);
+    EXPECT_EQ(syncs(
+                  directory, [&] { EXPECT_TRUE(set_aside(directory, step_name(2))); },
+                  [&] { return !fs::exists(path(2)); }),
+              1);
+  });
+}
+
 /// Fails reads of the newest checkpoint on the last rank, and says how often they did.
 struct FailingReads {
   FailingReads(mpi::Communicator const& comm, int error_number, std::int64_t times)
@@ -88,6 +149,21 @@ struct FailingReads {
                .name = "step-000000002/"}} {}
   FailingCalls calls;
 };
+
+TEST_F(StoreFaults, NoOlderOneIsTakenForTheNewestThatCannotBeLookedAt) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] {
+    {
+      FailingCalls const failing{
+          {.kinds = Call::size, .error_number = EIO, .name = "step-000000002/"}};
+      EXPECT_THROW((void)newest_complete(directory, Warn::no), IoError);
+    }
+    auto const newest = newest_complete(directory, Warn::no);
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->meta.step, 2);
+  });
+}
 
 TEST_F(StoreFaults, AReadThatFailsForAMomentIsTriedAgain) {
   save(1, 1);

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/store_fixture.hpp"
+#include "platform/failing_calls.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -42,6 +44,36 @@ TEST_F(CheckpointStore, KeepsBitsByReferenceThroughRetentionAndRestart) {
                  ignore_parameters);
     EXPECT_TRUE(alone.holds(4));
   });
+}
+
+TEST_F(CheckpointStore, HeadsThatSlotsGetAreOnDiskBeforeTheSaveEnds) {
+  Shard shard{small_model(), world.size(), world.rank(), 5 * chunk_elements};
+  put_on_persistent_path(shard);
+  shard.fill(1);
+  if (!shard.subgroups.empty()) {
+    shard.tiers->fetch(0).commit();  // the one that stays in host memory: the last may be small
+  }
+  std::string const extents = path(1) + "/extent-";
+  int syncs = 0;
+  {
+    FailingCalls const calls{
+        {.kinds = Call::sync, .times = 0, .name = extents, .before = [&](std::int64_t) {
+           ++syncs;
+         }}};
+    store.save(meta(1), shard.map, shard.subgroups, *shard.tiers);
+  }
+  std::int64_t largest = chunk_elements;  // as slots are made
+  for (state::Subgroup const& subgroup : shard.subgroups) {
+    largest = std::max(largest, subgroup.size);
+  }
+  int smaller = 0;
+  for (state::Subgroup const& subgroup : shard.subgroups) {
+    bool const is_given = fs::exists(
+        path(1) + "/" + extent_file_name(world.rank(), static_cast<std::size_t>(subgroup.index)));
+    smaller += is_given && subgroup.size < largest ? 1 : 0;
+  }
+  EXPECT_EQ(syncs, smaller);
+  EXPECT_GT(world.sum(std::int64_t{smaller}), 0);
 }
 
 TEST_F(CheckpointStore, GoesOnFromACheckpointByReferenceInNewSlots) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/store_fixture.hpp"
 
@@ -169,6 +170,10 @@ TEST_F(CheckpointStore, KeepsWhatEarlierStartsKeepForGood) {
   saved(with_best, 10, "checkpoint.keep-every=2\n");
   saved(with_best, 11, "");
   EXPECT_THAT(steps(), ElementsAre(3, 6, 9, 10, 11));
+  Store earlier{directory, {.keep = 1}, world};
+  earlier.keep_what_was_kept(3);
+  saved(earlier, 4, "");
+  EXPECT_THAT(steps(), ElementsAre(3, 4)) << "what comes after the step is of another branch";
 }
 
 TEST_F(CheckpointStore, RemovesAnIncompleteOlderCheckpointButNoUnreadableOne) {
@@ -177,15 +182,34 @@ TEST_F(CheckpointStore, RemovesAnIncompleteOlderCheckpointButNoUnreadableOne) {
     fs::remove(path(1) + "/rank-0000.h5");
     write_checkpoint(directory, 2, 1, two_chunks, 1);
     overwrite(path(2) + "/master.h5", "garbage, or a format of the future");
+    fs::create_directory(path(5));
+    overwrite(path(5) + "/rank-0000.h5", "of a save that another run has begun");
   });
   save(3, 1);
-  EXPECT_THAT(steps(), ElementsAre(2, 3));
+  EXPECT_THAT(steps(), ElementsAre(2, 3, 5));
+}
+
+TEST_F(CheckpointStore, KeepsAnOlderOneInThePlaceOfOneThatIsDamaged) {
+  save(1, 1);
+  save(2, 2);
+  on_one_rank([&] {
+    std::string const manifest = path(2) + "/" + manifest_name(0);
+    flip_bit(manifest, static_cast<std::int64_t>(fs::file_size(manifest)) / 2);
+  });
+  Shard shard = make_shard();
+  shard.fill(3);
+  Store later{directory, {.keep = 2}, world};
+  later.save(meta(3), shard.map, shard.subgroups, *shard.tiers);
+  later.finish_removal();
+  EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
 }
 
 TEST_F(CheckpointStore, SavesNoStepTwice) {
   save(1, 1);
   EXPECT_GT(world.sum(save(2, 2).bytes), 0);
   EXPECT_EQ(world.sum(save(2, 2).bytes), 0);
+  on_one_rank([&] { fs::remove(path(2) + "/rank-0000.h5"); });
+  EXPECT_GT(world.sum(save(2, 2).bytes), 0) << "it lacks a file now";
   Shard shard = make_shard();
   Store restarted{directory, {}, world};
   (void)restarted.restore(path(2) + "/", small_model(), shard.map, shard.subgroups, *shard.tiers,

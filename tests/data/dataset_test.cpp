@@ -336,6 +336,16 @@ TEST(Dataset, ChecksumsAreOfTokensWhateverTheirFormatAndOfMasks) {
     text[place] = 'a';
   }
   EXPECT_NE(checksum(folder.write("short.txt", "aaaa")), first);
+  std::string mask(5000, '\1');
+  auto const masked = [&](std::uint64_t counted) {
+    folder.write("a.txt.mask", "OFFMASK1" + array_of<std::uint64_t>({5000, counted, 0, 0}) + mask);
+    return checksum((folder.path() / "a.txt").string());
+  };
+  folder.write("a.txt", text);
+  auto const all_count = masked(5000);
+  EXPECT_NE(all_count, first);
+  mask[4999] = '\0';
+  EXPECT_NE(masked(4999), all_count);
 }
 
 std::vector<std::int64_t> samples(Dataset const& dataset, std::int64_t begin, std::int64_t end) {

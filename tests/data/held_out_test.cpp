@@ -95,6 +95,7 @@ TEST_F(HeldOutEnds, AreWholeDocumentsUnderEveryRule) {
   of.rule = WindowRule::whole;
   of.sequence = 5;
   EXPECT_EQ(sides(path, of), "abcD. efG.. | hIjkL");
+  EXPECT_EQ((Dataset{{{path}}, of}.files()[0].left_out), 0) << "none begins behind the end";
   EXPECT_THAT((Dataset{{{path}}, of}.files()[0].documents), Optional(2));
   of.rule = WindowRule::crossing;
   of.documents_apart = true;

@@ -257,6 +257,7 @@ TEST(Config, RefusesWhatWouldChangeTheModelByName) {
     Case{phi3, R"("rope_scaling":{"type":"yarn","factor":2.0})", "a phi3 must have rope_type \"default\""},
     Case{phi3, R"("attention_bias":true)", "attention_bias=true"},
     Case{llama, R"("partial_rotary_factor":0.5)", "partial_rotary_factor=0.5"},
+    Case{llama, R"("rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5})", "rope_parameters.partial_rotary_factor=0.5"},
     Case{llama, R"("rope_scaling":{"type":"dynamic","factor":2.0})", "rope_scaling.type=\"dynamic\" is not supported"},
     Case{llama, R"("rope_scaling":{"rope_type":"linear"})", "rope_scaling.factor is missing"},
     Case{llama, R"("rope_scaling":{"rope_type":"yarn","factor":2.0,"mscale":1.0})", "rope_scaling.mscale=1.0 is not known"},

@@ -204,6 +204,45 @@ TEST(ModelWriter, RefusesADirectoryThatHoldsAModel) {
               HasSubstr("holds a model already (model.safetensors)"));
 }
 
+TEST(ModelWriter, TakesNoModelOfTheSameShapeForAKilledExports) {
+  TemporaryDirectory const folder;
+  auto const shape = small(state::Family::gpt2);
+  write_model(folder.path(), shape, DType::fp32, GiB);
+  fs::remove(folder.path() / "config.json");
+  ModelWriter writer{folder.path(), shape, DType::fp32, GiB};
+  EXPECT_THAT(message_of<UsageError>([&] { writer.create(); }),
+              HasSubstr("holds a model already (model.safetensors)"))
+      << "there is no mark of an unfinished export";
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("model.safetensors"));
+}
+
+TEST(ModelWriter, SyncsItsWeightsAndTheMarkOfAnUnfinishedExport) {
+  TemporaryDirectory const folder;
+  ModelWriter writer{folder.path(), small(state::Family::gpt2), DType::fp32, GiB};
+  writer.create();
+  writer.write(0, {0, 1}, std::vector<float>(chunk_elements));
+  int of_weights = 0;
+  int of_mark = 0;  // its file's and its directory's, before a file has its name
+  {
+    FailingCalls const calls{{.kinds = Call::sync,
+                              .times = 0,
+                              .name = "model.safetensors.part",
+                              .before = [&](std::int64_t) { ++of_weights; }}};
+    writer.sync();
+  }
+  {
+    FailingCalls const calls{{.kinds = Call::sync, .times = 0, .before = [&](std::int64_t) {
+                                of_mark += fs::exists(folder.path() / "config.json.part") &&
+                                                   !fs::exists(folder.path() / "model.safetensors")
+                                               ? 1
+                                               : 0;
+                              }}};
+    writer.commit();
+  }
+  EXPECT_EQ(of_weights, 1);
+  EXPECT_EQ(of_mark, 2);
+}
+
 TEST(ModelWriter, RoundsMoreNumbersThanItDoesAtATime) {
   TemporaryDirectory const folder;
   state::ModelShape shape = small(state::Family::llama);

@@ -89,6 +89,8 @@ TEST(Position, GoesOnWithTheScaleOfTheSameTypeAlone) {
   EXPECT_EQ(same.loss_scale(), 2.0);
   EXPECT_EQ(same.progress({}).step, 10);
   EXPECT_EQ(same.progress({}).steps, 0);
+  same.advance(good, 0.1);
+  EXPECT_EQ(same.meta().loss_scale_steps, 4) << "the window goes on";
   for (char const* const before : {"numerics.dtype=fp32\nnumerics.loss-scale=dynamic\n",
                                    "numerics.dtype=fp16\nnumerics.loss-scale=2\n"}) {
     found.configuration = before;
@@ -124,6 +126,22 @@ TEST(Position, GoesOnCountingTheTokensThatItsCheckpointSays) {
   after.go_on_from(before.meta());
   after.advance(good, 0.1);
   EXPECT_EQ(after.tokens(), 64);
+}
+
+TEST(Position, KeepsTheLongestSequenceOfItsCheckpointUnlessOneIsGiven) {
+  auto config = with(DType::bf16);
+  config.model.max_sequence = 32;
+  checkpoint::Meta found;
+  found.configuration = "model.max-sequence=64\n";
+  found.model.max_sequence = 64;
+  auto const longest = [&](std::string const& origin) {
+    Position at{config};
+    at.go_on_from(found);
+    at.set_start({}, "", 1, 1, {{.key = "model.max-sequence", .value = "32", .origin = origin}});
+    return at.meta().model.max_sequence;
+  };
+  EXPECT_EQ(longest("default"), 64);
+  EXPECT_EQ(longest("command line"), 32);
 }
 
 }  // namespace

@@ -63,13 +63,18 @@ void wait_for_the_next_to_count() {
   std::this_thread::sleep_for(std::chrono::milliseconds{2100});
 }
 
-TEST(StopSignals, AnotherSignalAndSigtermAskForTheSameAtAnyTime) {
+TEST(StopSignals, AnotherSignalAndThoseThatOthersRepeatAskForTheSameAtAnyTime) {
   EXPECT_EQ(outcome_of([] {
+              std::signal(SIGHUP, SIG_DFL);
               StopSignals const signals;
               std::raise(SIGUSR1);
-              std::raise(SIGTERM);
+              for (int number : {SIGTERM, SIGHUP, SIGXCPU}) {
+                std::raise(number);
+              }
               wait_for_the_next_to_count();
-              std::raise(SIGTERM);
+              for (int number : {SIGTERM, SIGHUP, SIGXCPU}) {
+                std::raise(number);
+              }
               std::raise(SIGINT);
               ::_exit(signals.received() == SIGUSR1 ? 42 : 1);
             }),
