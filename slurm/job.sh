@@ -319,7 +319,8 @@ too_many_crashes() { # true and said if another attempt would be one too many
   local number
   number=$(crashes)
   ((number >= OFFSTAGE_CRASHES)) || return 1
-  say "the $number. bad end in a row without a new checkpoint: no requeue; see $attempts_file, and submit the same command again when the cause is gone"
+  say "the $number. bad end in a row without a new checkpoint: no requeue;$([[ -r $attempts_file ]] && echo " see $attempts_file, and") \
+submit the same command again when the cause is gone"
 }
 
 stands_still() { # true and said if attempts have to save before they get anywhere

@@ -42,6 +42,10 @@ class DataError : public Error {
   explicit DataError(std::string const& message) : Error{ExitCode::data, message} {}
 };
 
+/// The text of an errno that an operation on `path` had. Where inodes are used up, it says so: "No
+/// space left on device (it has no inodes left; see df -i)".
+[[nodiscard]] std::string error_text(int error_number, std::string const& path);
+
 /// The operating system or a library refused an operation on a path (74).
 class IoError : public Error {
  public:

@@ -192,16 +192,36 @@ std::string plain_value(std::string_view text) {
   return whole.substr(1, end - 1);
 }
 
-/// True for $NAME and ${NAME} in a path that is not there under these very letters.
+/// True if a line has one where a blank may stand: not inside of the value.
+bool has_no_break_space(std::string_view line) {
+  constexpr std::string_view space = "\u00a0";
+  auto const equals = line.find('=');
+  auto const value =
+      equals == std::string_view::npos ? std::string_view{} : trimmed(line.substr(equals + 1));
+  return line.substr(0, equals).find(space) != std::string_view::npos || value.starts_with(space) ||
+         value.ends_with(space);
+}
+
+/// True if a file or directory of this directory has a name that begins so.
+bool has_name_like(std::string_view directory, std::string_view begin) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  for (fs::directory_iterator it{directory.empty() ? "." : directory, failed};
+       !failed && it != fs::directory_iterator{}; it.increment(failed)) {
+    if (it->path().filename().string().starts_with(begin)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// True for $NAME and ${NAME} in a path where nothing is called so.
 bool names_variable(std::string_view path) {
-  auto const begins = [&](std::size_t at) {
-    unsigned char const next = static_cast<unsigned char>(path[at]);
-    return path[at - 1] == '$' && (std::isalpha(next) != 0 || next == '_' || next == '{');
-  };
   for (std::size_t at = 1; at < path.size(); ++at) {
-    if (begins(at)) {
-      std::error_code ignored;
-      return !std::filesystem::exists(path, ignored);
+    unsigned char const next = static_cast<unsigned char>(path[at]);
+    if (path[at - 1] == '$' && (std::isalpha(next) != 0 || next == '_' || next == '{')) {
+      auto const name = path.substr(0, at).rfind('/') + 1;  // 0 if there is none
+      return !has_name_like(path.substr(0, name), path.substr(name, at + 1 - name));
     }
   }
   return false;
@@ -296,7 +316,7 @@ class ConfigFile {
   }
 
   void take(std::string const& line) {
-    if (line.substr(0, line.find('#')).find("\u00a0") != std::string::npos) {
+    if (has_no_break_space(line.substr(0, line.find('#')))) {
       throw UsageError{
           where() +
           ": has a no-break space (U+00A0), as text from a web page may have it, which "

@@ -22,7 +22,7 @@
 
 namespace offstage::tiers {
 
-/// The most that one hold of a path transfers.
+/// The most that one turn of a path transfers.
 constexpr Bytes path_turn_bytes = 64 * MiB;
 
 /// State of one path that the processes of a node share; all zeros at first.
@@ -45,10 +45,10 @@ using LetsPass = std::function<bool()>;
 /// Order:   transfers of this process begin in order of arrival, `processes` x `threads` at a time,
 ///          in each direction if duplex is full. With a shared lock `processes` processes of the
 ///          node hold the path at a time: exclusive access (MLP section 3.2, "process-exclusive,
-///          multi-thread shared"). A hold serves the transfers of its process, `threads` at a time;
-///          once another process waits, no more than path_turn_bytes of them. The next hold begins
+///          multi-thread shared"). A turn serves the transfers of its process, `threads` at a time;
+///          once another process waits, no more than path_turn_bytes of them. The next turn begins
 ///          while the last requests of this one are under way, the same for the next transfer of a
-///          hold; but an emulated path is held to the end. Whoever is inside waits for nothing
+///          turn; but an emulated path is held to the end. Whoever is inside waits for nothing
 ///          else.
 ///          A transfer with `lets_pass` (a save's) begins once no other one waits or is under way,
 ///          on any process of the node, or once that is false: then it waits its turn as any other.

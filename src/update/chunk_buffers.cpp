@@ -95,7 +95,7 @@ bool ChunkBuffers::leave_lent() {
   return empty;
 }
 
-void ChunkBuffers::end_hold(std::size_t index) noexcept {
+void ChunkBuffers::give_back(std::size_t index) noexcept {
   {
     std::scoped_lock const lock{mutex_};
     buffers_[index].taken = false;
@@ -105,7 +105,7 @@ void ChunkBuffers::end_hold(std::size_t index) noexcept {
 
 ChunkBuffers::Taken::~Taken() {
   if (owner_ != nullptr) {
-    owner_->end_hold(index_);
+    owner_->give_back(index_);
   }
 }
 
@@ -122,7 +122,7 @@ void ChunkBuffers::Taken::fill_until(std::shared_ptr<device::Event> left) noexce
     std::scoped_lock const lock{owner_->mutex_};
     owner_->buffers_[index_].left = std::move(left);
   }
-  std::exchange(owner_, nullptr)->end_hold(index_);
+  std::exchange(owner_, nullptr)->give_back(index_);
 }
 
 }  // namespace offstage::update

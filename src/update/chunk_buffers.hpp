@@ -70,7 +70,7 @@ class ChunkBuffers {
     bool taken = false;
     std::shared_ptr<device::Event> left;  ///< null: it is empty
   };
-  void end_hold(std::size_t index) noexcept;
+  void give_back(std::size_t index) noexcept;
 
   device::Buffer own_;
   std::mutex mutex_;  ///< guards all below

@@ -371,6 +371,12 @@ class NoSpace(Refusals):
         self.assertRegex(enough.out, r" \d+ state slots? of [^,]+, \d+ flushed gradient slots? of [^;]+; "
                                      rf"on this node {needed} of 64.0 MiB free")
 
+    def test_no_inodes_are_told_from_no_space(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        result = self.call(*on_small_disk(disk, 8, self.command("run", f"run.dir={disk}/a/b/c"), ",nr_inodes=3"))
+        self.check(result, IO, [f"run.dir={disk}/a/b/c", "No space left on device (it has no inodes left; see df -i)"])
+
     def test_no_space_for_second_versions(self):
         disk = self.folder / "disk"
         disk.mkdir()

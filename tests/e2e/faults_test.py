@@ -8,9 +8,11 @@ import re
 import shutil
 import socket
 import subprocess
+import unittest
 from pathlib import Path
 
 from harness import OffstageTest, main
+from partner_test import NODES, may_pretend
 
 # Without a trial of locks, whose transfers are as many as there is time for.
 COMMON = ["optimizer.schedule=constant", "checkpoint.every=2", "tiers.cache=0", "tiers.exclusive=true"]
@@ -271,13 +273,23 @@ class Faults(OffstageTest):
         self.straight(step + 2)
         self.check_goes_on("run", f"train.steps={step + 2}", f"--tiers.path={self.paths[0]}", step=step, ranks=2)
 
+    @unittest.skipUnless(may_pretend(), "no right to a host name and mounts of its own")
+    def test_nodes_see_the_same_directory_where_its_file_system_has_no_locks(self):
+        local = self.folder / "local"
+        local.mkdir()
+        with self.failing("lock", self.folder / "run", errno.ENOLCK, after=0, times=1000):
+            result = self.call(NODES, "n1:1,n2:1", str(local), str(self.folder / "nodes"), *self.command("run", "train.steps=2"))
+        self.assertEqual(0, result.code, result)
+        self.assertIn("its file system has no locks (No locks available)", "\n".join(result.warnings))
+
     def test_a_failed_sync_of_a_save_is_never_tried_again(self):
         self.straight(4)
         with self.failing("sync", self.folder / "whole", errno.EIO, after=1000000):
             self.train("whole", *COMMON, *self.both, "train.steps=4")
         syncs = len(self.calls())
-        self.assertGreater(syncs, 8)
-        for position in syncs // 2 + 1, syncs * 3 // 4, syncs - 1:  # of the second save
+        second = next(i for i, call in enumerate(self.calls()) if "step-000000004" in call)
+        self.assertGreater(syncs, second + 8)
+        for position in second, (second + syncs) // 2, syncs - 1:
             name = f"sync-{position}"
             with self.subTest(position=position):
                 with self.failing("sync", self.folder / name, errno.EIO, after=position, times=1):

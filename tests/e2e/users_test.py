@@ -69,6 +69,9 @@ class Users(OffstageTest):
         (self.shared / "run").chmod(0o2775)
         refused = self.train_as(BEN, "shared/run", "run.allow-foreign=true", expect=74)
         self.assertRegex(refused.errors[0], rf"shared/run/lock: Permission denied; it belongs to user {ANNA}, .*umask 002")
+        (self.shared / "run").chmod(0o2755)
+        refused = self.train_as(BEN, "shared/run", "run.allow-foreign=true", expect=74)
+        self.assertIn(f"shared/run: cannot write: Permission denied; it belongs to user {ANNA}; name", refused.errors[0])
 
     def test_a_newest_checkpoint_that_cannot_be_read_is_no_reason_to_take_an_older_one(self):
         self.train_as(ANNA, "shared/run")

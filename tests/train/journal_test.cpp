@@ -43,7 +43,7 @@ class JournalOf : public ::testing::Test {
     meta.step = 1;
     ::testing::internal::CaptureStdout();
     Journal journal{config_, speaks};
-    journal.open(0, {});
+    journal.open(0, {}, [] {});
     journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
     journal.step_done({.result = result,
                        .meta = meta,
@@ -98,6 +98,26 @@ TEST_F(JournalOf, TheRateOfUpdatesIsOfBytesReadAndWritten) {
   EXPECT_THAT(tell(true, {.paths = {path}}), ContainsRegex("update +1.00 s +100.0 % +3.00 MB/s\n"));
 }
 
+TEST_F(JournalOf, ARunWhoseDirectoryIsAnothersWritesNothingMore) {
+  config_.run_dir = directory_.path().string();
+  Journal journal{config_, true};
+  bool is_own = true;
+  journal.open(0, {}, [&] {
+    if (!is_own) {
+      throw IoError{"moved"};
+    }
+  });
+  journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
+  journal.validated(0, {}, true, Seconds{1.0}, Seconds{1.0});
+  auto const path = directory_.path() / "metrics.jsonl";
+  auto const size = std::filesystem::file_size(path);
+  is_own = false;
+  EXPECT_THROW(journal.validated(0, {}, true, Seconds{1.0}, Seconds{2.0}), IoError);
+  journal.failed(0, {.code = ExitCode::io, .text = "moved"}, false, Seconds{2.0});
+  journal.sync();
+  EXPECT_EQ(std::filesystem::file_size(path), size);
+}
+
 TEST_F(JournalOf, ARunInHostMemorySaysNothingOfStorage) {
   auto const text = tell(true, {});
   EXPECT_FALSE(last_record().contains("paths"));
@@ -123,7 +143,7 @@ TEST_F(JournalOf, APredictionIsARecordBeforeTheFirstStepThatHasIt) {
   meta.step = 5;
   ::testing::internal::CaptureStdout();
   Journal journal{config_, true};
-  journal.open(4, {});
+  journal.open(4, {}, [] {});
   journal.begin({.step = 4, .time = {}, .ranks = 2, .nodes = {"n1"}}, true, Seconds{0.0});
   journal.expect(forecast);
   journal.step_done({.result = result, .meta = meta}, Seconds{1.0});
@@ -174,7 +194,7 @@ TEST_F(JournalOf, ClippedStepsAreCounted) {
   checkpoint::Meta meta;
   ::testing::internal::CaptureStdout();
   Journal journal{config_, true};
-  journal.open(0, {});
+  journal.open(0, {}, [] {});
   journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
   for (meta.step = 1; meta.step <= 10; ++meta.step) {
     journal.step_done({.result = result, .meta = meta}, Seconds{1.0});

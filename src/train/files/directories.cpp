@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/regular_file.hpp"
+#include "base/users.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/extent_file.hpp"
 #include "platform/aio/file.hpp"
@@ -187,7 +188,8 @@ void Directories::make(std::string const& path, char const* key) {
     fail(key, path, "not a directory");
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
-    fail(key, path, "cannot write: " + std::generic_category().message(errno));
+    auto const reason = std::generic_category().message(errno);
+    fail(key, path, fmt::format("cannot write: {}{}", reason, foreign_words(path)));
   }
   if (!allow_foreign_) {
     refuse_foreign(path, key);
@@ -204,7 +206,9 @@ void Directories::create_missing(std::string const& path, char const* key) {
     }
     bool const is_new = fs::create_directory(part, error);
     if (error) {
-      fail(key, path, fmt::format("cannot create {}: {}", part.string(), error.message()));
+      fail(key, path,
+           fmt::format("cannot create {}: {}", part.string(),
+                       error_text(error.value(), part.string())));
     }
     if (is_new) {
       created_.push_back(part.string());

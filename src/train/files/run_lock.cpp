@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -15,7 +16,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -75,13 +75,16 @@ std::chrono::seconds patience_with(std::string_view holder) {
   return std::chrono::seconds{words.peek() == std::ifstream::traits_type::eof() ? 60 : 0};
 }
 
-/// What tells a file from others of its name; nullopt: errno says why.
-std::optional<std::pair<dev_t, ino_t>> identity_of(std::string const& path) {
+/// Whether anybody can tell what has this name, and be it nothing.
+bool can_look_at(std::string const& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return std::nullopt;
-  }
-  return std::pair{status.st_dev, status.st_ino};
+  return ::lstat(path.c_str(), &status) == 0 || errno == ENOENT;
+}
+
+/// The directory in which a directory lies, whose name may end in a slash.
+std::filesystem::path parent_of(std::string const& directory) {
+  auto const path = std::filesystem::absolute(directory);
+  return path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
 }
 
 /// Opens a directory, upon which NFS asks the server whether its names have changed.
@@ -92,14 +95,16 @@ void look_anew_at(std::filesystem::path const& directory) {
   }
 }
 
-/// Writes the holder's line, so that other nodes see it. A failure to write is no error here: the
-/// line only informs, unless there are other nodes, and these look for it.
-void write_holder(int descriptor, std::string const& line) {
+/// Writes the holder's line, so that other nodes see it. It only informs, so that a failure is no
+/// error. Returns the line, if it is there.
+std::string write_holder(int descriptor) {
+  std::string line = this_process();
   std::string const text = line + '\n';
-  if (::ftruncate(descriptor, 0) == 0 &&
-      write_fully(descriptor, std::as_bytes(std::span{text}), 0) == std::ssize(text)) {
-    ::fsync(descriptor);
-  }
+  bool const is_there =
+      ::ftruncate(descriptor, 0) == 0 &&
+      write_fully(descriptor, std::as_bytes(std::span{text}), 0) == std::ssize(text) &&
+      ::fsync(descriptor) == 0;
+  return is_there ? std::move(line) : std::string{};
 }
 
 }  // namespace
@@ -107,7 +112,7 @@ void write_holder(int descriptor, std::string const& line) {
 RunLock::RunLock(std::string const& directory, std::string const& key)
     : directory_{directory}, key_{key}, path_{fmt::format("{}/{}", directory, file_name)} {
   take();
-  directory_identity_ = identity_of(directory_).value_or(directory_identity_);
+  directory_descriptor_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 void RunLock::take() {
@@ -130,37 +135,64 @@ void RunLock::take() {
 
 RunLock::~RunLock() {
   close();
+  if (directory_descriptor_ >= 0) {
+    ::close(directory_descriptor_);
+  }
 }
 
 void RunLock::look_again() {
+  constexpr std::chrono::seconds patience{5};
   if (is_file_at(path_, descriptor_)) {
     return;
   }
-  auto const now = identity_of(directory_);
-  if (!now && errno != ENOENT && errno != ENOTDIR) {
+  Waiting const waiting{"a directory of the run that is not where it was"};
+  auto const end = std::chrono::steady_clock::now() + patience;
+  while (has_moved()) {
+    if (std::chrono::steady_clock::now() >= end) {
+      throw UsageError{
+          fmt::format("{}={} was moved or removed since the start; the run writes nothing more "
+                      "there: name where it is now, and it goes on from its newest checkpoint",
+                      key_, directory_)};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  }
+  if (is_file_at(path_, descriptor_) || !can_look_at(path_)) {
     return;
   }
-  if (now != directory_identity_) {
-    throw IoError{
-        fmt::format("{}={} was moved or removed since the start; the run writes nothing more "
-                    "there: name where it is now, and start again from its newest checkpoint",
-                    key_, directory_)};
+  if (!std::exchange(is_missed_, true)) {
+    log::warning(
+        "{}={}: somebody removed its lock file, which keeps other runs out; it is made "
+        "again",
+        key_, directory_);
   }
-  if (identity_of(path_) || errno == ENOENT) {
-    log::warning("{}={}: somebody removed its lock file, which keeps other runs out", key_,
-                 directory_);
+  try {
     close();
     take();
+    is_missed_ = false;
+  } catch (IoError const&) {
+    // The next look tries again.
   }
+}
+
+bool RunLock::has_moved() const {
+  look_anew_at(parent_of(directory_));
+  struct stat there {};
+  if (::stat(directory_.c_str(), &there) != 0) {
+    return errno == ENOENT || errno == ENOTDIR;
+  }
+  struct stat mine {};
+  return directory_descriptor_ >= 0 && (::fstat(directory_descriptor_, &mine) != 0 ||
+                                        mine.st_dev != there.st_dev || mine.st_ino != there.st_ino);
 }
 
 void RunLock::require_line(std::string const& line, std::string const& directory,
                            std::string const& key, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds longest_pause{1000};
   std::string const path = fmt::format("{}/{}", directory, file_name);
   Waiting const waiting{"the lock file of a directory of all nodes"};
   auto const end = std::chrono::steady_clock::now() + patience;
-  for (;;) {
-    look_anew_at(std::filesystem::absolute(directory).parent_path());
+  for (std::chrono::milliseconds pause{20};; pause = std::min(2 * pause, longest_pause)) {
+    look_anew_at(parent_of(directory));
     look_anew_at(directory);
     std::ifstream file{path};
     std::string there;
@@ -173,7 +205,7 @@ void RunLock::require_line(std::string const& line, std::string const& directory
           "to be seen here); name one on storage that all nodes share",
           key, directory)};
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -221,8 +253,7 @@ bool RunLock::lock() {
       if (!is_file_at(path_, descriptor_)) {
         return false;
       }
-      line_ = this_process();
-      write_holder(descriptor_, line_);
+      line_ = write_holder(descriptor_);
       if (auto const cause = cause_of_local_locks(descriptor_); !cause.empty()) {
         log::warning(
             "{}={}: locks of its file system hold on one node alone ({}); make "
@@ -233,6 +264,7 @@ bool RunLock::lock() {
     case FileLock::missing:
       log::warning("{}={}: its file system has no locks ({}); make sure that no other run uses it",
                    key_, directory_, std::generic_category().message(errno));
+      line_ = write_holder(descriptor_);
       break;
     case FileLock::elsewhere:
       throw LockedError{

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <string>
-#include <utility>
 
 namespace offstage::train {
 
@@ -27,9 +24,11 @@ class RunLock {
 
   /// Looks whether the lock still keeps others out. A file that somebody removed is made and locked
   /// again, with a warning. What cannot be looked at is taken to be as it was.
-  /// Errors: IoError if the directory was moved or removed; LockedError if another run has it now.
+  /// Errors: UsageError if the directory was moved or removed, and is not back within seconds: the
+  ///         same command would begin anew there; LockedError if another run has it now.
   void look_again();
-  /// The line in the file, which tells this holder from all others.
+  /// The line in the file, which tells this holder from all others; empty if it could not be
+  /// written, as on a full file system.
   [[nodiscard]] std::string const& line() const noexcept { return line_; }
   /// Waits until `line` stands in the lock file of a directory, as another node sees it: storage
   /// that all nodes share shows it at once, or after some seconds.
@@ -46,14 +45,17 @@ class RunLock {
   [[nodiscard]] bool open();
   [[nodiscard]] bool lock();
   void close() noexcept;
+  /// Whether the name of the directory leads elsewhere now, or nowhere.
+  [[nodiscard]] bool has_moved() const;
 
   std::string directory_;
   std::string key_;
   std::string path_;
   std::string line_;
-  std::pair<dev_t, ino_t> directory_identity_{};
+  int directory_descriptor_{-1};  ///< while it is open, no other directory gets its inode
   int descriptor_{-1};
   bool created_ = false;
+  bool is_missed_ = false;  ///< the file was removed, and is not made again yet
 };
 
 }  // namespace offstage::train

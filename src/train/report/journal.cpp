@@ -58,8 +58,9 @@ std::string of_sources(MeanLosses const& losses) {
 
 }  // namespace
 
-void Journal::open(std::int64_t step, std::optional<double> loss) {
+void Journal::open(std::int64_t step, std::optional<double> loss, std::function<void()> look) {
   if (speaks_) {
+    look_ = std::move(look);
     metrics_.emplace(metrics_path(config_),
                      MetricsPoint{step, loss, config_.checkpoint.resume != "auto"});
   }
@@ -86,6 +87,7 @@ void Journal::begin(StartRecord const& start, bool works, Seconds now) {
 }
 
 void Journal::step_done(StepEntry const& entry, Seconds now) {
+  require_own();
   Seconds const predicted = against_.step();
   write_forecast(entry.meta.step - 1);
   StepResult const& result = entry.result;
@@ -224,6 +226,7 @@ void Journal::show_progress(StepEntry const& entry, Seconds now) {
 
 void Journal::validated(std::int64_t step, MeanLosses const& losses, bool counts, Seconds seconds,
                         Seconds now) {
+  require_own();
   times_.validation += seconds;
   if (speaks_) {
     metrics_->write_validation(step, losses, now - started_, counts);
@@ -270,18 +273,28 @@ void Journal::copied(checkpoint::CopyStats const& stats, Seconds now) {
 }
 
 void Journal::sync() {
+  require_own();
   if (speaks_) {
     metrics_->sync();
   }
 }
 
-void Journal::leave() {
-  speaks_ = false;
-  metrics_.reset();
-  events_.reset();
+void Journal::require_own() {
+  if (!speaks_) {
+    return;
+  }
+  try {
+    look_();
+  } catch (...) {
+    speaks_ = false;
+    metrics_.reset();
+    events_.reset();
+    throw;
+  }
 }
 
 void Journal::conclude(RunEnd const& end) {
+  require_own();
   if (!speaks_) {
     return;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,7 +58,9 @@ class Journal final : public SaveListener {
   Journal(config::RunConfig const& config, bool speaks) : config_{config}, speaks_{speaks} {}
 
   /// Opens metrics.jsonl, which keeps its records up to `step`, whose loss the checkpoint may tell.
-  void open(std::int64_t step, std::optional<double> loss);
+  /// `look` throws where run.dir may be another run's by now. It is called before each record, and
+  /// once it has thrown, none is written any more.
+  void open(std::int64_t step, std::optional<double> loss, std::function<void()> look);
   /// Begins, after open(). `now` is Cadence::now(), here and below.
   /// `works`: this start has steps or a validation to make, else it leaves no record.
   void begin(StartRecord const& start, bool works, Seconds now);
@@ -80,8 +83,6 @@ class Journal final : public SaveListener {
   [[nodiscard]] bool lacks_records() const { return metrics_ && metrics_->lacks_lines(); }
   /// Call it before a checkpoint, which is never ahead of its metrics.
   void sync();
-  /// Writes nothing more to run.dir, which may be another run's by now.
-  void leave();
   /// Writes the end table, and the line that says how the run ended. Errors: IoError if lines of
   /// steps or validations could not be written until now.
   void conclude(RunEnd const& end);
@@ -89,6 +90,7 @@ class Journal final : public SaveListener {
   void failed(std::int64_t step, Failure const& failure, bool has_diverged, Seconds now);
 
  private:
+  void require_own();
   void log_step(StepEntry const& entry, Seconds now);
   void show_progress(StepEntry const& entry, Seconds now);
   /// Mean seconds of a step so far, with the time between steps.
@@ -101,6 +103,7 @@ class Journal final : public SaveListener {
 
   config::RunConfig const& config_;
   bool speaks_;
+  std::function<void()> look_;
   std::optional<MetricsFile> metrics_;
   std::optional<tensorboard::EventFile> events_;  ///< none unless run.tensorboard
   PhaseTimes times_;

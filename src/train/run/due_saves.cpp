@@ -32,28 +32,12 @@ bool DueSaves<T>::finish_earlier_save(bool a_step_follows, bool is_best) {
 }
 
 template <class T>
-void DueSaves<T>::require_directories() {
-  if (comm_.rank() != 0) {
-    return;
-  }
-  try {
-    parts_.directories().look_again();
-  } catch (Error const&) {
-    journal_.leave();  // the file of that name may be another run's
-    throw;
-  }
-}
-
-template <class T>
 Seconds DueSaves<T>::settle_state() {
   Stopwatch const rest;
   parts_.runner().finish_update();
   Seconds const waited = rest.elapsed();
   at_.write_configuration();
-  mpi::agree(comm_, [&] {
-    require_directories();
-    journal_.sync();
-  });
+  mpi::agree(comm_, [&] { journal_.sync(); });
   return waited;
 }
 

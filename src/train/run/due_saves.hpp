@@ -23,11 +23,8 @@ class DueSaves {
   /// Makes the saves that are due after the last step, under the next step if one follows.
   /// `is_best` says that its validation was the best so far. After a bad step none is made
   /// unless it was the last, or its checkpoint stays: the save waits for a good step. Collective.
-  /// Errors: those of Saves and of require_directories().
+  /// Errors: those of Saves and of Journal::sync.
   void save(Decision const& due, bool a_step_follows, bool is_best);
-  /// Ends the run where run.dir or checkpoint.dir is no longer its own, before it writes there.
-  /// Rank 0 looks. Errors: those of RunLock::look_again.
-  void require_directories();
 
  private:
   /// Returns whether a checkpoint of this step is kept beyond checkpoint.keep.

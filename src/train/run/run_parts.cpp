@@ -186,7 +186,7 @@ void RunParts<T>::require_same_directory() {
   auto const line = comm_.broadcast(directories_ ? directories_->line() : std::string{}, 0);
   bool const is_first = comm_.split_by_node().rank() == 0;
   mpi::agree(comm_, [&] {
-    if (is_first && comm_.rank() != 0) {
+    if (is_first && comm_.rank() != 0 && !line.empty()) {
       RunLock::require_line(line, config_.checkpoint.dir, "checkpoint.dir");
     }
   });

@@ -351,7 +351,7 @@ void Training<T>::prepare() {
     if (leads()) {
       require_records(config_);
     }
-    journal_.open(at_.step(), at_.last_loss());
+    journal_.open(at_.step(), at_.last_loss(), [this] { parts_->directories().look_again(); });
   });
   find_best();
   begin_records();
@@ -515,7 +515,6 @@ void Training<T>::one_step() {
     }
   }
   mpi::agree(comm_, [&] {
-    due_saves_->require_directories();
     journal_.step_done(entry, cadence_.now());
     at_.require_good_steps();
   });
