@@ -9,7 +9,7 @@
 # each test printed. Each part has a time of its own, and one that fails or takes too long costs the others nothing. Ends with 1
 # if something failed or there is no GPU.
 #   STATE_GB=N       GB (10^9 bytes) of optimizer state in C's updates; 24, less where the host lacks room for it, unless told
-#   HOST_GB=N        GB of host memory that B's runs may use; three quarters of what the machine shows, 80 at most, unless told
+#   HOST_GB=N        GB of host memory that B's runs may use; three quarters of what the machine shows, 48 at most, unless told
 #   PARTS="P..."     these parts alone, behind the facts of the machine: of T tests alone; of A operations passes torch profile;
 #                    of B zero3 twinflow dos storage; of C link adamw rates updates
 #   SECONDS_LEFT=N   another time than nine minutes, dealt in the same proportions
