@@ -8,7 +8,7 @@
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so
-#       long (all unless told: some 31,000, two hours on 4 cores); another seed (any) has other errnos at each operation.
+#       long (all unless told: some 60,000, which take hours); another seed (any) has other errnos at each operation.
 #       Ends with RESULT sweep_faults and sweep_bad; a line per bad one says how to repeat it (tests/sweep/sweep.py --help)
 #   CRASH_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh crashes     small runs: a rank killed at each call that changes a file,
 #       1,500 of the things that a disk may hold after a loss of power, and 1,500 damages to files of checkpoints: begin no

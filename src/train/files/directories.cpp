@@ -158,12 +158,12 @@ Directories::~Directories() {
   }
 }
 
-void Directories::look_again() {
-  for (RunLock* const lock : {run_lock_.get(), checkpoint_lock_.get()}) {
-    if (lock != nullptr) {
-      lock->look_again();
-    }
-  }
+void Directories::look_at_run() {
+  run_lock_->look_again();
+}
+
+void Directories::look_at_checkpoints() {
+  (checkpoint_lock_ ? checkpoint_lock_ : run_lock_)->look_again();
 }
 
 void Directories::undo() noexcept {

@@ -29,8 +29,10 @@ class Directories {
   [[nodiscard]] std::string const& line() const noexcept {
     return (checkpoint_lock_ ? checkpoint_lock_ : run_lock_)->line();
   }
-  /// RunLock::look_again of both locks.
-  void look_again();
+  /// RunLock::look_again of run.dir.
+  void look_at_run();
+  /// The same of checkpoint.dir.
+  void look_at_checkpoints();
 
  private:
   void make(std::string const& path, char const* key);

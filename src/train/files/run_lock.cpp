@@ -121,6 +121,10 @@ void RunLock::take() {
   try {
     for (int i = 0; i < attempts; ++i) {
       if (open() && lock()) {
+        struct stat mine {};
+        if (::fstat(descriptor_, &mine) == 0) {
+          file_ = {mine.st_dev, mine.st_ino};
+        }
         return;
       }
       close();
@@ -142,7 +146,7 @@ RunLock::~RunLock() {
 
 void RunLock::look_again() {
   constexpr std::chrono::seconds patience{5};
-  if (is_file_at(path_, descriptor_)) {
+  if (is_there()) {
     return;
   }
   Waiting const waiting{"a directory of the run that is not where it was"};
@@ -156,7 +160,7 @@ void RunLock::look_again() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
   }
-  if (is_file_at(path_, descriptor_) || !can_look_at(path_)) {
+  if (is_there() || !can_look_at(path_)) {
     return;
   }
   if (!std::exchange(is_missed_, true)) {
@@ -172,6 +176,12 @@ void RunLock::look_again() {
   } catch (IoError const&) {
     // The next look tries again.
   }
+}
+
+bool RunLock::is_there() const {
+  struct stat there {};
+  return descriptor_ >= 0 && ::lstat(path_.c_str(), &there) == 0 &&
+         std::pair{there.st_dev, there.st_ino} == file_;
 }
 
 bool RunLock::has_moved() const {

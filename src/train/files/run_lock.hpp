@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
+#include <utility>
 
 namespace offstage::train {
 
@@ -45,6 +48,8 @@ class RunLock {
   [[nodiscard]] bool open();
   [[nodiscard]] bool lock();
   void close() noexcept;
+  /// Whether the file of that name is the one that is locked. One call of the system.
+  [[nodiscard]] bool is_there() const;
   /// Whether the name of the directory leads elsewhere now, or nowhere.
   [[nodiscard]] bool has_moved() const;
 
@@ -52,6 +57,7 @@ class RunLock {
   std::string key_;
   std::string path_;
   std::string line_;
+  std::pair<dev_t, ino_t> file_;  ///< what tells the file from others, while it is open
   int directory_descriptor_{-1};  ///< while it is open, no other directory gets its inode
   int descriptor_{-1};
   bool created_ = false;

@@ -37,7 +37,12 @@ Seconds DueSaves<T>::settle_state() {
   parts_.runner().finish_update();
   Seconds const waited = rest.elapsed();
   at_.write_configuration();
-  mpi::agree(comm_, [&] { journal_.sync(); });
+  mpi::agree(comm_, [&] {
+    journal_.sync();
+    if (comm_.rank() == 0) {
+      parts_.directories().look_at_checkpoints();
+    }
+  });
   return waited;
 }
 

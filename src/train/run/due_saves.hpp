@@ -23,7 +23,7 @@ class DueSaves {
   /// Makes the saves that are due after the last step, under the next step if one follows.
   /// `is_best` says that its validation was the best so far. After a bad step none is made
   /// unless it was the last, or its checkpoint stays: the save waits for a good step. Collective.
-  /// Errors: those of Saves and of Journal::sync.
+  /// Errors: those of Saves, Journal::sync and RunLock::look_again.
   void save(Decision const& due, bool a_step_follows, bool is_best);
 
  private:

@@ -351,7 +351,7 @@ void Training<T>::prepare() {
     if (leads()) {
       require_records(config_);
     }
-    journal_.open(at_.step(), at_.last_loss(), [this] { parts_->directories().look_again(); });
+    journal_.open(at_.step(), at_.last_loss(), [this] { parts_->directories().look_at_run(); });
   });
   find_best();
   begin_records();
