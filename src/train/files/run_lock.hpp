@@ -57,7 +57,7 @@ class RunLock {
   std::string key_;
   std::string path_;
   std::string line_;
-  std::pair<dev_t, ino_t> file_;  ///< what tells the file from others, while it is open
+  std::pair<dev_t, ino_t> file_;  ///< device and inode of the file
   int directory_descriptor_{-1};  ///< while it is open, no other directory gets its inode
   int descriptor_{-1};
   bool created_ = false;
