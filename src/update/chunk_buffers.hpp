@@ -37,7 +37,7 @@ class ChunkBuffers {
     ~Taken();
     [[nodiscard]] std::byte* memory() const noexcept;
     [[nodiscard]] bool is_lent() const noexcept;
-    /// Its chunk has left it when this event has come. Gives the buffer back.
+    /// Gives the buffer back, which its chunk has left when this event has come.
     void fill_until(std::shared_ptr<device::Event> left) noexcept;
 
    private:

@@ -397,26 +397,6 @@ TEST(Dataset, APatternsFilesAreThoseThatItNames) {
               HasSubstr("data.train=" + pattern + "x: no file matches"));
 }
 
-TEST(Dataset, WindowsAreSpreadOverSourcesByTheirSizes) {
-  auto const spread = [](std::int64_t windows, std::vector<std::int64_t> const& sizes) {
-    return spread_windows(windows, sizes);
-  };
-  EXPECT_THAT(spread(10, {100, 0, 300}), ElementsAre(3, 0, 7));
-  EXPECT_THAT(spread(1, {100, 0, 300}), ElementsAre(1, 0, 1));
-  EXPECT_THAT(spread(400, {100, 0, 300}), ElementsAre(100, 0, 300));
-  EXPECT_THAT(spread(1'000, {100, 0, 300}), ElementsAre(100, 0, 300));
-  EXPECT_THAT(spread(5, {1, 1, 1'000'000}), ElementsAre(1, 1, 3));
-  EXPECT_THAT(spread(7, {9}), ElementsAre(7));
-  std::vector<std::int64_t> const sizes{3, 1, 17, 2, 40, 8};
-  for (std::int64_t windows = 6; windows <= 71; ++windows) {
-    auto const taken = spread(windows, sizes);
-    EXPECT_EQ(std::accumulate(taken.begin(), taken.end(), std::int64_t{0}), windows);
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      EXPECT_TRUE(taken[i] >= 1 && taken[i] <= sizes[i]) << windows;
-    }
-  }
-}
-
 TEST(Dataset, RowsThatFillABatchUpDoNotCount) {
   TemporaryDirectory const folder;
   Dataset const dataset{{{folder.write("a.txt", "abcdefgh")}}, options(3)};

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "data/dataset.hpp"
 #include "formats.hpp"
 
 namespace offstage::data {
@@ -150,6 +151,26 @@ TEST(Mixture, RefusesWhatParseSourcesWouldHaveRefused) {
   EXPECT_THROW((Mixture{std::vector{1.0, 0.0}}), PreconditionError);
   EXPECT_THROW((Mixture{std::vector{1.0, 1e-12}}), PreconditionError);
   EXPECT_THROW((void)(Mixture{std::vector{1.0}}.pick(-1, 1)), PreconditionError);
+}
+
+TEST(Windows, AreSpreadOverSourcesByTheirSizes) {
+  auto const spread = [](std::int64_t windows, std::vector<std::int64_t> const& sizes) {
+    return spread_windows(windows, sizes);
+  };
+  EXPECT_THAT(spread(10, {100, 0, 300}), ElementsAre(3, 0, 7));
+  EXPECT_THAT(spread(1, {100, 0, 300}), ElementsAre(1, 0, 1));
+  EXPECT_THAT(spread(400, {100, 0, 300}), ElementsAre(100, 0, 300));
+  EXPECT_THAT(spread(1'000, {100, 0, 300}), ElementsAre(100, 0, 300));
+  EXPECT_THAT(spread(5, {1, 1, 1'000'000}), ElementsAre(1, 1, 3));
+  EXPECT_THAT(spread(7, {9}), ElementsAre(7));
+  std::vector<std::int64_t> const sizes{3, 1, 17, 2, 40, 8};
+  for (std::int64_t windows = 6; windows <= 71; ++windows) {
+    auto const taken = spread(windows, sizes);
+    EXPECT_EQ(std::accumulate(taken.begin(), taken.end(), std::int64_t{0}), windows);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_TRUE(taken[i] >= 1 && taken[i] <= sizes[i]) << windows;
+    }
+  }
 }
 
 }  // namespace
