@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "base/text.hpp"
-#include "pack/json_field.hpp"
+#include "pack/json_line.hpp"
 
 namespace offstage::pack {
 namespace {
@@ -230,8 +230,9 @@ void add_messages(nlohmann::json const& array, bool learn, Template const& form,
 Conversation read_conversation(std::string_view line, std::string const& field,
                                Template const& form, std::string const& place) {
   nlohmann::json object;
+  std::string changed;
   try {
-    object = nlohmann::json::parse(line);
+    object = nlohmann::json::parse(with_nulls(line, changed));
   } catch (nlohmann::json::parse_error const& error) {
     fail(place, describe_json_mistake(error.byte, error.what()));
   }

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "pack/json_line.hpp"
 
 namespace offstage::pack {
 namespace {
@@ -89,7 +90,9 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
 std::string text_field(std::string_view line, std::string const& field, std::string const& place) {
   Reader reader{field};
-  nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
+  std::string changed;
+  auto const json = with_nulls(line, changed);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   if (reader.problem.empty() && !reader.text()) {
     reader.problem = fmt::format(
         "has no field '{}'; --field names another one, and --template packs conversations",

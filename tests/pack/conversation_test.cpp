@@ -285,7 +285,7 @@ TEST_F(Conversations, NameFieldsThatAreNotUsed) {
   EXPECT_THAT(
       unused(R"({"system": "s", "conversations": [{"from": "human", "value": "v", "x": 0}]})"),
       ElementsAre("x", "system"));
-  EXPECT_THAT(unused(R"({"user": "u", "assistant": "a", "history": [["x", "y"]]})"),
+  EXPECT_THAT(unused(R"({"user": "u", "assistant": "a", "history": [["x", "y"]], "score": NaN})"),
               ElementsAre("history"));
 }
 
