@@ -238,8 +238,10 @@ ExitCode plan_command(Arguments const& arguments) {
         "--config FILE",
         fmt::join(forecast.missing, ", "), forecast.missing.size() == 1 ? "it" : "them");
   }
-  if (!forecast.idle_ranks.empty()) {
-    log::warning("{}", forecast.idle_ranks);
+  for (auto const& warning : {forecast.idle_ranks, forecast.node_home}) {
+    if (!warning.empty()) {
+      log::warning("{}", warning);
+    }
   }
   train::require_room(forecast.device, options.config, options.config.device.memory);
   return ExitCode::done;

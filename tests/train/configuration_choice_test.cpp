@@ -177,6 +177,13 @@ TEST(ConfigurationChoice, SharesParametersOnANodeWhereRanksAreSlowToGatherThem) 
   EXPECT_NE(own.config.parameter_home, Home::node);
   EXPECT_THAT(own.chosen, Contains(HasSubstr("parameters.home=node is left out: it takes ")));
   EXPECT_THAT(shared.chosen, Not(Contains(HasSubstr("left out"))));
+  EXPECT_EQ(own.node_home, "");
+  EXPECT_EQ(shared.node_home, "");
+  auto given = config;
+  given.parameter_home = Home::node;
+  given.plan.choose = false;
+  EXPECT_THAT(forecast(given, four).node_home,
+              HasSubstr("parameters.home=node ends such a run: it takes "));
   EXPECT_LT(shared.step.step, own.step.step);
   four = one_rank;
   four.shared_memory = 40 * MiB;

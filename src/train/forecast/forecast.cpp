@@ -15,6 +15,7 @@
 #include "state/shard.hpp"
 #include "train/forecast/attention_room.hpp"
 #include "train/forecast/configuration_choice.hpp"
+#include "train/forecast/open_values.hpp"
 #include "train/forecast/step_forecast.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
@@ -293,13 +294,22 @@ std::vector<std::string> settle_choice(config::RunConfig& config, ForecastScope 
   } else {
     take(config, first_that_fits(config, map, room));
     if (!missing.empty()) {
-      why.push_back(fmt::format("plan.choose=on: what moves least of all that fits; without {} "
-                                "no configuration can be called the quickest",
-                                fmt::join(missing, ", ")));
+      why.push_back(
+          fmt::format("plan.choose=on: what moves least of all that fits; without {} "
+                      "no configuration can be called the quickest",
+                      fmt::join(missing, ", ")));
     }
   }
   config::settle_split_parameters(config);
   return why;
+}
+
+std::string warning_of_node_home(config::RunConfig const& config, state::ShardMap const& map,
+                                 Room const& room) {
+  auto const shortage = config.parameter_home == parameters::Home::node
+                            ? node_home_shortage(config, map, room)
+                            : std::string{};
+  return shortage.empty() ? shortage : "parameters.home=node ends such a run: " + shortage;
 }
 
 Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
@@ -328,6 +338,7 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
                   .link = link.text,
                   .batch = describe_step(config, scope.ranks),
                   .idle_ranks = warning_of_idle_ranks(config, scope.ranks),
+                  .node_home = warning_of_node_home(config, map, room),
                   .sums = describe_sums(config),
                   .gathers = describe_gathers(config, scope.ranks),
                   .nodes = (scope.ranks + scope.ranks_per_node - 1) / scope.ranks_per_node,

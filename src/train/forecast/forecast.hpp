@@ -20,7 +20,7 @@ struct ForecastScope {
   int ranks = 1;
   int ranks_per_node = 1;
   Bytes host_memory{};        ///< a node's, for tiers.host-memory=auto
-  Bytes shared_memory{};      ///< a node's that its ranks can share, for parameters.home=auto
+  Bytes shared_memory{};      ///< a node's that its ranks can share, for parameters.home=node
   bool memory_alone = false;  ///< without times: Forecast::step is empty
 };
 
@@ -61,7 +61,10 @@ struct Forecast {
   std::string link{};        ///< way of layers from rank to rank and its reason; empty for one rank
   std::string batch{};       ///< a step's sequences and micro-batches, in words
   std::string idle_ranks{};  ///< a warning if ranks have no micro-batch (warning_of_idle_ranks)
-  std::string sums{};        ///< blocks of numerics.sum-block, in words; empty: sums have one level
+  /// A warning if a node's ranks cannot share what the given parameters.home=node takes; else
+  /// empty.
+  std::string node_home{};
+  std::string sums{};  ///< blocks of numerics.sum-block, in words; empty: sums have one level
   /// Number of gathers, in words; empty: none, or parameters live elsewhere.
   std::string gathers{};
   int nodes{};

@@ -24,15 +24,24 @@ constexpr std::int64_t least_subgroup = std::int64_t{8} << 20U;
 
 }  // namespace
 
-std::string OpenValues::node_shortage() const {
-  bool const may = leaves_home(config_) && map_.ranks() > 1;
-  Bytes const needed = all_elements(map_) * config_.numerics.element_bytes();
-  return !may || parameters::stay_whole(config_.sharding) || room_.shared_memory >= needed
+std::string node_home_shortage(config::RunConfig const& config, state::ShardMap const& map,
+                               Room const& room) {
+  Bytes const needed = all_elements(map) * config.numerics.element_bytes();
+  return room.shared_memory >= needed
              ? std::string{}
              : fmt::format(
-                   "parameters.home=node is left out: it takes {} of memory that the "
-                   "ranks of a node share (/dev/shm), which has {}",
-                   format_bytes(needed), format_bytes(room_.shared_memory));
+                   "it takes {} of memory that the ranks of a node share (/dev/shm), which "
+                   "has {}",
+                   format_bytes(needed), format_bytes(room.shared_memory));
+}
+
+std::string OpenValues::node_shortage() const {
+  bool const may = leaves_home(config_) && map_.ranks() > 1;
+  if (!may || parameters::stay_whole(config_.sharding)) {
+    return {};
+  }
+  auto const shortage = node_home_shortage(config_, map_, room_);
+  return shortage.empty() ? shortage : "parameters.home=node is left out: " + shortage;
 }
 
 std::vector<Home> OpenValues::homes() const {

@@ -13,6 +13,11 @@
 
 namespace offstage::train {
 
+/// The memory that parameters.home=node takes and what a node has, in words, if that is too little;
+/// else empty.
+[[nodiscard]] std::string node_home_shortage(config::RunConfig const& config,
+                                             state::ShardMap const& map, Room const& room);
+
 /// The values that keys which are left to the plan may have; of a key that is given that one alone.
 /// Values that move less come first.
 class OpenValues {
