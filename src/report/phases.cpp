@@ -223,9 +223,10 @@ std::string forecast_section(std::vector<Run> const& runs) {
                      .limits = {{foreseen, "ink", fmt::format("predicted: {:.3g} s", foreseen)}}});
     }
     bool const half = runs.size() > 1;
-    auto const what = fmt::format(
-        "{}, from step {} on, {}", run.name, reached.after + 1,
-        expected.given ? "by rates that were given" : "by rates that its first steps reached");
+    auto const what =
+        fmt::format("{}, from step {} on, {}", run.name, reached.after + 1,
+                    expected.given ? "by rates that were given or measured at the start"
+                                   : "by rates that its first steps reached");
     pictures += figure(what,
                        bars("predicted and achieved phases of " + run.name,
                             "seconds per step, mean", all, half ? 480.0 : 960.0),

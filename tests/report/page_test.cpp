@@ -226,7 +226,8 @@ TEST(ForecastOf, ARunIsTheLastOneThatStepsFollowed) {
   run.forecasts = {{.given = true, .after = 0, .start = 0, .step = 1.0},
                    {.given = true, .after = 2, .start = 1, .step = 9.0}};
   EXPECT_THAT(forecast_section({run}), HasSubstr("2 s (+100.0 %)"));
-  EXPECT_THAT(forecast_section({run}), HasSubstr("run, from step 2 on, by rates that were given"));
+  EXPECT_THAT(forecast_section({run}),
+              HasSubstr("run, from step 2 on, by rates that were given or measured at the start"));
 }
 
 TEST(Looks, OfMoreRunsThanColoursDifferByTheirLines) {

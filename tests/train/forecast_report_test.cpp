@@ -51,14 +51,16 @@ TEST(ForecastReport, HasTheMeansOfPhasesAndPathsWithoutTheFirstStep) {
   report.add(times(100.0, GiB));
   report.add(times(1.0, MiB));
   report.add(times(3.0, 3 * MiB));
-  EXPECT_THAT(report.lines(),
-              ElementsAre("predicted, achieved, mean of 2 steps; by rates that were given",
-                          "  forward          1.0000 s     2.0000 s   +100.0 %",
-                          "  backward         2.0000 s     4.0000 s   +100.0 %",
-                          "  update           1.0000 s     1.0000 s     +0.0 %",
-                          "  step             4.0000 s     8.0000 s   +100.0 %",
-                          "  /nvme read: 1.00 MiB at 2.00 GB/s, 2.00 MiB at 2.10 GB/s",
-                          "  /nvme written: 512 KiB at 1.00 GB/s, 0 B at no known rate"));
+  EXPECT_THAT(
+      report.lines(),
+      ElementsAre(
+          "predicted, achieved, mean of 2 steps; by rates that were given or measured at the start",
+          "  forward          1.0000 s     2.0000 s   +100.0 %",
+          "  backward         2.0000 s     4.0000 s   +100.0 %",
+          "  update           1.0000 s     1.0000 s     +0.0 %",
+          "  step             4.0000 s     8.0000 s   +100.0 %",
+          "  /nvme read: 1.00 MiB at 2.00 GB/s, 2.00 MiB at 2.10 GB/s",
+          "  /nvme written: 512 KiB at 1.00 GB/s, 0 B at no known rate"));
 }
 
 TEST(ForecastReport, HasTheRateOfTransfersThatOverlapTogether) {

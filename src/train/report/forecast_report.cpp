@@ -71,7 +71,7 @@ std::vector<std::string> ForecastReport::lines() const {
   std::vector<std::string> lines{
       fmt::format("predicted, achieved, mean of {} step{}; {}{}", counted_,
                   counted_ == 1 ? "" : "s",
-                  forecast_->given ? "by rates that were given"
+                  forecast_->given ? "by rates that were given or measured at the start"
                                    : "by rates of the first steps where none were given",
                   unknown),
       line_of("forward", expected.forward, mean(sum_.forward)),
