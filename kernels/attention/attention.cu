@@ -23,13 +23,15 @@ dim3 attention_blocks(std::int64_t heads, std::int64_t tiles) {
 
 namespace {
 
-/// Kernels count positions, heads and a row's elements as int, also somewhat past the end.
+/// Kernels count positions and heads of all sequences and a row's elements as int, also somewhat
+/// past the end.
 AttentionHeads heads_of(AttentionShape const& shape, AttentionDocuments const& documents) {
   constexpr std::int64_t most = std::numeric_limits<int>::max() / 2;
   require(shape.sequence <= most, "attention: the sequence is too long for a GPU");
   require(shape.heads + 2 * shape.kv_heads <= most / shape.head_dim,
           "attention: too many heads for a GPU");
-  require(shape.batch <= most / shape.heads, "attention: too many sequences for a GPU");
+  require(shape.batch <= most / std::max(shape.heads, shape.sequence),
+          "attention: too many sequences for a GPU");
   AttentionLayout const layout{shape};
   return {.qkv_stride = layout.qkv_stride(),
           .out_stride = layout.out_stride(),

@@ -16,8 +16,8 @@ namespace offstage::log {
 /// No text can break out of its line or command a terminal: all are written printable
 /// (base/printable.hpp), and of a longer warning or error `longest_message` characters. Whoever
 /// puts a name from outside into a line cuts it too: printable_name.
-/// Memory:  where there is none for a line, info, warning and error leave it out: they stand in
-///          handlers of errors and in functions that throw nothing.
+/// Memory:  where there is none for a line, info, dated, warning and error leave it out: they stand
+///          in handlers of errors and in functions that throw nothing.
 /// Threads: any.
 void write_info(std::string_view line);
 /// Information for standard error, where standard output is what a file is made of.

@@ -18,7 +18,8 @@ namespace offstage::checkpoint {
 /// settle_replaced() before, so that the other name is free as well.
 void put_away(std::string const& directory, std::int64_t step);
 
-/// Gives a checkpoint that was put away its name back, unless the name is taken now.
+/// Gives a checkpoint that was put away its name back, if there is one. Errors: also IoError if a
+/// directory that is not empty has the name now, as files of others in a failed save's may leave.
 void bring_back(std::string const& directory, std::int64_t step);
 
 /// Ends a replacement that a killed save left. If the new checkpoint has its master, the old one is

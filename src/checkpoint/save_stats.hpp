@@ -14,9 +14,11 @@ struct SaveStats {
   /// Part of `seconds` spent in pauses for a rate; a save that hurries makes none.
   Seconds paused{};
   Seconds stood_still{};  ///< time inside begin_save and finish_save, with waiting for other ranks
-  Bytes bytes{};          ///< written by this rank
-  Bytes referred{};       ///< bytes by reference, of all ranks
-  bool in_two_parts{};    ///< it was made by begin_save and finish_save
+  /// Time of the caller's wait for an update before begin_save or save, part of no other time here.
+  Seconds waited{};
+  Bytes bytes{};        ///< written by this rank
+  Bytes referred{};     ///< bytes by reference, of all ranks
+  bool in_two_parts{};  ///< it was made by begin_save and finish_save
 };
 
 /// Figures of one copy to partners.

@@ -75,7 +75,7 @@ struct RankFiles {
 /// without Offstage are shown no tensors; nor are they where can_show says no. Otherwise this
 /// process must see the files of all ranks, `patience` later at the latest: NFS knows for up to a
 /// minute what a directory held before.
-/// Errors: IoError.
+/// Errors: IoError; DataError for a manifest that readers would refuse, as one beyond 256 MiB.
 void commit_master(std::string const& step_directory, Meta const& meta,
                    std::vector<std::string> const& manifests, bool is_local = false,
                    Seconds patience = Seconds{60});

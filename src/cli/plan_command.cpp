@@ -115,11 +115,14 @@ void print_paths(train::Forecast const& forecast) {
     return;
   }
   log::write_info("storage, per node");
+  char const* const waits = forecast.config.parameter_home == parameters::Home::storage
+                                ? "state and parameters"
+                                : "state";
   for (train::PathForecast const& path : forecast.paths) {
     print_line(fmt::format("  {} ", path.directory),
-               fmt::format("{:.1f} % of what waits there, {} of state; read {}, write {}",
-                           100.0 * path.weight, format_bytes(path.bytes), rate_text(path.rate.read),
-                           rate_text(path.rate.write)));
+               fmt::format("{:.1f} % of what waits there, {} of {}; read {}, write {}",
+                           100.0 * path.weight, format_bytes(path.bytes), waits,
+                           rate_text(path.rate.read), rate_text(path.rate.write)));
     if (path.written > 0 && forecast.compute_known) {
       print_line("", train::wear_in_words(path.written, forecast.step.step, path.endurance));
     }

@@ -206,15 +206,18 @@ std::string loss_section(std::vector<Run> const& runs) {
 }
 
 std::string speed_section(std::vector<Run> const& runs) {
-  // Tokens of a step are what the count has grown by, which the first of a file does not tell.
+  // Tokens of a step are what the count has grown by. The first step of a file does not tell that,
+  // nor does one behind steps whose records are missing.
   std::vector<Run> speeds = runs;
   for (Run& run : speeds) {
-    double before = unknown;
+    std::int64_t number = 0;
+    double before = 0.0;
     for (Start& start : run.starts) {
       for (Step& step : start.steps) {
         double const now = step.tokens;
-        bool const first = step.number == 1;
-        step.tokens = (now - (first ? 0.0 : before)) / step.seconds;
+        bool const follows = step.number == number + 1;
+        step.tokens = follows ? (now - before) / step.seconds : unknown;
+        number = step.number;
         before = now;
       }
     }

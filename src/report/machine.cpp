@@ -15,10 +15,10 @@ std::string of_run(Run const& run, std::size_t runs) {
   return runs > 1 ? run.name + ": " : std::string{};
 }
 
-/// The part of the steps' time for which the path was busy; above 1 where transfers overlapped more
-/// than its settings say.
+/// The part of the time from step to step for which the path was busy; above 1 where transfers
+/// overlapped more than its settings say.
 double busy_part(PathTotals const& path) {
-  return path.busy_seconds / path.step_seconds;
+  return path.busy_seconds / path.counted_seconds;
 }
 
 /// `overlap`: how many transfers shared the path at a time.
@@ -89,11 +89,11 @@ std::string storage_section(std::vector<Run> const& runs) {
   bool emulated = false, overlapped = false;
   for (Run const& run : runs) {
     for (PathTotals const& path : run.paths) {
-      if (path.step_seconds <= 0.0) {
+      if (path.counted_seconds <= 0.0) {
         continue;
       }
       auto const label = of_run(run, runs.size()) + path.directory;
-      double const part = busy_part(path), overlap = std::max(1.0, part);
+      double const part = busy_part(path), overlap = std::max(1.0, part * path.sharing_transfers);
       rates.push_back(rate_row(label + " read", "forward", path.read_bytes, path.read_seconds,
                                overlap, path.can_read));
       rates.push_back(rate_row(label + " write", "backward", path.write_bytes, path.write_seconds,
@@ -106,31 +106,32 @@ std::string storage_section(std::vector<Run> const& runs) {
                                    : fmt::format("{:.1f} %", 100.0 * part),
                       .limits = {{100.0, "ink", "all of the time"}}});
       emulated = emulated || path.emulated;
-      overlapped = overlapped || part > 1.0;
+      overlapped = overlapped || overlap > 1.0;
     }
   }
   if (rates.empty()) {
     return {};
   }
   std::string words =
-      "The mean over all steps, of all ranks together. A line is what a node can, as it was given "
+      "The mean over all steps and what was between them, of all ranks together. A line is what a "
+      "node can, as it was given "
       "or measured "
       "at the start. A path is busy while it transfers: near 100 % it is what bounds the step.";
   if (overlapped) {
-    words +=
-        " Where transfers of several ranks overlapped, a rate is that of all of them together.";
+    words += " Where transfers overlapped, a rate is that of all of them together.";
   }
   if (emulated) {
     words +=
         " Some paths are emulated: their figures are of a throttled directory, not of a device.";
   }
-  return section("Storage paths", words,
-                 {{Key::Shape::box, "forward", "read"},
-                  {Key::Shape::box, "backward", "write"},
-                  {Key::Shape::box, "update", "busy"},
-                  {Key::Shape::limit, "ink", "what the path can"}},
-                 figure("Bandwidth inside transfers", bars("bandwidth of paths", "GB/s", rates)) +
-                     figure("How busy", bars("how busy paths are", "% of the steps' time", busy)));
+  return section(
+      "Storage paths", words,
+      {{Key::Shape::box, "forward", "read"},
+       {Key::Shape::box, "backward", "write"},
+       {Key::Shape::box, "update", "busy"},
+       {Key::Shape::limit, "ink", "what the path can"}},
+      figure("Bandwidth inside transfers", bars("bandwidth of paths", "GB/s", rates)) +
+          figure("How busy", bars("how busy paths are", "% of the time from step to step", busy)));
 }
 
 std::string memory_section(std::vector<Run> const& runs) {
@@ -203,8 +204,7 @@ std::string time_section(std::vector<Run> const& runs) {
       plot.mark(
           {save.at, static_cast<double>(save.step)}, mark,
           save.level == 1 ? "hollow " + look : look,
-          fmt::format("{}: step {} saved, level {}\nin {:.3g} s, of which training stood still "
-                      "for {:.3g} s",
+          fmt::format("{}: step {} saved, level {}\nin {:.3g} s; training stood still for {:.3g} s",
                       run.name, save.step, save.level, save.seconds, save.stood_still));
     }
   }

@@ -186,6 +186,7 @@ class Reader {
       PathTotals& totals = path_of(words(path, "path"));
       totals.can_read = number(path, "can_read_gb_per_s");
       totals.can_write = number(path, "can_write_gb_per_s");
+      totals.sharing_transfers = known_or(number(path, "sharing_transfers"), 1.0);
     }
   }
 
@@ -206,6 +207,9 @@ class Reader {
               .skipped = truth(record, "skipped", false)};
     double const elapsed = number(record, "elapsed_seconds");
     step.at = reached(known_or(elapsed, now().last_at - now().at + known_or(step.seconds, 0.0)));
+    // Traffic of paths is counted from the end of the start's step before.
+    double const counted =
+        now().steps.empty() ? known_or(step.seconds, 0.0) : step.at - now().steps.back().at;
     now().steps.push_back(step);
     for (Json const& path : objects(record, "paths")) {
       PathTotals& totals = path_of(words(path, "path"));
@@ -217,8 +221,8 @@ class Reader {
       };
       add("read_bytes", "read_gb_per_s", totals.read_bytes, totals.read_seconds);
       add("write_bytes", "write_gb_per_s", totals.write_bytes, totals.write_seconds);
-      totals.busy_seconds += known_or(number(path, "busy"), 0.0) * known_or(step.seconds, 0.0);
-      totals.step_seconds += known_or(step.seconds, 0.0);
+      totals.busy_seconds += known_or(number(path, "busy"), 0.0) * counted;
+      totals.counted_seconds += counted;
     }
   }
 

@@ -42,16 +42,18 @@ struct Save {
   double at{};  ///< seconds since the run's first start
 };
 
-/// Totals of the steps on one storage path, all ranks together. Seconds of transfers that went on
-/// at a time are added, so that busy_seconds may exceed step_seconds.
+/// Totals of the steps on one storage path, all ranks together, with what was between steps.
+/// Seconds of transfers that went on at a time are added, so that busy_seconds may exceed
+/// counted_seconds.
 struct PathTotals {
   std::string directory;
   bool emulated{};
   double read_bytes{}, write_bytes{};
   double read_seconds{}, write_seconds{};  ///< inside transfers
-  double busy_seconds{}, step_seconds{};
+  double busy_seconds{}, counted_seconds{};
   /// Rates of a node, GB/s, as the last start knew them.
   double can_read = unknown, can_write = unknown;
+  double sharing_transfers = 1.0;  ///< how many share one of these at a time
 };
 
 /// Memory keys of a start or an end, bytes.

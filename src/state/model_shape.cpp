@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr double initial_deviation = 0.02;
 constexpr std::int64_t max_layers = 1'000'000;
+constexpr std::int64_t max_vocab = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t max_parameters = std::int64_t{1} << 50;
 
 void require_positive(char const* key, std::int64_t value) {
@@ -46,6 +49,10 @@ void require_sizes_in_limits(ModelShape const& shape) {
   require_product("model.ffn-hidden", shape.ffn_hidden, "model.hidden", shape.hidden);
   require_product("model.vocab", shape.vocab, "model.hidden", shape.hidden);
   require_product("model.max-sequence", shape.max_sequence, "model.hidden", shape.hidden);
+  if (shape.vocab > max_vocab) {
+    throw UsageError{fmt::format("model.vocab={} must be at most {}, as a token has 32 bits",
+                                 shape.vocab, max_vocab)};
+  }
 }
 
 void require_parameters_in_limit(ModelShape const& shape) {

@@ -82,8 +82,9 @@ struct ModelShape {
 
 /// Checks a shape. Sizes are at least 1, heads divides hidden unless there is a head-dim, head
 /// sizes are even, and kv-heads divides heads. There are at most 10^6 layers and 2^50 parameters,
-/// so that no count of elements or bytes overflows. Keys that do not apply to the family are at
-/// their defaults, and a model of transformers has the combination.
+/// so that no count of elements or bytes overflows, and at most 2^31 - 1 tokens, so that each is a
+/// std::int32_t. Keys that do not apply to the family are at their defaults, and a model of
+/// transformers has the combination.
 /// Errors: UsageError naming the `model.` key, its value and what would be right.
 void validate(ModelShape const& shape);
 

@@ -69,7 +69,8 @@ class SlotTable {
   /// Whether the file of a kept slot could have that name, on the file system of its own.
   [[nodiscard]] bool may_give(Place place, std::string const& name) const;
   /// Makes the bytes of a slot in use, a kept one, durable and `name` another name of its file,
-  /// which is not written again from then on. False, with a warning, if it cannot have that name.
+  /// which is not written again from then on. False if it cannot have that name, with a warning
+  /// the first time on each path.
   /// Errors: IoError of fdatasync.
   [[nodiscard]] bool give(Place place, std::string const& name);
 

@@ -77,8 +77,9 @@ class Tiers {
   /// Gives the file in which a key's current version lies alone a second name, `name`, and makes
   /// its bytes durable. The bytes are not read. The owner of the name may keep it: the tiers never
   /// write that file again. Returns nothing if the version lies in host memory, on a path whose
-  /// slots are not kept, or in a file that cannot have that name. A warning says so, unless the
-  /// name is on another file system. Waits for a lease of the key; the key must not be on trial.
+  /// slots are not kept, or in a file that cannot have that name. A warning says the last once for
+  /// each path, unless the name is on another file system. Waits for a lease of the key; the key
+  /// must not be on trial.
   /// Errors: IoError: a failed fdatasync.
   [[nodiscard]] virtual std::optional<GivenExtent> give(Key /*key*/, std::string const& /*name*/) {
     return std::nullopt;

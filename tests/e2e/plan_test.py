@@ -233,6 +233,11 @@ class Plan(PlatformTest):
                       "--device.kind=host", "--device.memory=3GiB", "--tiers.path=/nvme", "--tiers.host-memory=3GiB",
                       "--parameters.home=storage", "--train.activations=storage")
 
+    def test_parameters_on_storage_are_not_called_state(self):
+        for home, waits in ("device", "state"), ("storage", "state and parameters"):
+            out = self.plan("--tiers.path=/nvme,read=1GB/s,write=1GB/s", "--tiers.cache=0", f"--parameters.home={home}").out
+            self.assertRegex(out, rf"/nvme +100.0 % of what waits there, [\d.]+ \w+ of {waits};")
+
     def test_weights_of_paths_do_nothing_without_paths(self):
         for options in [], ["--plan.choose=on"], ["--parameters.home=host"]:
             limit = "--tiers.host-memory=1GiB"

@@ -216,6 +216,7 @@ class Records(OffstageTest):
         self.assertIn("optimizer.warmup-steps=3 warms up nothing: it counts from step 0, and step 6 is done; "
                       "optimizer.schedule-begin=6 begins the schedule here", "".join(warned.warnings))
         self.assertNotIn("model.max-sequence", warned.out)
+        self.assertEqual({"optimizer.warmup-steps", "train.sequence", "train.steps"}, set(self.starts("idle")[1]["changed"]))
         begun = self.train("run", *keys, *stage, "optimizer.schedule-begin=6", f"checkpoint.resume={self.checkpoints('run')[-1]}")
         starts = self.starts("run")
         self.assertEqual([False, True], ["from" in start or "changed" in start for start in starts])

@@ -246,7 +246,12 @@ class Looking(OffstageTest):
     def check_storage(self, page, steps):
         figure = page.figure("Bandwidth inside transfers")
         x = Scales(figure).x
-        busy = sum(s["paths"][0]["busy"] * s["step_seconds"] for s in steps) / sum(s["step_seconds"] for s in steps)
+        seconds, before = {}, None  # from step to step; the first of a start has none before it
+        for record in self.records("run"):
+            if "loss" in record:
+                seconds[record["step"]] = record["elapsed_seconds"] - before if before else record["step_seconds"]
+            before = record["elapsed_seconds"] if "loss" in record else None if "start" in record else before
+        busy = sum(s["paths"][0]["busy"] * seconds[s["step"]] for s in steps) / sum(seconds[s["step"]] for s in steps)
         busy = max(1, busy)  # above it transfers overlap
         for what, look, can in ("read", "forward", 2.0), ("write", "backward", 1.0):
             paths = [step["paths"][0] for step in steps if step["paths"][0][f"{what}_gb_per_s"]]

@@ -167,6 +167,19 @@ class VirtualTier(OffstageTest):
         for path in "path0", "path1":
             self.assertRegex(result.out, rf"{self.folder}/{path} +\d[\d.]* \w+ +\d[\d.]* \w+ +\d")
 
+    def test_updates_that_go_on_under_validations_count_for_the_path(self):
+        slow = f"--tiers.path={self.folder}/path0,emulate-read=20MB/s,emulate-write=4MB/s"
+        (self.folder / "path0").mkdir(exist_ok=True)
+        result = self.train("run", *MODEL, slow, "tiers.cache=0", "update.overlap=on", "optimizer.clip=0", "train.steps=5",
+                            f"data.valid={self.valid}", "train.valid-every=1")
+        subgroups = int(re.search(r"in (\d+) subgroups per rank", result.out).group(1))
+        steps = self.steps("run")
+        self.assertEqual(["kept"] * 5, [step["overlap"] for step in steps])
+        state = steps[-1]["paths"][0]["resident_bytes"] + steps[-1]["host_bytes"]
+        fetched = sum(step["misses"] for step in steps) * state / subgroups
+        self.assertLess(abs(sum(step["read_bytes"] for step in steps) - fetched), state / 2, "but for reads under way")
+        self.assertGreater(sum(step["write_bytes"] for step in steps), 3 * state, "each step writes it, in the end")
+
     def test_gradients_that_spill_in_backward_count_for_the_path_but_not_for_the_updates_throughput(self):
         self.train("run", *MODEL, *self.paths(1, "emulated"), f"tiers.host-memory={SPILL[1, 'fp32']}")
         for record in self.steps("run"):

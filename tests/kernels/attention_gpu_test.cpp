@@ -258,6 +258,14 @@ TEST(AttentionOnGpuChecks, ItsArgumentsWithoutAGpu) {
   EXPECT_NO_THROW(cuda::attention_forward(nothing, nullptr));
   AttentionForward<float> const wide{{0, 8, 2, 1, 264}, {}, {}, {}};
   EXPECT_THROW(cuda::attention_forward(wide, nullptr), PreconditionError);
+  AttentionShape const vast{1 << 16, 1 << 15, 1, 1, 8};  // 2^31 positions in all
+  std::int64_t const positions = vast.batch * vast.sequence;
+  auto const views_of = [&](auto& array, std::int64_t width) {
+    return std::span{array.data(), static_cast<std::size_t>(positions * width)};
+  };
+  AttentionForward<bfloat16> const long_views{vast, views_of(p.qkv, 24), views_of(p.out, 8),
+                                              views_of(p.log_sum_exp, 1)};
+  EXPECT_THROW(cuda::attention_forward(long_views, nullptr), PreconditionError);
   std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch<bfloat16>(p.shape)) -
                                  1);
   AttentionBackward<bfloat16> const backward{

@@ -143,6 +143,9 @@ TEST(SpeedOf, ARunIsKnownFromItsFirstStepButNotFromALaterOne) {
   EXPECT_THAT(speed_section({run}), HasSubstr("Tokens per second"));
   run.starts[0].steps[0].number = 2;  // what was counted before is not known
   EXPECT_EQ(speed_section({run}), "");
+  run.starts[0].steps.push_back(step(4, unknown));  // the record of step 3 is missing
+  run.starts[0].steps.back().tokens = 3.0 * run.starts[0].steps[0].tokens;
+  EXPECT_EQ(speed_section({run}), "");
 }
 
 TEST(LossSection, IsNotFlattenedByOneStepInAHundred) {
@@ -195,14 +198,18 @@ TEST(StorageOf, TransfersThatOverlapHaveTheRateOfAllTogether) {
                 .read_bytes = 8e9,
                 .read_seconds = 8.0,
                 .busy_seconds = 8.0,
-                .step_seconds = 10.0,
+                .counted_seconds = 10.0,
                 .can_read = 2.0}};
   EXPECT_THAT(storage_section({run}), HasSubstr("1 of 2 GB/s, 8 GB"));
   EXPECT_THAT(storage_section({run}), HasSubstr(">80.0 %<"));
   EXPECT_THAT(storage_section({run}), Not(HasSubstr("overlap")));
-  run.paths[0].step_seconds = 5.0;
+  run.paths[0].counted_seconds = 5.0;
   EXPECT_THAT(storage_section({run}), HasSubstr("1.6 of 2 GB/s, 8 GB"));
   EXPECT_THAT(storage_section({run}), HasSubstr(">100 %, transfers overlap 1.6 times<"));
+  run.paths[0].counted_seconds = 10.0;
+  run.paths[0].sharing_transfers = 2.0;
+  EXPECT_THAT(storage_section({run}), HasSubstr("1.6 of 2 GB/s, 8 GB")) << "two at a time";
+  EXPECT_THAT(storage_section({run}), HasSubstr(">80.0 %<"));
 }
 
 TEST(AchievedOf, IsTheMeanOfTheStepsThatAForecastWasMadeFor) {

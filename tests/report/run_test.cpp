@@ -111,7 +111,7 @@ TEST_F(RunOf, PathsAddUpOverSteps) {
       R"({"step":1,"loss":1.0,"step_seconds":4.0,"paths":[{"path":"/nvme","emulated":true,"read_bytes":2000000000,)"
       R"("write_bytes":0,"read_gb_per_s":1.0,"write_gb_per_s":null,"busy":0.5}]})";
   auto const run = read(
-      R"({"start":0,"time":"2026-01-01T00:00:00Z","paths":[{"path":"/nvme","can_read_gb_per_s":1.5,"can_write_gb_per_s":null}]})"
+      R"({"start":0,"time":"2026-01-01T00:00:00Z","paths":[{"path":"/nvme","can_read_gb_per_s":1.5,"can_write_gb_per_s":null,"sharing_transfers":4}]})"
       "\n" +
       step + "\n" + step + "\n");
   ASSERT_EQ(run.paths.size(), 1U);
@@ -119,10 +119,22 @@ TEST_F(RunOf, PathsAddUpOverSteps) {
   EXPECT_EQ(run.paths[0].read_seconds, 4.0);
   EXPECT_EQ(run.paths[0].write_seconds, 0.0);
   EXPECT_EQ(run.paths[0].busy_seconds, 4.0);
-  EXPECT_EQ(run.paths[0].step_seconds, 8.0);
+  EXPECT_EQ(run.paths[0].counted_seconds, 8.0);
   EXPECT_EQ(run.paths[0].can_read, 1.5);
   EXPECT_TRUE(std::isnan(run.paths[0].can_write));
+  EXPECT_EQ(run.paths[0].sharing_transfers, 4.0);
   EXPECT_TRUE(run.paths[0].emulated);
+}
+
+TEST_F(RunOf, PathsAreBusyInTheTimeFromStepToStep) {
+  auto const run = read(R"({"start":0,"time":"2026-01-01T00:00:00Z"}
+{"step":1,"loss":1.0,"step_seconds":4.0,"elapsed_seconds":5.0,"paths":[{"path":"/nvme","busy":0.5}]}
+{"step":2,"loss":1.0,"step_seconds":4.0,"elapsed_seconds":13.0,"paths":[{"path":"/nvme","busy":0.75}]}
+{"start":2,"time":"2026-01-01T01:00:00Z"}
+{"step":3,"loss":1.0,"step_seconds":2.0,"elapsed_seconds":3.0,"paths":[{"path":"/nvme","busy":1.0}]}
+)");
+  EXPECT_EQ(run.paths[0].counted_seconds, 4.0 + 8.0 + 2.0) << "4 s between the steps of the first";
+  EXPECT_EQ(run.paths[0].busy_seconds, 2.0 + 6.0 + 2.0);
 }
 
 TEST_F(RunOf, ALineThatIsBeingWrittenIsLeftOut) {

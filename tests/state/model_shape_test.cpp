@@ -361,6 +361,16 @@ TEST(ModelShape, RefusesMoreLayersThanAMillion) {
   expect_refused(shape, "model.layers=1000000000 must be at most 1000000");
 }
 
+TEST(ModelShape, RefusesAVocabularyWhoseTokensDoNotFitIn32Bits) {
+  ModelShape shape = tiny();
+  shape.vocab = std::numeric_limits<std::int32_t>::max();
+  EXPECT_NO_THROW(validate(shape));
+  ++shape.vocab;
+  expect_refused(shape, "model.vocab=2147483648 must be at most 2147483647, as a token has 32");
+  shape.vocab = std::int64_t{1} << 32;  // oneDNN would divide by the 32 lower bits
+  expect_refused(shape, "model.vocab=4294967296 must be at most 2147483647, as a token has 32");
+}
+
 TEST(ModelShape, RefusesProductsBeyondTheLimitInsteadOfOverflowing) {
   constexpr auto huge = std::numeric_limits<std::int64_t>::max();
   ModelShape shape = tiny();
@@ -387,7 +397,7 @@ TEST(ModelShape, TheLimitIsOnAllParametersTogether) {
   EXPECT_NO_THROW(validate(shape));
   shape.layers = 400;
   expect_refused(shape, "model.layers=400, model.hidden=1048576, model.ffn-hidden=12");
-  shape = tiny();
+  shape.layers = 2;
   shape.tied_head = true;
   std::int64_t const rest = count_parameters(layers_of(shape)) - shape.vocab * shape.hidden;
   shape.vocab = ((std::int64_t{1} << 50) - rest) / shape.hidden;

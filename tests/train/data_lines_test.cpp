@@ -37,13 +37,16 @@ TEST(DataLines, SayTheEpochsOfARunWhoseEarlierStepsHadAnotherBatch) {
   config::TrainConfig train;
   train.steps = 9;
   train.global_batch = 4;
+  train.sequence = 6;
   auto const files = {facts("a.bin", 30, 1.0)};
-  EXPECT_THAT(correct_epochs(files, train, 5, 10),
+  // 5 steps of 2 sequences of 6 tokens, or of 4 sequences of 3; then 4 steps of 4.
+  EXPECT_THAT(correct_epochs(files, train, 5, 10 * train.sequence),
               ElementsAre("data.train a.bin: 0.867 epochs until step 9, as earlier steps had "
-                          "another train.global-batch"));
-  EXPECT_THAT(correct_epochs(files, train, 5, 20), IsEmpty());
+                          "another train.global-batch or train.sequence"));
+  EXPECT_THAT(correct_epochs(files, train, 5, 20 * train.sequence), IsEmpty());
   EXPECT_THAT(correct_epochs(files, train, 0, 0), IsEmpty());
-  EXPECT_THAT(correct_epochs(files, train, 9, 18), IsEmpty()) << "nothing is left to do";
+  EXPECT_THAT(correct_epochs(files, train, 9, 18 * train.sequence), IsEmpty())
+      << "nothing is left to do";
 }
 
 TEST(DataLines, SayWhatCountsAndHowWindowsAreFilled) {

@@ -36,8 +36,8 @@ class JournalOf : public ::testing::Test {
   }
 
   /// One step and the end; what was printed.
-  std::string tell(bool speaks, StorageStep const& storage) {
-    StepResult result{.loss = 2.0, .update = Seconds{1.0}};
+  std::string tell(bool speaks, StorageStep const& storage, Bytes update_bytes = 0) {
+    StepResult result{.loss = 2.0, .update = Seconds{1.0}, .update_bytes = update_bytes};
     result.storage = storage;
     checkpoint::Meta meta;
     meta.step = 1;
@@ -91,11 +91,11 @@ TEST_F(JournalOf, ShowsWhatTheModelReachesAndHowMuchOfTheDeviceThatIs) {
   EXPECT_DOUBLE_EQ(last_record()["mfu"], 0.5);
 }
 
-TEST_F(JournalOf, TheRateOfUpdatesIsOfBytesReadAndWritten) {
+TEST_F(JournalOf, TheRateOfUpdatesIsThatOfTheirOwnBytes) {
   PathStep path{.directory = "/nvme"};
-  path.traffic.read.bytes = 2'000'000;
-  path.traffic.write.bytes = 1'000'000;
-  EXPECT_THAT(tell(true, {.paths = {path}}), ContainsRegex("update +1.00 s +100.0 % +3.00 MB/s\n"));
+  path.traffic.read.bytes = 5'000'000;  // activations and spilled gradients with them
+  EXPECT_THAT(tell(true, {.paths = {path}}, 3'000'000),
+              ContainsRegex("update +1.00 s +100.0 % +3.00 MB/s\n"));
 }
 
 TEST_F(JournalOf, ARunWhoseDirectoryIsAnothersWritesNothingMore) {
@@ -185,6 +185,25 @@ TEST(AdviceOnClipping, IsForRunsWhoseUpdatesMayBeginUnderBackward) {
                     Not(HasSubstr("update.overlap"))));
   config.overlap = config::Switch::off;
   EXPECT_EQ(advice_on_clipping(times, config), "");
+}
+
+TEST_F(JournalOf, ASaveStoodStillForTheUpdateBeforeItToo) {
+  ::testing::internal::CaptureStdout();
+  Journal journal{config_, true};
+  journal.open(0, {}, [] {});
+  journal.begin({.step = 0, .time = {}, .ranks = 1, .nodes = {"n1"}}, true, Seconds{0.0});
+  journal.saved(1,
+                {.path = "run/step-1",
+                 .seconds = Seconds{0.25},
+                 .stood_still = Seconds{0.125},
+                 .waited = Seconds{2.0},
+                 .in_two_parts = true},
+                2, Seconds{3.0});
+  journal.sync();
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("saved run/step-1 in 0.2 s, training stood still for 2.1 s"));
+  EXPECT_EQ(last_record("saved")["stood_still_seconds"], 2.125);
+  EXPECT_EQ(last_record("saved")["seconds"], 0.25);
 }
 
 TEST_F(JournalOf, ClippedStepsAreCounted) {

@@ -217,7 +217,8 @@ TEST_F(Metrics, AStartSaysWhatMemoryAndPathsCan) {
                     .nodes = {"n1"},
                     .parameters = 1000,
                     .memory = {.host_limit = 5, .host_planned = 3, .host_libraries = 1},
-                    .paths = {{.directory = "/nvme", .read = 2e9, .write = 0.0}}});
+                    .paths = {{.directory = "/nvme", .read = 2e9, .write = 0.0},
+                              {.directory = "/pfs", .sharing_transfers = 4}}});
   auto const parsed = nlohmann::json::parse(lines().at(0));
   EXPECT_EQ(parsed["parameters"], 1000);
   EXPECT_EQ(parsed["host_memory_limit"], 5);
@@ -226,6 +227,8 @@ TEST_F(Metrics, AStartSaysWhatMemoryAndPathsCan) {
   EXPECT_EQ(parsed["paths"][0]["path"], "/nvme");
   EXPECT_EQ(parsed["paths"][0]["can_read_gb_per_s"], 2.0);
   EXPECT_TRUE(parsed["paths"][0]["can_write_gb_per_s"].is_null());
+  EXPECT_FALSE(parsed["paths"][0].contains("sharing_transfers"));
+  EXPECT_EQ(parsed["paths"][1]["sharing_transfers"], 4);
 }
 
 TEST_F(Metrics, SavesAndForecastsComeWithTheNextLine) {

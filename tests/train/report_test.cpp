@@ -55,6 +55,12 @@ TEST(EndTable, SaysWhatOfTheSavesWentOnUnderSteps) {
   times.checkpoint = Seconds{0.5};
   times.saving = Seconds{2.0};
   EXPECT_THAT(table_of(times), HasSubstr("checkpoints: written in 2.00 s, 1.50 s of it under"));
+  EXPECT_THAT(table_of(times), Not(HasSubstr("until updates had ended")));
+  times.before_saves = Seconds{0.25};
+  EXPECT_THAT(table_of(times), ContainsRegex("checkpoint +0\\.75 s +7\\.5 %"));
+  EXPECT_THAT(table_of(times), HasSubstr("written in 2.00 s, 1.50 s of it under"));
+  EXPECT_THAT(table_of(times), HasSubstr("stood still for 0.25 s until updates had ended"));
+  EXPECT_THAT(table_of(times), ContainsRegex("other +2\\.25 s"));
 }
 
 TEST(EndTable, HasTheStoragePathsAndTheMemory) {

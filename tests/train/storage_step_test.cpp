@@ -80,5 +80,15 @@ TEST(ReachedRate, IsThatOfAllTransfersThatOverlap) {
   EXPECT_DOUBLE_EQ(reached_rate(path.traffic.read, path, step), 1000.0);
 }
 
+TEST(ReachedRate, IsThatOfAllTransfersThatThePathTakesAtATime) {
+  auto step = one_step();
+  step.seconds = Seconds{1.0};
+  auto& path = step.paths[0];
+  EXPECT_EQ(step.paths[1].sharing_transfers, 2) << "of four, two each way";
+  path.transfers_at_once = path.sharing_transfers = 4;
+  EXPECT_DOUBLE_EQ(busy_part(path, step), 3.0 / 4.0);
+  EXPECT_DOUBLE_EQ(reached_rate(path.traffic.read, path, step), 3.0 * 500.0);
+}
+
 }  // namespace
 }  // namespace offstage::train

@@ -30,9 +30,9 @@ struct PathForecast {
   std::string directory;
   plan::PathRate rate;  ///< given rate; 0: not known
   double weight{};      ///< part of the extents on storage
-  Bytes bytes{};
-  Bytes endurance{};  ///< as tiers::PathSettings'
-  Bytes written{};    ///< bytes that the node's ranks write there in a step; 0 without times
+  Bytes bytes{};        ///< state of the node's ranks, and parameters whose home is storage
+  Bytes endurance{};    ///< as tiers::PathSettings'
+  Bytes written{};      ///< bytes that the node's ranks write there in a step; 0 without times
 };
 
 /// The division of updates between CPU and device, and the time of one.

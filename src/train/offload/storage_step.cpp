@@ -97,6 +97,7 @@ StorageStep difference(tiers::Traffic const& before, tiers::Traffic const& after
                           .emulated = settings.emulation.has_value(),
                           .endurance = settings.endurance,
                           .transfers_at_once = settings.transfers_at_once(),
+                          .sharing_transfers = settings.transfers(),
                           .traffic = {.read = since(before.paths[i].read, after.paths[i].read),
                                       .write = since(before.paths[i].write, after.paths[i].write)},
                           .resident_bytes = facts.residence.paths[i]});
@@ -148,7 +149,7 @@ double busy_part(PathStep const& path, StorageStep const& step) {
 
 double reached_rate(DirectionTraffic const& traffic, PathStep const& path,
                     StorageStep const& step) {
-  return transfer_rate(traffic) * std::max(1.0, busy_part(path, step));
+  return transfer_rate(traffic) * std::max(1.0, busy_part(path, step) * path.sharing_transfers);
 }
 
 Seconds lock_wait(PathStep const& path) {

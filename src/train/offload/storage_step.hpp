@@ -22,17 +22,19 @@ struct PathStep {
   bool emulated{};
   Bytes endurance{};          ///< as PathSettings'
   int transfers_at_once = 1;  ///< transfers that the path takes at a time, both directions
+  /// Transfers of these that share one rate: those of one direction if the path is full duplex.
+  int sharing_transfers = 1;
   /// The longest wait and transfer are the longest of any rank since the start.
   tiers::PathTraffic traffic{};
   Bytes resident_bytes{};  ///< bytes of state on the path at the step's end
 };
 
-/// Traffic of one step with storage, of a rank or of all.
+/// Traffic of one step with storage, of a rank or of all, with that between the step before and it.
 struct StorageStep {
   /// In the order of the configuration; empty: everything is in host memory.
   std::vector<PathStep> paths{};
   int nodes = 1;
-  Seconds seconds{};        ///< wall time in which the traffic was counted: the step's
+  Seconds seconds{};        ///< wall time since the end of the step before
   std::int64_t hits{};      ///< fetches that found their subgroup in host memory
   std::int64_t misses{};    ///< fetches that read their subgroup
   Bytes host_bytes{};       ///< bytes of state in host memory at the step's end
@@ -70,13 +72,14 @@ struct StorageFacts {
 void add_to(tiers::PathTraffic& sum, tiers::PathTraffic const& more);
 /// Bytes per second inside transfers; 0 without any.
 [[nodiscard]] double transfer_rate(tiers::DirectionTraffic const& traffic);
-/// The part of the step's wall time in which the path transferred: transfer seconds of all ranks,
+/// The part of StorageStep::seconds in which the path transferred: transfer seconds of all ranks,
 /// both directions / (wall seconds x nodes x transfers_at_once). It is at most 1 with exclusive
 /// access; without it transfers overlap and it can be more. On a path that several nodes use it is
 /// the mean over nodes.
 [[nodiscard]] double busy_part(PathStep const& path, StorageStep const& step);
-/// The rate that all transfers of a path together reached. Transfers that overlap each have a part
-/// of it, so that it is the rate inside transfers times busy_part() where that is above 1.
+/// The rate that all transfers of a path on a node together reached. Transfers that overlap each
+/// have a part of it, so that it is the rate inside transfers times the number of those that share
+/// a rate and went on at a time, where that mean over the time is above 1.
 [[nodiscard]] double reached_rate(tiers::DirectionTraffic const& traffic, PathStep const& path,
                                   StorageStep const& step);
 /// Time of waits before transfers, reads and writes, for this process's threads and for other

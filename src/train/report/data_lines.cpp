@@ -80,16 +80,18 @@ std::vector<std::string> describe_training_files(std::vector<data::FileFacts> co
 
 std::vector<std::string> correct_epochs(std::vector<data::FileFacts> const& files,
                                         config::TrainConfig const& train, std::int64_t done,
-                                        std::int64_t samples) {
+                                        std::int64_t tokens) {
   std::vector<std::string> lines;
-  if (samples == done * train.global_batch || done >= train.steps) {
+  std::int64_t const step_tokens = train.global_batch * train.sequence;
+  if (tokens == done * step_tokens || done >= train.steps) {
     return lines;
   }
-  auto const all = static_cast<double>(samples + (train.steps - done) * train.global_batch);
+  auto const all = static_cast<double>(tokens + (train.steps - done) * step_tokens) /
+                   static_cast<double>(train.sequence);
   for (data::FileFacts const& file : files) {
     lines.push_back(
         fmt::format("data.train {}: {:.3g} epochs until step {}, as earlier steps had another "
-                    "train.global-batch",
+                    "train.global-batch or train.sequence",
                     file.path, all * file.share / static_cast<double>(file.windows), train.steps));
   }
   return lines;

@@ -15,11 +15,11 @@ namespace offstage::train {
     std::vector<data::FileFacts> const& files, config::TrainConfig const& train);
 
 /// The number of times that each file is shown until the last step, a line for each, where it is
-/// another than the header's: `done` steps took `samples` sequences, as some had another
-/// train.global-batch. Else empty. Pure.
+/// another than the header's: `done` steps took `tokens` positions, as some had another
+/// train.global-batch or train.sequence. Else empty. Pure.
 [[nodiscard]] std::vector<std::string> correct_epochs(std::vector<data::FileFacts> const& files,
                                                       config::TrainConfig const& train,
-                                                      std::int64_t done, std::int64_t samples);
+                                                      std::int64_t done, std::int64_t tokens);
 
 /// A line for each file of validation data. A validation takes `windows` of all files together.
 [[nodiscard]] std::vector<std::string> describe_validation_files(

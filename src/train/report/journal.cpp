@@ -94,9 +94,7 @@ void Journal::step_done(StepEntry const& entry, Seconds now) {
   times_.forward += result.forward;
   times_.backward += result.backward;
   times_.update += result.update;
-  for (PathStep const& path : result.storage.paths) {
-    times_.update_bytes += path.traffic.read.bytes + path.traffic.write.bytes;
-  }
+  times_.update_bytes += result.update_bytes;
   if (result.share.overlapped) {
     ++times_.overlapped;
     times_.redone += result.share.redone ? 1 : 0;
@@ -242,21 +240,22 @@ void Journal::saved(std::int64_t step, checkpoint::SaveStats const& stats, int l
   times_.saving +=
       stats.in_two_parts ? std::max(stats.seconds, stats.stood_still) : stats.stood_still;
   times_.checkpoint_bytes += stats.bytes;
+  Seconds const stood_still = stats.waited + stats.stood_still;
   if (speaks_) {
     metrics_->add(SaveRecord{.step = step,
                              .level = level,
                              .seconds = stats.seconds,
-                             .stood_still = stats.stood_still,
+                             .stood_still = stood_still,
                              .bytes = stats.bytes,
                              .elapsed = now - started_});
-    log::dated(
-        "step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
-        stats.in_two_parts
-            ? fmt::format(", training stood still for {}", format_duration(stats.stood_still))
-            : "",
-        stats.referred > 0 ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
-                           : "",
-        level == 1 ? ", level 1" : "");
+    log::dated("step {:>6}  saved {} in {}{}{}{}", step, stats.path, format_duration(stats.seconds),
+               stats.in_two_parts
+                   ? fmt::format(", training stood still for {}", format_duration(stood_still))
+                   : "",
+               stats.referred > 0
+                   ? fmt::format(", {} of it by reference", format_bytes(stats.referred))
+                   : "",
+               level == 1 ? ", level 1" : "");
   }
 }
 

@@ -75,6 +75,9 @@ class Journal final : public SaveListener {
                  Seconds now);
   void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
              Seconds now) override;
+  /// Training stood still so long for an update that had to end before saves. Those of both levels
+  /// may have the same wait in their SaveStats; here it counts once.
+  void waited_for_update(Seconds wait) { times_.before_saves += wait; }
   void copied(checkpoint::CopyStats const& stats, Seconds now) override;
   /// Records of earlier starts that metrics.jsonl keeps; on rank 0 alone. Call it after open() and
   /// before begin().

@@ -185,6 +185,9 @@ void MetricsFile::write_start(StartRecord const& record) {
     line["paths"].push_back({{"path", path.directory},
                              {"can_read_gb_per_s", shown_rate(path.read)},
                              {"can_write_gb_per_s", shown_rate(path.write)}});
+    if (path.sharing_transfers > 1) {
+      line["paths"].back()["sharing_transfers"] = path.sharing_transfers;
+    }
   }
   if (record.validations_begin_anew) {
     line["validations_begin_anew"] = true;

@@ -17,7 +17,8 @@ namespace offstage::train {
 ///
 /// Steps:       the keys step, loss, grad_norm, learning_rate, tokens, step_seconds,
 ///              forward_seconds, backward_seconds, update_seconds, elapsed_seconds (since the start
-///              of which it is a step), read_bytes, write_bytes, loss_scale unless it is 1, and
+///              of which it is a step), read_bytes, write_bytes (storage traffic since the end of
+///              the step before, as all of storage below), loss_scale unless it is 1, and
 ///              skipped (true) only if the update was skipped; they alone have a loss. With storage
 ///              paths also effective_gb_per_s (null: there is none), hits, misses, host_bytes and
 ///              paths, an array of objects with path, emulated (true) only if it is, read_bytes,
@@ -44,8 +45,9 @@ namespace offstage::train {
 ///              job_name, restart_count, and array_job and array_task where it is one of an array;
 ///              no step. Also parameters, the memory keys below without peaks, and paths, an array
 ///              of objects with path and what a node can read and write there (can_read_gb_per_s,
-///              can_write_gb_per_s; null: not known), and validations_begin_anew (true) only if
-///              they are of other data than those before.
+///              can_write_gb_per_s; null: not known) and, unless it is 1, sharing_transfers, how
+///              many share such a rate at a time. validations_begin_anew (true) only if they are of
+///              other data than those before.
 ///              Where a start goes on with other keys on which weights depend: changed, an object
 ///              with the values before and now by key; from, the checkpoint that was named.
 /// Memory keys: host_memory_limit, host_memory_planned, host_memory_libraries (beside the plan),

@@ -50,6 +50,7 @@ struct MemoryRecord {
 struct PathRecord {
   std::string directory;
   double read{}, write{};
+  int sharing_transfers = 1;  ///< as PathStep's
 };
 
 /// The line that a start of the run writes before its first step.

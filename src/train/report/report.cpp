@@ -44,14 +44,15 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
     log::info("  {:<12} {:>10.2f} s {:>7.1f} % {:>10}", phase, seconds.count(),
               100.0 * seconds.count() / total, rate > 0.0 ? format_rate(rate) : "-");
   };
+  Seconds const stood_still = times.before_saves + times.checkpoint;
   Seconds const named =
-      times.forward + times.backward + times.update + times.checkpoint + times.validation;
+      times.forward + times.backward + times.update + stood_still + times.validation;
   log::info("  {:<12} {:>12} {:>9} {:>10}", "phase", "seconds", "share", "rate");
   row("forward", times.forward);
   row("backward", times.backward);
   // The part under backward has no time of its own.
   row("update", times.update, times.overlapped > 0 ? 0 : times.update_bytes, times.update);
-  row("checkpoint", times.checkpoint, times.checkpoint_bytes, times.saving);
+  row("checkpoint", stood_still, times.checkpoint_bytes, times.saving);
   row("validation", times.validation);
   row("other", times.total - named);
   log::info(
@@ -62,6 +63,11 @@ void print_end_table(PhaseTimes const& times, StorageTotals const& storage) {
   if (times.saving > times.checkpoint) {
     log::info("checkpoints: written in {:.2f} s, {:.2f} s of it under steps", times.saving.count(),
               (times.saving - times.checkpoint).count());
+  }
+  constexpr Seconds worth_a_line{0.01};
+  if (times.before_saves >= worth_a_line) {
+    log::info("before saves training stood still for {:.2f} s until updates had ended",
+              times.before_saves.count());
   }
   if (times.overlapped > 0) {
     log::info(

@@ -16,9 +16,10 @@ namespace offstage::train {
 /// Uses of a run's wall time.
 struct PhaseTimes {
   Seconds forward{}, backward{}, update{}, validation{}, total{};
-  Seconds checkpoint{};       ///< time for which training stood still
+  Seconds checkpoint{};       ///< time for which training stood still while saves were made
+  Seconds before_saves{};     ///< time for which it stood still for updates before them
   Seconds saving{};           ///< time of all saves, with the parts under steps
-  Bytes update_bytes{};       ///< storage traffic of the updates, this rank
+  Bytes update_bytes{};       ///< storage traffic while steps waited for updates, this rank
   std::int64_t overlapped{};  ///< steps whose update began under backward
   std::int64_t redone{};      ///< steps among these whose update was made again or reverted
   Seconds redoing{};          ///< time of these updates after backward

@@ -76,7 +76,7 @@ std::vector<std::string> StorageTotals::lines() const {
     width = std::max(width, path.directory.size());
   }
   std::vector<std::string> lines{
-      "storage of the steps, all ranks; rates inside transfers:",
+      "storage of the steps and between them, all ranks; rates inside transfers:",
       fmt::format("  {:<{}} {:>10} {:>10} {:>10} {:>10} {:>9} {:>11} {:>9}  {}", "path", width,
                   "read", "written", "rate in", "out", "busy", "lock wait", "longest",
                   "state at the end")};

@@ -36,6 +36,7 @@ Seconds DueSaves<T>::settle_state() {
   Stopwatch const rest;
   parts_.runner().finish_update();
   Seconds const waited = rest.elapsed();
+  journal_.waited_for_update(waited);
   at_.write_configuration();
   mpi::agree(comm_, [&] {
     journal_.sync();

@@ -50,7 +50,8 @@ std::vector<PathRecord> path_records(config::RunConfig const& config,
                                      std::vector<PathFacts> const& facts) {
   std::vector<PathRecord> records;
   for (std::size_t i = 0; i < std::min(config.paths.size(), facts.size()); ++i) {
-    records.push_back({config.paths[i].directory, facts[i].rate.read, facts[i].rate.write});
+    records.push_back({config.paths[i].directory, facts[i].rate.read, facts[i].rate.write,
+                       config.paths[i].transfers()});
   }
   return records;
 }
@@ -180,14 +181,13 @@ void Training<T>::start_or_continue() {
     at_.go_on_from(*std::move(found));
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
-      say_what_changed(at_.meta(), config_,
-                       with_longest_sequence(at_.meta().configuration, parts_->settings()),
-                       program_text(parts_->libraries()));
-      auto const changes = learned_changes(at_.meta().configuration, parts_->settings());
+      auto const settings = with_longest_sequence(at_.meta().configuration, parts_->settings());
+      say_what_changed(at_.meta(), config_, settings, program_text(parts_->libraries()));
+      auto const changes = learned_changes(at_.meta().configuration, settings);
       bool const same_data =
           std::ranges::find(changes, "data.train", &Change::key) == changes.end();
-      for (auto const& line : correct_epochs(parts_->train_data().files(), config_.train,
-                                             at_.step(), at_.meta().samples)) {
+      for (auto const& line :
+           correct_epochs(parts_->train_data().files(), config_.train, at_.step(), at_.tokens())) {
         if (same_data) {
           log::info("{}", line);
         }
@@ -370,6 +370,7 @@ void Training<T>::require_validation_target() {
 /// Writes the run's first records to run.dir.
 template <class T>
 void Training<T>::begin_records() {
+  auto const settings = with_longest_sequence(at_.meta().configuration, parts_->settings());
   StartRecord const start{.step = at_.step(),
                           .time = slurm::TimePoint::clock::now(),
                           .program = at_.meta().program,
@@ -382,7 +383,7 @@ void Training<T>::begin_records() {
                           .paths = path_records(config_, runner().path_facts()),
                           .validations_begin_anew = validations_begin_anew_,
                           .from = named_checkpoint(config_.checkpoint),
-                          .changes = learned_changes(at_.meta().configuration, parts_->settings())};
+                          .changes = learned_changes(at_.meta().configuration, settings)};
   if (has_work() && at_.step() < config_.train.steps) {
     mpi::agree(comm_, [&] {
       if (auto forecast = runner().open_trace()) {

@@ -19,8 +19,7 @@ namespace offstage::train {
 /// Limits:  a rank that waits for others makes no progress either. So `limit` must be longer than
 ///          one rank may legitimately work while others wait, above all the write of the largest
 ///          shard of a checkpoint. A rank that is stopped or lost cannot report; the others do.
-/// Threads: one of its own, "watchdog", from construction to destruction: the exception to the rule
-///          that only device, tiers, update and checkpoint create threads. It takes no lock of
+/// Threads: one of its own, "watchdog", from construction to destruction. It takes no lock of
 ///          others and writes around stdio, so that it reports whatever hangs.
 class Watchdog {
  public:

@@ -12,7 +12,7 @@ class SaveListener {
  public:
   virtual ~SaveListener() = default;
   /// A checkpoint of `step` has become complete. `level`: 1 or 2. `now` is Cadence::now(), here and
-  /// below.
+  /// below. SaveStats::waited is set.
   virtual void saved(std::int64_t step, checkpoint::SaveStats const& stats, int level,
                      Seconds now) = 0;
   /// A checkpoint of level 1 has been copied to level 3.

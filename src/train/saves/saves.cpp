@@ -245,7 +245,9 @@ void Saves::note(Level const& level, checkpoint::SaveStats const& stats) {
   } else {
     cadence_.save_took(time);
   }
-  listener_.saved(level.step, stats, is_local ? 1 : 2, cadence_.now());
+  auto told = stats;
+  told.waited = level.waited;
+  listener_.saved(level.step, told, is_local ? 1 : 2, cadence_.now());
 }
 
 }  // namespace offstage::train

@@ -17,6 +17,8 @@ struct StepResult {
   bool clipped{};                  ///< the gradient was scaled down; false if skipped
   std::int64_t counted_targets{};  ///< targets of all ranks that are not ignored
   Seconds forward{}, backward{}, update{};
+  /// This rank's storage traffic, of all tiers, while the step waited for its update.
+  Bytes update_bytes{};
   Seconds stood_still{};  ///< in the call of set_before_update; part of none of these
   bool disturbed{};       ///< something went on beside the step
   StorageStep storage{};  ///< this rank's

@@ -132,8 +132,9 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   Now const now{learning_rate, optimizer_step, loss_scale, first_sample};
   StepResult result;
   told_ = false;
-  tiers::Traffic traffic_before = fetched_before_.value_or(parts_.offload->state().traffic());
-  traffic_before.paths = parts_.offload->state().traffic().paths;  // those of all users
+  if (!last_look_) {
+    last_look_.emplace(parts_.offload->state().traffic());
+  }
   auto const moved_before = moved_activations();
   if (config_.train.together > 0) {
     run_layers(data, now, result);
@@ -145,6 +146,11 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
                         .back = moved.back - moved_before.back,
                         .waited = moved.waited - moved_before.waited};
   call_before_update(result);
+  auto const moved_bytes = [this] {
+    auto const traffic = parts_.offload->state().traffic();
+    return traffic.read_bytes() + traffic.write_bytes();
+  };
+  Bytes const bytes_before = moved_bytes();
   Stopwatch watch;
   double const divisor = loss_scale * static_cast<double>(micro_batches_);
   result.grad_norm = parts_.gradients->norm() *
@@ -155,14 +161,15 @@ StepResult StepRunner<T>::step(data::Dataset const& data, std::int64_t first_sam
   result.clipped = !result.skipped && clip < 1.0;
   result.share = parts_.update->make(update_numbers(now, result), clip, result.skipped);
   result.update = watch.elapsed();
-  tiers::Traffic const after = parts_.offload->state().traffic();
-  fetched_before_ = after;
-  result.storage = difference(traffic_before, after,
+  result.update_bytes = moved_bytes() - bytes_before;
+  Look const look{parts_.offload->state().traffic()};
+  result.storage = difference(last_look_->traffic, look.traffic,
                               {.paths = config_.paths,
                                .residence = parts_.offload->state().residence(),
                                .workers = parts_.workers(),
                                .nodes = parts_.nodes,
-                               .seconds = now.step.elapsed()});
+                               .seconds = last_look_->since.elapsed()});
+  last_look_ = look;
   reached_.forward = result.forward;
   reached_.backward = result.backward;
   ++reached_.steps;

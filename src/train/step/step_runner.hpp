@@ -164,9 +164,14 @@ class StepRunner {
   CallingSource<T> source_{before_layer_, *parts_.copy};  ///< the copy that the model uses
   ReachedRates reached_;  ///< without rates, which other objects know
   bool told_ = false;     ///< before_update_ was called in this step
-  /// Traffic at the end of the last step. Fetches of an update between steps count for the next
-  /// step.
-  std::optional<tiers::Traffic> fetched_before_;
+  /// A look at the counters of the tiers.
+  struct Look {
+    tiers::Traffic traffic;
+    Stopwatch since{};  ///< time since then
+  };
+  /// The look at the end of the last step. Traffic between steps, such as flushes of an update that
+  /// go on under a validation, counts for the next step.
+  std::optional<Look> last_look_;
 };
 
 }  // namespace offstage::train
