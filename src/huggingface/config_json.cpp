@@ -9,7 +9,8 @@ namespace {
 nlohmann::ordered_json rope_scaling_of(state::ModelShape const& shape) {
   switch (shape.rope_scaling) {
     case state::RopeScaling::linear:
-      return {{"rope_type", "linear"}, {"factor", shape.rope_factor}};
+      // By its older name, which all versions of transformers know; OLMo 2 took no other before 5.
+      return {{"type", "linear"}, {"factor", shape.rope_factor}};
     case state::RopeScaling::llama3:
       return {{"rope_type", "llama3"},
               {"factor", shape.rope_factor},

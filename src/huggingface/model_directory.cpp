@@ -153,6 +153,13 @@ bool are_same(float a, float b, std::string_view dtype_a, std::string_view dtype
 }  // namespace
 
 ModelDirectory::ModelDirectory(std::string const& directory) : directory_{directory} {
+  if (is_there(directory + "/" + adapter_name)) {
+    throw DataError{fmt::format(
+        "{}: has {}: PEFT adds an adapter such as LoRA to the weights, and adapters are not read; "
+        "merge it: AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload()"
+        ".save_pretrained(NEW); take the file out if the weights have it already",
+        directory, adapter_name)};
+  }
   std::string const config = directory + "/" + config_name;
   std::string const text = read_text(config, largest_config);
   shape_ = parse_config(text, config);
@@ -340,7 +347,7 @@ void ModelDirectory::read(int layer, state::ChunkRange chunks, std::span<float> 
 }
 
 bool is_model_directory(std::string const& path) {
-  return is_there(path + "/" + config_name);
+  return is_there(path + "/" + config_name) || is_there(path + "/" + adapter_name);
 }
 
 }  // namespace offstage::huggingface

@@ -62,7 +62,8 @@ class ModelDirectory final : public state::ParameterReader {
   std::map<std::string, Place> places_;  ///< by Offstage's name
 };
 
-/// True if a config.json stands in the directory.
+/// True if a config.json stands in the directory, or the config of an adapter: the constructor
+/// refuses that.
 [[nodiscard]] bool is_model_directory(std::string const& path);
 
 /// Writes a model: the caller creates it on one rank, and then any number of ranks fill it.

@@ -10,6 +10,8 @@
 namespace offstage::huggingface {
 
 constexpr char const* config_name = "config.json";
+/// The configuration of PEFT's adapters, which transformers adds to weights beside it or elsewhere.
+constexpr char const* adapter_name = "adapter_config.json";
 constexpr char const* single_name = "model.safetensors";
 constexpr char const* index_name = "model.safetensors.index.json";
 /// Weights as transformers wrote them before safetensors, and DeepSpeed's zero_to_fp32.py does.

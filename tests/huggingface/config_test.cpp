@@ -133,6 +133,8 @@ TEST(Config, ReadsLinearAndYarnScaling) {
   EXPECT_DOUBLE_EQ(yarn.rope_attention_factor, 0.1 * std::log(4.0) + 1);
   EXPECT_EQ(parse_config(config_json(yarn, DType::fp32), "again"), yarn);
   EXPECT_EQ(parse_config(config_json(linear, DType::fp32), "again"), linear);
+  EXPECT_THAT(config_json(linear, DType::fp32), HasSubstr(R"("type": "linear")"))
+      << "OLMo 2 refuses rope_type in transformers 4";
 }
 
 TEST(Config, TakesKeysOfToolsThatChangeNothing) {

@@ -430,6 +430,16 @@ TEST_F(HubFiles, AreRefusedWithAHeadOfItsOwnBesideATiedOne) {
                                    "for [300, 24]"));
 }
 
+TEST_F(HubFiles, AreRefusedWithAnAdapterOverThem) {
+  write();
+  expect_good();
+  folder_.write("adapter_config.json", "{}");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("has adapter_config.json: "), HasSubstr("merge it")));
+  fs::remove(folder_.path() / "config.json");
+  ASSERT_TRUE(is_model_directory(folder_.path())) << "an adapter alone";
+  EXPECT_THAT(refusal(), HasSubstr("has adapter_config.json: "));
+}
+
 TEST_F(HubFiles, AreRefusedWithTheNameOfWhatIsWrong) {
   EXPECT_THAT(refusal(), HasSubstr("model.safetensors: there is no such file"));
   folder_.write("zero_to_fp32.py", "");

@@ -148,7 +148,7 @@ class Llama:
         base = rope.get("rope_theta") or config["rope_theta"]
         self.frequencies = [base ** (-2 * i / self.size) for i in range(self.size // 2)]
         self.enlarged = 1.0
-        kind = rope.get("rope_type", "default")
+        kind = rope.get("rope_type", rope.get("type", "default"))
         if kind == "llama3":
             self.frequencies = [self.stretched(f, rope) for f in self.frequencies]
         elif kind == "linear":
