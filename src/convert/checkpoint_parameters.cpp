@@ -1,10 +1,13 @@
 #include "convert/checkpoint_parameters.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/master.hpp"
 
 namespace offstage::convert {
@@ -19,9 +22,24 @@ bool is_aligned(std::span<float> out) {
 }  // namespace
 
 CheckpointParameters::CheckpointParameters(std::string const& step_directory)
-    : reader_{step_directory, checkpoint::read_master(step_directory)} {}
+    : step_directory_{step_directory},
+      reader_{step_directory, checkpoint::read_master(step_directory)} {}
 
 void CheckpointParameters::read(int layer, state::ChunkRange chunks, std::span<float> out) {
+  try {
+    read_chunks(layer, chunks, out);
+  } catch (Error const&) {
+    if (checkpoint::has_master(step_directory_)) {
+      throw;
+    }
+    throw DataError{fmt::format(
+        "{} was removed while it was read, as a run keeps its last checkpoints alone: take a newer "
+        "one, or have more kept (checkpoint.keep, checkpoint.keep-every)",
+        step_directory_)};
+  }
+}
+
+void CheckpointParameters::read_chunks(int layer, state::ChunkRange chunks, std::span<float> out) {
   require(static_cast<std::int64_t>(out.size()) == chunks.count * chunk_elements,
           "CheckpointParameters: as many numbers as chunks have");
   if (is_aligned(out)) {

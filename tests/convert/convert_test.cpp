@@ -9,6 +9,7 @@
 
 #include "base/chunk.hpp"
 #include "base/error.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/store.hpp"
 #include "convert/parameter_tiers.hpp"
 #include "huggingface/model_directory.hpp"
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 state::ModelShape small() {
   return {.family = state::Family::gpt2,
@@ -129,6 +131,17 @@ TEST_F(Convert, OpensParametersOfAModelACheckpointAndDirectoriesOfThem) {
       }
     }
   }
+}
+
+TEST_F(Convert, ACheckpointThatARunRemovesWhileItIsReadIsSaidToBeGone) {
+  Converted const done = import_model(path("model"), path("run/checkpoints"), self);
+  auto const reader = open_parameters(done.path, "--from");
+  std::vector<float> room(static_cast<std::size_t>(chunk_elements));
+  auto const read = [&] { reader->read(0, {0, 1}, room); };
+  std::filesystem::rename(done.path + "/rank-0000.json", path("manifest"));
+  EXPECT_THAT(message_of<DataError>(read), Not(HasSubstr("was removed while it was read")));
+  checkpoint::remove_checkpoint(done.path);
+  EXPECT_THAT(message_of<DataError>(read), HasSubstr("was removed while it was read"));
 }
 
 TEST_F(Convert, AnImportIsACheckpointOfStepZero) {
