@@ -1,5 +1,6 @@
 #include "train/files/run_lock.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -66,6 +67,32 @@ TEST(RunLock, WhoseFileIsRemovedIsTakenAgain) {
   EXPECT_THAT(locked_message(directory.path().string()), HasSubstr("is in use by"));
   std::filesystem::remove(directory.path() / "lock");
   RunLock const other{directory.path().string(), "run.dir"};
+  EXPECT_THROW(lock.look_again(), LockedError);
+}
+
+/// Gives up the lock on an open file of this process without its holder. A file server does so if
+/// it has not heard of the node for long.
+void lose_lock(std::filesystem::path const& path) {
+  for (auto const& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code none;
+    if (std::filesystem::read_symlink(entry, none) == path) {
+      struct flock whole_file {};
+      whole_file.l_type = F_UNLCK;
+      whole_file.l_whence = SEEK_SET;
+      ASSERT_EQ(::fcntl(std::stoi(entry.path().filename()), F_OFD_SETLK, &whole_file), 0);
+    }
+  }
+}
+
+TEST(RunLock, ThatAFileServerHasLostIsTakenAgain) {
+  TemporaryDirectory const folder;
+  auto const path = std::filesystem::canonical(folder.path());
+  RunLock lock{path.string(), "run.dir"};
+  lose_lock(path / "lock");
+  lock.look_again();
+  EXPECT_THAT(locked_message(path.string()), HasSubstr("is in use by"));
+  lose_lock(path / "lock");
+  RunLock const other{path.string(), "run.dir"};
   EXPECT_THROW(lock.look_again(), LockedError);
 }
 

@@ -147,6 +147,7 @@ RunLock::~RunLock() {
 void RunLock::look_again() {
   constexpr std::chrono::seconds patience{5};
   if (is_there()) {
+    ask_again();
     return;
   }
   Waiting const waiting{"a directory of the run that is not where it was"};
@@ -176,6 +177,26 @@ void RunLock::look_again() {
   } catch (IoError const&) {
     // The next look tries again.
   }
+}
+
+/// The holder may lock its own file again. A file server (NFS, Lustre) gives the locks of a node to
+/// others if it has not heard of the node for long, and the node may come back.
+void RunLock::ask_again() const {
+  try {
+    if (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key_, directory_), path_) ==
+        FileLock::elsewhere) {
+      throw in_use();
+    }
+  } catch (IoError const&) {
+    // The next look tries again.
+  }
+}
+
+LockedError RunLock::in_use() const {
+  return LockedError{
+      fmt::format("{}={} is in use by {} (lock file {}, which must stay); wait for it or use "
+                  "another",
+                  key_, directory_, holder_of(descriptor_), path_)};
 }
 
 bool RunLock::is_there() const {
@@ -277,10 +298,7 @@ bool RunLock::lock() {
       line_ = write_holder(descriptor_);
       break;
     case FileLock::elsewhere:
-      throw LockedError{
-          fmt::format("{}={} is in use by {} (lock file {}, which must stay); wait for it or use "
-                      "another",
-                      key_, directory_, holder_of(descriptor_), path_)};
+      throw in_use();
   }
   return true;
 }

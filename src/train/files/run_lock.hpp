@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace offstage::train {
 
 /// Holds `directory/lock` (F_OFD_SETLK) while it lives, so that two runs never share a directory.
@@ -26,7 +28,8 @@ class RunLock {
   RunLock& operator=(RunLock const&) = delete;
 
   /// Looks whether the lock still keeps others out. A file that somebody removed is made and locked
-  /// again, with a warning. What cannot be looked at is taken to be as it was.
+  /// again, with a warning. A lock that a file server gave up is taken again. What cannot be looked
+  /// at is taken to be as it was.
   /// Errors: UsageError if the directory was moved or removed, and is not back within seconds: the
   ///         same command would begin anew there; LockedError if another run has it now.
   void look_again();
@@ -48,6 +51,9 @@ class RunLock {
   [[nodiscard]] bool open();
   [[nodiscard]] bool lock();
   void close() noexcept;
+  /// Locks the file again. Errors: LockedError if another run has it now.
+  void ask_again() const;
+  [[nodiscard]] LockedError in_use() const;
   /// Whether the file of that name is the one that is locked. One call of the system.
   [[nodiscard]] bool is_there() const;
   /// Whether the name of the directory leads elsewhere now, or nowhere.
