@@ -260,7 +260,8 @@ double Dataset::share_of(Part const& part) const {
          static_cast<double>(group.windows);
 }
 
-std::vector<FileFacts> Dataset::files() const {
+std::vector<FileFacts> Dataset::files(Samples samples) const {
+  bool const reads = samples == Samples::read;
   std::vector<FileFacts> facts;
   for (Part const& part : parts_) {
     auto documents = part.file->document_count();
@@ -284,8 +285,8 @@ std::vector<FileFacts> Dataset::files() const {
                      .left_out = part.left_out,
                      .attended = part.attended,
                      .ignores_separator = part.ignores_separator,
-                     .doubt = part.file->doubt(),
-                     .checksum = sampled_checksum(part)});
+                     .doubt = reads ? part.file->doubt() : std::string{},
+                     .checksum = reads ? sampled_checksum(part) : 0});
   }
   return facts;
 }

@@ -49,6 +49,9 @@ struct FileFacts {
   std::uint64_t checksum{};
 };
 
+/// Whether FileFacts::doubt and FileFacts::checksum, for which files are read, are asked for.
+enum class Samples { read, left_out };
+
 /// The windows of one source of a Dataset, a file or a pattern of files.
 struct SourceWindows {
   std::string path;  ///< path as it was given
@@ -107,8 +110,8 @@ class Dataset {
   [[nodiscard]] std::vector<std::string> const& short_files() const noexcept {
     return short_files_;
   }
-  /// In the order of the sources. Reads a little of each file. Errors: IoError.
-  [[nodiscard]] std::vector<FileFacts> files() const;
+  /// In the order of the sources. Reads a little of each file, or nothing. Errors: IoError.
+  [[nodiscard]] std::vector<FileFacts> files(Samples samples = Samples::read) const;
   /// FileFacts::attended of all samples; 1 where documents are not held apart.
   [[nodiscard]] double attended() const;
   /// The batch of these windows, in this order. Errors: those of TokenFile::read.

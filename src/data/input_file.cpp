@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/lfs_pointer.hpp"
+#include "base/pauses.hpp"
 #include "base/regular_file.hpp"
 #include "base/watch.hpp"
 
@@ -89,6 +90,11 @@ void InputFile::read(Bytes offset, std::span<std::byte> out) const {
   auto const size = static_cast<Bytes>(out.size());
   require(offset >= 0 && size <= size_ && offset <= size_ - size, "InputFile: read beyond the end");
   Waiting const waiting{"a read of a data file, offset", offset};
+  try_patiently([&] { try_to_read(offset, out); });
+}
+
+void InputFile::try_to_read(Bytes offset, std::span<std::byte> out) const {
+  auto const size = static_cast<Bytes>(out.size());
   Bytes const done = read_fully(file_.get(), out, offset);
   if (done < size && errno != 0) {
     throw IoError{fmt::format("{}: cannot read at byte {}: {}", name(), offset + done,

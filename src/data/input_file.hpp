@@ -28,7 +28,8 @@ class ByteSource {
 /// Threads: any.
 /// Errors:  DataError naming key and path: missing, not this user's to read, no regular file,
 ///          empty, or shorter than it was. IoError if the system cannot open or read it now: too
-///          many open files, a file system that fails.
+///          many open files, a file system that fails. A read that fails is tried again first, for
+///          two seconds in all.
 class InputFile final : public ByteSource {
  public:
   /// `key` ("data.train") is left out of errors if empty.
@@ -42,6 +43,8 @@ class InputFile final : public ByteSource {
   void read(Bytes offset, std::span<std::byte> out) const override;
 
  private:
+  void try_to_read(Bytes offset, std::span<std::byte> out) const;
+
   /// Opens for reading; negative if that fails.
   class Descriptor {
    public:

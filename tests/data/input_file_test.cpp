@@ -56,5 +56,33 @@ TEST(InputFile, IsOpenedAgainAfterASignal) {
   EXPECT_EQ(bytes[2], std::byte{'c'});
 }
 
+// So after the eviction of a client of Lustre.
+TEST(InputFile, IsReadAgainAfterAFailureThatPasses) {
+  TemporaryDirectory const folder;
+  InputFile const file{folder.write("a.txt", "abc"), "data.train"};
+  for (int const error : {EIO, ESHUTDOWN, ESTALE}) {
+    FailingCalls const failing{
+        {.kinds = Call::read, .error_number = error, .times = 2, .name = "a.txt"}};
+    std::array<std::byte, 3> bytes{};
+    file.read(0, bytes);
+    EXPECT_EQ(bytes[2], std::byte{'c'});
+    EXPECT_EQ(failing.failed(), 2);
+  }
+}
+
+TEST(InputFile, ThatCannotBeReadForLongIsNoBadInput) {
+  TemporaryDirectory const folder;
+  std::string const path = folder.write("a.txt", "abc");
+  InputFile const file{path, "data.train"};
+  FailingCalls const failing{{.kinds = Call::read, .error_number = EIO, .name = "a.txt"}};
+  std::array<std::byte, 3> bytes{};
+  try {
+    file.read(0, bytes);
+    ADD_FAILURE() << "no error";
+  } catch (IoError const& failed) {
+    EXPECT_THAT(failed.what(), HasSubstr("data.train=" + path + ": cannot read at byte 0: Input"));
+  }
+}
+
 }  // namespace
 }  // namespace offstage::data

@@ -13,11 +13,25 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// A text that has so many windows.
-std::vector<data::FileFacts> files(TemporaryDirectory const& folder, int windows) {
-  std::string const text(static_cast<std::size_t>(3 * windows + 1), 'x');
+data::Dataset dataset(TemporaryDirectory const& folder, int windows, char of = 'x') {
+  std::string const text(static_cast<std::size_t>(3 * windows + 1), of);
   return data::Dataset{{{folder.write("a.txt", text)}},
-                       {.key = "data.train", .vocab = 256, .sequence = 3}}
-      .files();
+                       {.key = "data.train", .vocab = 256, .sequence = 3}};
+}
+
+std::vector<data::FileFacts> files(TemporaryDirectory const& folder, int windows) {
+  return dataset(folder, windows).files();
+}
+
+TEST(SameDataOfRanks, HasItsSamplesFromTheFirstRankOfTheNode) {
+  auto const comm = mpi::Communicator::world();
+  TemporaryDirectory const folder;
+  auto const mine = dataset(folder, 5, static_cast<char>('a' + comm.rank()));
+  auto const found = files_of(mine, comm);
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].checksum, comm.broadcast_value(mine.files()[0].checksum, 0));
+  EXPECT_EQ(found[0].tokens, 16);
+  EXPECT_EQ(mine.files(data::Samples::left_out)[0].checksum, 0);
 }
 
 TEST(SameDataOfRanks, IsAsked) {

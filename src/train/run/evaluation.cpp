@@ -111,10 +111,8 @@ Evaluation evaluate_as(EvaluationTask const& task, launch::Placement const& plac
     }
   });
   auto const data = open_data(task.data, options, comm);
-  mpi::agree(comm, [&] {
-    result.files = data->files();
-    result.short_files = data->short_files();
-  });
+  result.files = files_of(*data, comm);
+  result.short_files = data->short_files();
   require_same_data(task.options.key, result.files, comm);
   result.sequence = data->sequence();
   std::int64_t const sources = std::ssize(data->sources());

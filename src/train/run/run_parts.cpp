@@ -194,8 +194,7 @@ void RunParts<T>::require_same_directory() {
 
 template <class T>
 void RunParts<T>::compare_data(data::Dataset const& data, char const* key) {
-  std::vector<data::FileFacts> files;
-  mpi::agree(comm_, [&] { files = data.files(); });
+  auto const files = files_of(data, comm_);
   require_same_data(key, files, comm_);
   settings_.push_back(contents_of(key, files));
 }

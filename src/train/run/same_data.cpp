@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <span>
 #include <string_view>
 
@@ -55,6 +58,25 @@ std::string difference_from(std::string const& other, std::vector<data::FileFact
     }
   }
   return {};
+}
+
+std::vector<data::FileFacts> files_of(data::Dataset const& data, mpi::Communicator const& comm) {
+  auto const node = comm.split_by_node();
+  bool const reads = node.rank() == 0;
+  std::vector<data::FileFacts> files;
+  mpi::agree(comm,
+             [&] { files = data.files(reads ? data::Samples::read : data::Samples::left_out); });
+  auto const count = static_cast<std::size_t>(node.broadcast_value(std::ssize(files), 0));
+  std::vector<std::uint64_t> checksums(count);
+  for (std::size_t i = 0; reads && i < count; ++i) {
+    checksums[i] = files[i].checksum;
+  }
+  node.broadcast(std::as_writable_bytes(std::span{checksums}), 0);
+  // Where a pattern finds other files on this rank their number says it.
+  for (std::size_t i = 0; i < std::min(count, files.size()); ++i) {
+    files[i].checksum = checksums[i];
+  }
+  return files;
 }
 
 void require_same_data(std::string const& key, std::vector<data::FileFacts> const& files,

@@ -24,6 +24,12 @@ namespace offstage::train {
 /// A line for each file, with all that decides which samples it gives.
 [[nodiscard]] std::string lines_for_ranks(std::vector<data::FileFacts> const& files);
 
+/// The facts of the data of each rank. The first rank of each node reads the samples for all of its
+/// node, which sees the same files; FileFacts::doubt is on these ranks alone. Errors: those of
+/// Dataset::files, as AgreedError. Collective.
+[[nodiscard]] std::vector<data::FileFacts> files_of(data::Dataset const& data,
+                                                    mpi::Communicator const& comm);
+
 /// Errors: DataError, as AgreedError, if a rank's files of `key` have other tokens, windows or
 ///         shares than rank 0's. Of tokens a sample is compared. Collective.
 void require_same_data(std::string const& key, std::vector<data::FileFacts> const& files,
