@@ -14,7 +14,7 @@ why_not() { # why_not DIRECTORY: what is wrong with it; nothing if it serves
     type=$(stat --file-system --format=%T -- "$1")
     case $type in
       tmpfs | ramfs) echo "is in memory, which the state is to be kept out of" ;;
-      nfs | lustre | gpfs | ceph | panfs | afs | cifs | smb*)  # whoever names it may mean it
+      nfs | lustre | gpfs | fhgfs | ceph | panfs | afs | cifs | smb*)  # fhgfs is BeeGFS; whoever names it may mean it
         [[ -n ${OFFSTAGE_SCRATCH:-} ]] || echo "is on the network ($type), no disk of this node"
         ;;
     esac

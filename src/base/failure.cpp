@@ -9,6 +9,8 @@ namespace offstage {
 Failure failure_of(std::exception_ptr const& error) {
   try {
     std::rethrow_exception(error);
+  } catch (IoError const& io) {
+    return {io.code(), io.what(), io.error_number()};
   } catch (Error const& known) {
     return {known.code(), known.what()};
   } catch (std::bad_alloc const&) {

@@ -10,7 +10,8 @@ namespace offstage {
 /// Meaning of an exception, of any kind, for the user.
 struct Failure {
   ExitCode code;
-  std::string text;  ///< one line
+  std::string text;      ///< one line
+  int error_number = 0;  ///< IoError's
 };
 
 /// An Error says it itself; no memory is 1; what the operating system refused to the standard

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <thread>
 
 #include "base/error.hpp"
@@ -13,6 +14,23 @@ namespace offstage {
 /// one that fails over or has evicted this client, for a drive that is being reset, or for a table
 /// of open files that is full for a moment.
 constexpr std::array pauses_between_tries{Seconds{0.1}, Seconds{0.4}, Seconds{1.5}};
+
+/// True for an errno of a file system that may end by itself: of a client that it has evicted
+/// (Lustre: EIO, ESHUTDOWN), of a server or a drive that is away for a moment.
+[[nodiscard]] constexpr bool ends_by_itself(int error_number) {
+  switch (error_number) {
+    case EIO:
+    case ESHUTDOWN:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case ENOLINK:
+    case EREMOTEIO:
+    case ESTALE:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// Calls work() until it succeeds or no try is left. After an IoError it is called again behind
 /// each of the pauses, with a warning. Errors: those of the last try; other errors at once.

@@ -22,6 +22,9 @@ void rename_in(std::string const& directory, std::string const& from, std::strin
 void settle(std::string const& directory, std::int64_t step) {
   std::string const path = directory + "/" + step_name(step);
   if (has_master(path)) {
+    // A save that was killed may have given the master its name, and not have synced that.
+    aio::sync_directory(path);
+    aio::sync_directory(directory);
     remove_checkpoint(directory + "/" + replaced_name(step));
     return;
   }

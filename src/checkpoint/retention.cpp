@@ -88,7 +88,10 @@ void list_passed_over(std::string const& directory, std::int64_t step,
   for (std::string const& name : names) {
     text += name == own ? "" : name + "\n";
   }
-  write_text(fmt::format("{}/{}/{}", directory, own, passed_over_name), text);
+  std::string const step_directory = directory + "/" + own;
+  write_text(fmt::format("{}/{}", step_directory, passed_over_name), text);
+  // On disk, too, the list comes before the master of the step.
+  aio::sync_directory(step_directory);
 }
 
 std::vector<std::string> set_listed_aside(std::string const& directory, std::string const& spared) {
@@ -115,6 +118,8 @@ void remove_lists(std::string const& directory) {
   for (StepDirectory const& found : step_directories(directory)) {
     std::string const list = found.path + "/" + passed_over_name;
     if (size_of(list)) {
+      // A start that was killed may have renamed what is listed, and not have synced that.
+      aio::sync_directory(directory);
       remove_file(list);
       // The list must not come back once its names belong to others again.
       aio::sync_directory(found.path);

@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/path.hpp"
+#include "base/pauses.hpp"
 #include "base/printable.hpp"
 #include "base/stopwatch.hpp"
 #include "base/team.hpp"
+#include "base/watch.hpp"
 #include "checkpoint/convert_moments.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
@@ -113,6 +117,28 @@ mpi::AgreedError failed_save(std::string const& key, std::string const& director
           error.failed_rank()};
 }
 
+/// Calls save(), and again() after an error that may end by itself. Both are collective, and the
+/// ranks' errors are the same. Errors: those of again().
+template <class Save, class Again>
+void save_patiently(mpi::Communicator const& comm, std::int64_t step, Save&& save, Again&& again) {
+  try {
+    save();
+    return;
+  } catch (mpi::AgreedError const& error) {
+    if (!ends_by_itself(error.error_number())) {
+      throw;
+    }
+    if (comm.rank() == 0) {
+      log::warning("cannot save step {}: {}; trying again", step, error.what());
+    }
+  }
+  {
+    Waiting const waiting{"the pause before a save is tried again"};
+    std::this_thread::sleep_for(pauses_between_tries.back());
+  }
+  again();
+}
+
 }  // namespace
 
 /// A save between its two parts.
@@ -120,6 +146,7 @@ struct Store::Saving {
   Meta meta;
   SaveStats stats;
   SaveRate rate{};
+  std::function<void()> write{};     ///< begins the files
   std::unique_ptr<Staging> files{};  ///< null: the checkpoint was there already
   Stopwatch written{};               ///< since the files of all ranks were written
 };
@@ -170,6 +197,7 @@ bool Store::make_step_directory(std::int64_t step, Bytes space) {
 
 void Store::begin_files(Saving& saving, std::vector<state::Subgroup> const& subgroups,
                         tiers::Tiers& tiers, int threads) {
+  ++saves_;
   try {
     mpi::agree(comm_, [&] {
       saving.files =
@@ -329,6 +357,10 @@ void Store::say_loaded(std::string const& path, Meta const& meta, RunState const
   mpi::agree(comm_, [&] {
     if (leads()) {
       took(read_patiently([&] { return canonical(path); }));
+      if (!is_local() && has(path)) {
+        // A run that was killed may have changed names there, and not have synced that.
+        aio::sync_directory(path);
+      }
     }
     if (is_local()) {
       copies_->keep(parts_->newest_on_two_nodes(meta.step).value_or(meta.step));
@@ -355,7 +387,9 @@ std::vector<std::string> Store::spared() const {
   }
   auto const& kept = kept_before_.by_interval;
   paths.insert(paths.end(), kept.begin(), kept.end());
-  if (!best_ && !kept_before_.best.empty()) {
+  bool const lacks_best =
+      !best_ || (*best_ >= 0 && !has_master(directory_ + "/" + step_name(*best_)));
+  if (lacks_best && !kept_before_.best.empty()) {
     paths.push_back(kept_before_.best);
   }
   return paths;
@@ -388,18 +422,23 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
     log::dated("step {:>6}  its save waits until older checkpoints are removed", meta.step);
   }
   finish_removal();
-  ++saves_;
   auto saving = std::make_unique<Saving>(Saving{
       .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
   saving->meta.start = start_;
-  try {
+  saving->write = [this, &subgroups, &tiers, threads, to = saving.get()] {
+    if (make_step_directory(to->meta.step, space_for(to->meta.state.layout, subgroups))) {
+      begin_files(*to, subgroups, tiers, threads);
+    }
+  };
+  auto const begin_it = [&] {
     if (is_local()) {
       remove_passed_over();
       mpi::agree(comm_, [&] { remove_older(); });
     }
-    if (make_step_directory(meta.step, space_for(meta.state.layout, subgroups))) {
-      begin_files(*saving, subgroups, tiers, threads);
-    }
+    saving->write();
+  };
+  try {
+    save_patiently(comm_, meta.step, begin_it, begin_it);
   } catch (mpi::AgreedError const& error) {
     throw failed_save(key_, directory_, meta.step, error);
   }
@@ -426,8 +465,17 @@ SaveStats Store::finish_save() {
   saving->written.lap();
   std::int64_t const step = saving->meta.step;
   if (saving->files) {
-    try {
+    auto const complete_it = [&] { complete(*saving); };
+    auto const write_again = [&] {
+      saving->write();
       complete(*saving);
+    };
+    try {
+      if (saving->rate.bytes_per_second > 0.0) {
+        complete_it();  // the state may be another by now
+      } else {
+        save_patiently(comm_, step, complete_it, write_again);
+      }
     } catch (mpi::AgreedError const& error) {
       throw failed_save(key_, directory_, step, error);
     }

@@ -114,12 +114,14 @@ class Store {
   /// Creates the directory if need be. A failed save leaves earlier checkpoints as they were and
   /// removes its own files as far as it can; an I/O error (74) names the key. If this Store
   /// restored or saved the step last, the checkpoint is left as it is (0 bytes). A checkpoint of
-  /// the step that another run left is replaced, which the log says.
+  /// the step that another run left is replaced, which the log says. After an error that may end by
+  /// itself (ends_by_itself) all is written once more.
   SaveStats save(Meta const& meta, state::ShardMap const& map,
                  std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   /// begin_save and finish_save are save() in two parts. Between them a thread writes this rank's
   /// files on one core (Staging says what must not go on meanwhile). The checkpoint is complete
-  /// once finish_save has returned; no other save begins before.
+  /// once finish_save has returned; no other save begins before. `subgroups` and `tiers` live until
+  /// then. finish_save writes again what failed, unless the save has a rate.
   void begin_save(Meta const& meta, state::ShardMap const& map,
                   std::vector<state::Subgroup> const& subgroups, tiers::Tiers& tiers);
   /// Sets the rate at which saves in two parts write held versions beside updates. With split
@@ -200,8 +202,9 @@ class Store {
   /// Keeps the checkpoint of this step beyond Retention, in place of that of the call before. -1:
   /// there is none yet, but one will come. Call it on all ranks.
   void keep_best(std::int64_t step) noexcept { best_ = step; }
-  /// Keeps what earlier starts up to `step` keep for good (kept_before); their best one until
-  /// keep_best() is called. Collective. Errors: mpi::AgreedError.
+  /// Keeps what earlier starts up to `step` keep for good (kept_before). Their best one stays until
+  /// keep_best() is called and the checkpoint that it names is there. Collective.
+  /// Errors: mpi::AgreedError.
   void keep_what_was_kept(std::int64_t step);
 
   /// Waits for removals in the background. Not collective.
@@ -266,7 +269,7 @@ class Store {
   std::uint64_t start_ = 0;  ///< this start of the run; level 1
   Removal removal_;
   std::unique_ptr<NodeFile> node_file_;  ///< null: a file for each rank
-  std::uint32_t saves_ = 0;              ///< saves that have begun
+  std::uint32_t saves_ = 0;              ///< times that files of a save have begun
   std::unique_ptr<Saving> saving_;       ///< between begin_save and finish_save
   std::shared_ptr<ReadAhead> ending_;  ///< the restore's threads, which give asynchronous I/O back
   // The next members are those of a store of level 1 alone.

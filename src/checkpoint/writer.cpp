@@ -101,7 +101,7 @@ class Heads {
     aio::File const file = aio::File::open_read_write(path);
     aio::Engine engine;
     engine.write(file, aligned.bytes().first(head.size()), 0);
-    file.sync();
+    file.sync_for_good();
   }
 
  private:
@@ -205,12 +205,10 @@ void require_seen(std::string const& step_directory, Master const& master, Secon
       ++rank;
     } catch (DataError const& error) {
       if (watch.elapsed() >= patience) {
-        throw IoError{
-            fmt::format(
-                "{}, as the node of rank 0 sees it, but rank {} has written it; checkpoint.dir "
-                "must be one directory for all nodes: is it mounted on that rank's?",
-                error.what(), rank),
-            EIO};
+        throw IoError{fmt::format(
+            "{}, as the node of rank 0 sees it, but rank {} has written it; checkpoint.dir "
+            "must be one directory for all nodes: is it mounted on that rank's?",
+            error.what(), rank)};
       }
       std::this_thread::sleep_for(std::min(patience, Seconds{0.2}));
     }
@@ -220,6 +218,10 @@ void require_seen(std::string const& step_directory, Master const& master, Secon
 /// Gives extent files the permissions of the rank file, which has them from the directory of
 /// checkpoints: extents were made in that of slots, or of a storage path.
 void give_permissions(std::string const& step_directory, Manifest const& manifest) {
+  if (std::ranges::none_of(manifest.subgroups,
+                           [](auto const& stored) { return stored.own_file.has_value(); })) {
+    return;  // each look is a call of a metadata server
+  }
   auto const wanted = permissions_of(step_directory + "/" + manifest.file);
   for (StoredSubgroup const& stored : manifest.subgroups) {
     if (!stored.own_file || !wanted) {

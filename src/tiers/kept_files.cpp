@@ -94,7 +94,7 @@ aio::File const& KeptFiles::give_away(std::int64_t slot) {
 }
 
 bool KeptFiles::give(aio::File const& file, std::string const& name) const {
-  file.sync();
+  file.sync_for_good();
   if (link_file(file.path(), name)) {
     return true;
   }

@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -154,6 +156,22 @@ TEST(ExtentFile, HasPlanesInARowAmongManySubgroups) {
   EXPECT_EQ(files.copied, 150 * shard.layout.bytes(chunk_elements));
   Manifest const manifest = parse_manifest(files.manifest, shard.layout, "path");
   EXPECT_LT(manifest.file_bytes, files.copied + space_for(shard.layout, {}) + 150 * 8192);
+}
+
+// The head of a slot is made at the start of a run, and compared with that of a checkpoint.
+TEST_F(ByReference, HasHeadsWithoutTimes) {
+  fs::create_directories(checkpoints);
+  auto const head = extent_head(checkpoints + "/head", layout, two_chunks);
+  std::string_view const text{reinterpret_cast<char const*>(head.data()), head.size()};
+  constexpr std::string_view signature = "OHDR";  // of an object header; version and flags follow
+  constexpr unsigned times_stored = 0x20;
+  int headers = 0;
+  for (auto at = text.find(signature); at != std::string_view::npos;
+       at = text.find(signature, at + 1)) {
+    EXPECT_EQ(std::to_integer<unsigned>(head.at(at + signature.size() + 1)) & times_stored, 0);
+    ++headers;
+  }
+  EXPECT_GT(headers, 1);
 }
 
 // Subgroups of two sizes, whose planes begin at other places of equal slots.

@@ -39,7 +39,7 @@ TEST_F(StoreFaults, WhatIsSaidToBeSavedVerifies) {
     bool failed = false;
     {
       FailingCalls const failing{{.kinds = kinds,
-                                  .error_number = EIO,
+                                  .error_number = ENOSPC,
                                   .first = world.rank() == world.size() - 1 ? nth : INT64_MAX,
                                   .times = 1,
                                   .name = directory}};
@@ -63,6 +63,49 @@ TEST_F(StoreFaults, WhatIsSaidToBeSavedVerifies) {
     }
   }
   EXPECT_GT(failures, 3);
+}
+
+// So after the eviction of a client of Lustre.
+TEST_F(StoreFaults, ASaveIsMadeAgainAfterAnErrorThatPasses) {
+  Shard shard = make_shard();
+  std::int64_t step = 0;
+  for (Call const kind : {Call::open, Call::write, Call::truncate, Call::sync, Call::rename}) {
+    for (bool const in_two_parts : {false, true}) {
+      shard.fill(static_cast<std::uint64_t>(++step));
+      std::string const name = path(step);
+      // The first rank's are those of the master, too.
+      FailingCalls const failing{{.kinds = kind,
+                                  .error_number = ESHUTDOWN,
+                                  .first = world.rank() == 0 ? 1 : INT64_MAX,
+                                  .times = 1,
+                                  .name = name}};
+      if (in_two_parts) {
+        store.begin_save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+        (void)store.finish_save();
+      } else {
+        store.save(meta(step), shard.map, shard.subgroups, *shard.tiers);
+      }
+      EXPECT_EQ(world.maximum(failing.failed()), 1);
+      on_one_rank([&] { EXPECT_THAT(verify(list(path(step)).at(0)), IsEmpty()); });
+    }
+  }
+  EXPECT_EQ(restore_newest(static_cast<std::uint64_t>(step)), std::pair(step, true));
+}
+
+TEST_F(StoreFaults, ASaveIsMadeTwiceAtMost) {
+  save(1, 1);
+  Shard shard = make_shard();
+  shard.fill(2);
+  std::string const name = path(2);
+  FailingCalls const failing{{.kinds = Call::rename,
+                              .error_number = EIO,
+                              .first = world.rank() == 0 ? 1 : INT64_MAX,
+                              .name = name}};
+  EXPECT_THAT(message_of<mpi::AgreedError>(
+                  [&] { store.save(meta(2), shard.map, shard.subgroups, *shard.tiers); }),
+              HasSubstr("cannot save step 2: cannot rename to"));
+  EXPECT_EQ(world.maximum(failing.failed()), 2);
+  EXPECT_THAT(steps(), ElementsAre(1));
 }
 
 TEST_F(StoreFaults, NothingIsSavedThatIsNotReadBackAsWritten) {

@@ -82,7 +82,7 @@ TEST_F(StoreReplacement, IsBackWhateverCallOfTheSaveFails) {
       shard.fill(60);
       // On the rank that does all this; the others take part.
       FailingCalls const failing{{.kinds = kinds,
-                                  .error_number = EIO,
+                                  .error_number = ENOSPC,
                                   .first = world.rank() == 0 ? nth : INT64_MAX,
                                   .times = 1,
                                   .name = directory}};

@@ -192,6 +192,16 @@ class Faults(OffstageTest):
                                            "error; trying again")
                 self.assert_same_state("straight", name)
 
+    def test_data_that_cannot_be_read_for_a_moment_change_nothing(self):
+        self.straight()
+        with self.failing("read", self.text, errno.ESHUTDOWN, after=30, times=2):
+            result = self.train("run", *COMMON)
+        self.assertEqual(2, len(result.warnings), result)
+        for line in result.warnings:
+            self.assertRegex(line, rf"data\.train={self.text}: cannot read at byte \d+: Cannot send after transport endpoint "
+                                   "shutdown; trying again")
+        self.assert_same_state("straight", "run")
+
     def test_metrics_that_cannot_be_written_for_a_moment_lack_nothing(self):
         self.straight()
         for calls in "write", "close":  # which is said once the line is there
@@ -282,7 +292,7 @@ class Faults(OffstageTest):
         self.assertEqual(0, result.code, result)
         self.assertIn("its file system has no locks (No locks available)", "\n".join(result.warnings))
 
-    def test_a_failed_sync_of_a_save_is_never_tried_again(self):
+    def test_a_save_of_which_a_sync_failed_is_written_anew(self):
         self.straight(4)
         with self.failing("sync", self.folder / "whole", errno.EIO, after=1000000):
             self.train("whole", *COMMON, *self.both, "train.steps=4")
@@ -293,14 +303,50 @@ class Faults(OffstageTest):
             name = f"sync-{position}"
             with self.subTest(position=position):
                 with self.failing("sync", self.folder / name, errno.EIO, after=position, times=1):
-                    result = self.train(name, *COMMON, *self.both, "train.steps=4", expect=74)
-                self.assertRegex("\n".join(result.errors), r"cannot sync .*Input/output error")
+                    result = self.train(name, *COMMON, *self.both, "train.steps=4")
+                said, = result.warnings
+                self.assertRegex(said, r"cannot save step 4: cannot sync .*Input/output error; trying again")
                 calls = self.calls()
                 at, = (i for i, call in enumerate(calls) if call.endswith(" failed"))
-                path = calls[at].removesuffix(" failed")
-                self.assertNotIn(path, calls[at + 1:])
-                self.train(name, *COMMON, *self.both, "train.steps=4")
+                files = [call for call in calls[:at] if "step-000000004/" in call]
+                self.assertEqual(files, [call for call in calls[at + 1:] if "step-000000004/" in call][:len(files)])
                 self.assert_same_state("straight", name)
+
+    def test_a_save_that_fails_twice_ends_the_run_and_the_next_goes_on(self):
+        self.straight()
+        for error, times in (errno.EIO, 2), (errno.ENOSPC, 1):
+            name = errno.errorcode[error]
+            with self.failing("create", self.folder / name / "checkpoints/step-000000004", error, times=times):
+                result = self.train(name, *COMMON, *self.both, ranks=2, expect=74)
+            self.assertEqual(times - 1, sum("cannot save step 4" in line for line in result.warnings), result)
+            self.assertIn("cannot save step 4: ", result.errors[0])
+            self.check_goes_on(name, *self.both, step=2, ranks=2)
+
+    def test_a_save_that_fails_once_on_one_rank_changes_nothing(self):
+        self.straight()
+        for name, options in {"rank": [], "node": ["checkpoint.files=node"], "overlap": ["checkpoint.overlap=on"],
+                              "persistent": [f"--tiers.path={self.paths[0]},persistent"]}.items():
+            for calls in "create", "sync":
+                run = f"{name}-{calls}"
+                with self.subTest(run), self.failing(calls, self.folder / run / "checkpoints/step-000000004",
+                                                     errno.ESHUTDOWN, rank=1, times=1):
+                    result = self.train(run, *COMMON, *(options if name == "persistent" else [*self.both, *options]), ranks=2)
+                    said, = (line for line in result.warnings if "cannot save" in line)
+                    self.assertRegex(said, r"cannot save step 4: .*transport endpoint shutdown; trying again")
+                    self.assert_same_state("straight", run)
+
+    def test_a_sync_of_a_slot_that_becomes_a_checkpoints_is_never_tried_again(self):
+        self.straight()
+        persistent = f"--tiers.path={self.paths[0]},persistent"
+        with self.failing("sync", self.paths[0], errno.EIO, after=1000000):
+            self.train("whole", *COMMON, persistent)
+        slots = [i for i, call in enumerate(self.calls()) if "slot-" in call]
+        with self.failing("sync", self.paths[0], errno.EIO, after=slots[len(slots) // 2], times=1):
+            result = self.train("run", *COMMON, persistent, expect=74)
+        self.assertRegex(result.errors[0], r"cannot save step \d+: cannot sync .*slot-.*Input/output error")
+        self.assertNotIn("trying again", "\n".join(result.warnings))
+        self.train("run", *COMMON, persistent)
+        self.assert_same_state("straight", "run")
 
 
 if __name__ == "__main__":

@@ -153,6 +153,43 @@ class Levels(OffstageTest):
         for step in 3, 40:
             self.assert_same_state(self.straight(step), self.folder / f"run/checkpoints/step-{step:09d}")
 
+    def best_and_rest(self, *options):
+        """A run's options, the step of its best validation and that of the best one before. The two steps after are worse."""
+        options = [*self.options, f"data.valid={self.valid}", "train.valid-every=1", "checkpoint.keep-best=on", "optimizer.lr=0.1",
+                   "optimizer.warmup-steps=0", *options]
+        self.train("known", *options, "checkpoint.local=", "checkpoint.local-every=", "train.steps=6")
+        losses = {record["step"]: record["valid_loss"] for record in self.records("known") if "valid_loss" in record}
+        best = next(step for step in range(2, 4) if losses[step] < min(losses[step - 1], losses[step + 1], losses[step + 2]))
+        return options, best, min(range(1, best), key=losses.get)
+
+    def test_the_best_one_is_saved_where_only_level_1_has_it(self):
+        options, best, _ = self.best_and_rest()
+        checkpoints = self.folder / "run/checkpoints"
+        with self.faulty(checkpoints, calls="rename", error="KILL", times=1, file=checkpoints / f"step-{best:09d}/master.h5.tmp"):
+            killed = self.call(*self.command("run", *options, "train.steps=6"))
+        self.assertEqual(-signal.SIGKILL, killed.code, killed)
+        self.assertEqual(best, self.step_of(self.level_1()[-1]))
+        result = self.train("run", *options, "checkpoint.every=1", f"train.steps={best + 2}", "checkpoint.keep=2")
+        self.assertEqual(best, self.begins(result))
+        self.assertRegex(result.out, f"best validation: loss .* at step {best}, whose checkpoint is kept")
+        self.assertIn(best, [self.step_of(path) for path in self.checkpoints("run")], result)
+
+    def test_the_best_one_before_stays_where_the_save_of_a_better_one_was_killed(self):
+        options, best, before = self.best_and_rest("checkpoint.rate=1KB/s")
+        checkpoints, name = self.folder / "run/checkpoints", "level-1-0123456789abcdef"
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "level-1").write_text(2 * f"{name}\n{self.local}\n{checkpoints}\n")
+        with self.faulty(self.folder, calls="mkdir", error="KILL", times=1, file=self.local / name / f"step-{best + 2:09d}"):
+            killed = self.call(*self.command("run", *options, "train.steps=9"))
+        self.assertEqual(-signal.SIGKILL, killed.code, killed)
+        complete = [self.step_of(path) for path in self.checkpoints("run") if (path / "master.h5").exists()]
+        self.assertEqual([before], complete, "the better one is being saved")
+        result = self.train("run", *options, "checkpoint.every=1", "checkpoint.rate=0", f"train.steps={best + 4}",
+                            "optimizer.lr=0.5")  # validations become worse
+        self.assertEqual(best + 1, self.begins(result))
+        self.assertIn(f" at step {best}, which has no checkpoint", result.out)
+        self.assertIn(before, [self.step_of(path) for path in self.checkpoints("run")], result)
+
     def test_a_stop_saves_both_and_leaves_node_storage_as_it_was(self):
         process = self.start("run", *self.options, "train.steps=1000000", ranks=2)
         self.wait_for_step("run", 3, process)

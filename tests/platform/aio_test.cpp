@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,6 +28,22 @@
 #include "platform/faulty_kernel.hpp"
 #include "platform/memory/huge_buffer.hpp"
 #include "platform/scratch_directory.hpp"
+
+namespace {
+bool knows_no_size = false;
+}
+
+// In the place of libc's, in this program: as a FUSE that says -1 for what it does not know.
+extern "C" int statvfs(char const* path, struct statvfs* out) noexcept {
+  struct statfs found {};
+  if (statfs(path, &found) != 0) {
+    return -1;
+  }
+  out->f_frsize = static_cast<unsigned long>(found.f_frsize);
+  out->f_blocks = knows_no_size ? ~0UL : found.f_blocks;
+  out->f_bavail = knows_no_size ? ~0UL : found.f_bavail;
+  return 0;
+}
 
 namespace offstage::aio {
 namespace {
@@ -169,6 +188,14 @@ TEST(AioFile, RefusesMoreThanIsFreeWithoutTakingIt) {
   EXPECT_THAT(message_of([&] { file.allocate(huge); }),
               AllOf(HasSubstr(scratch / "data"), HasSubstr("needs"), HasSubstr("is free")));
   EXPECT_EQ(file.size(), 0);
+}
+
+TEST(FreeBytes, AreWithoutEndWhereThereAreMoreThanCanBeCounted) {
+  ScratchDirectory const scratch;
+  knows_no_size = true;
+  EXPECT_EQ(free_bytes(scratch.path()), std::numeric_limits<Bytes>::max());
+  knows_no_size = false;
+  EXPECT_GT(free_bytes(scratch.path()), 0);
 }
 
 TEST(AioFile, MovesItsDescriptor) {
@@ -401,7 +428,7 @@ TEST_F(AioEngine, DrainsWhatIsInFlightWithoutMemoryForItsMessage) {
 }
 
 TEST_F(AioEngine, TriesAgainAfterPausesWhatMayPass) {
-  for (int const error : {EIO, ESHUTDOWN, ENOTCONN, ETIMEDOUT, ENOLINK, EREMOTEIO}) {
+  for (int const error : {EIO, ESHUTDOWN, ENOTCONN, ETIMEDOUT, ENOLINK, EREMOTEIO, ESTALE}) {
     for (int const failures : {1, 3, 4}) {
       Seconds const before = kernel->paused();
       int completions = 0;

@@ -566,15 +566,15 @@ class Scripts(unittest.TestCase):
             self.assertTrue(self.read("calls")[0].endswith(option[-1]), self.read("calls"))
 
     def test_a_network_s_file_system_is_a_node_s_scratch_only_if_it_is_named(self):
-        stand_in = self.write("bin/stat", "#!/bin/sh\necho lustre\n")
-        stand_in.chmod(0o755)
         def scratch(**environment):
             return subprocess.run([ROOT / "slurm/scratch.sh"], text=True, capture_output=True, timeout=60, check=False,
                                   env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "USER": "nobody", **environment})
-        refused = scratch(TMPDIR=str(self.folder))
-        self.assertEqual(74, refused.returncode)
-        self.assertIn(f"{self.folder}: is on the network (lustre), no disk of this node;", refused.stderr)
-        self.assertEqual(f"{self.folder}\n", scratch(OFFSTAGE_SCRATCH=str(self.folder)).stdout)
+        for name in "lustre", "fhgfs":
+            self.write("bin/stat", f"#!/bin/sh\necho {name}\n").chmod(0o755)
+            refused = scratch(TMPDIR=str(self.folder))
+            self.assertEqual(74, refused.returncode)
+            self.assertIn(f"{self.folder}: is on the network ({name}), no disk of this node;", refused.stderr)
+            self.assertEqual(f"{self.folder}\n", scratch(OFFSTAGE_SCRATCH=str(self.folder)).stdout)
 
     def test_srun_hears_of_the_cpus_per_task_once(self):
         self.attempt(1, 0, during="env | grep -E 'CPUS_PER_TASK|TRES_PER_TASK' > there\n", SRUN_CPUS_PER_TASK="1",

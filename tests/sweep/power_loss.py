@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SECTOR = 512
-# lost: nothing that was not promised; kept: all that was done; names, data: one of the two alone. A number: at random.
+# lost: nothing that was not promised; kept: all that was done; names, data: one of the two alone; but-N: all but change N of
+# names, and what builds on it. A number: at random.
 PLAIN = ("lost", "kept", "names", "data")
+BUT = "but-"
+ENDING = ("rename", "unlink", "rmdir", "said")  # events behind which something counts, or counts no more
 RANDOM = 3  # at each place where something is open, beside those
 SAID = re.compile(r"^\S+Z step +(\d+)  saved (\S+) in ", re.MULTILINE)
 
@@ -170,7 +173,7 @@ class Disk:
         blocked = set()
         for change in sorted(changes.values(), key=lambda change: change.number):
             touched = {entry[:2] for entry in change.entries}
-            if touched & blocked or not choice.name():
+            if touched & blocked or not choice.name(change):
                 blocked |= touched
                 continue
             for directory, name, file in change.entries:
@@ -198,6 +201,11 @@ class Disk:
 
     def is_open(self):
         return any(file.open for file in self.files)
+
+    def open_names(self):
+        """Numbers of the changes of names that may still be lost, but for those of slots, which the next start removes."""
+        changes = [change for file in self.files if file.names is not None for change in file.open]
+        return sorted({change.number for change in changes if not any(name.startswith("slot-") for _, name, _ in change.entries)})
 
 
 def put(names, name, file):
@@ -231,15 +239,19 @@ class Choice:
         self.numbers = random.Random(mode)
         self.share = self.numbers.choice((0.1, 0.5, 0.9))
 
-    def name(self):
+    def name(self, change):
         if self.mode in PLAIN:
             return self.mode in ("kept", "names")
+        if self.mode.startswith(BUT):
+            return change.number != int(self.mode.removeprefix(BUT))
         return self.numbers.random() < self.share
 
     def data(self, change):
         """None: all of it; (): nothing; or numbers of sectors."""
         if self.mode in PLAIN:
             return None if self.mode in ("kept", "data") else ()
+        if self.mode.startswith(BUT):
+            return None
         if self.numbers.random() >= self.share:
             return ()
         sectors = -(-len(change.data) // SECTOR)
@@ -257,7 +269,9 @@ class Loss:
     mode: str
 
     def group(self):
-        return self.mode if self.mode in PLAIN else "random"
+        if self.mode in PLAIN:
+            return self.mode
+        return "but" if self.mode.startswith(BUT) else "random"
 
     def __str__(self):
         return f"{self.scenario}:power:{self.events}:{self.mode}"
@@ -276,7 +290,9 @@ class Recorded:
             disk.do(event)
             if event.kind == "end" or not disk.is_open():
                 continue
-            for mode in (*PLAIN, *(f"{count}.{number}" for number in range(RANDOM))):
+            names = disk.open_names() if event.kind in ENDING else []
+            for mode in (*PLAIN, *(f"{BUT}{number}" for number in names),
+                         *(f"{count}.{number}" for number in range(RANDOM))):
                 digest = digest_of(disk.image(mode), tuple(disk.said))
                 if digest not in seen:
                     seen.add(digest)

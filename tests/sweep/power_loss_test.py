@@ -82,6 +82,15 @@ class PowerLoss(unittest.TestCase):
         found = {tuple(sorted(self.image(f"2.{number}", *made))) for number in range(100)}
         self.assertEqual({(), ("f",), ("g",), ("f", "g")}, found)
 
+    def test_one_name_may_be_lost_alone_with_what_builds_on_it(self):
+        events = event("create", 201, path="f"), event("create", 202, path="g"), event("rename", path="g", to="h")
+        self.assertEqual({"h": b""}, self.image("but-1", *events))
+        self.assertEqual({"f": b""}, self.image("but-2", *events))
+        self.assertEqual({"f": b"", "g": b""}, self.image("but-3", *events))
+        modes = {loss.mode for loss in Recorded("test", self.disk, (event("mkdir", 301, path="run"),
+                                                                    event("mkdir", 302, path="run/checkpoints"))).losses()}
+        self.assertIn("kept", modes)
+
     def test_losses_that_leave_the_same_are_one(self):
         run, checkpoints = 301, 302
         events = (event("mkdir", run, path="run"), event("mkdir", checkpoints, path="run/checkpoints"),

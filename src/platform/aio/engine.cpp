@@ -25,22 +25,6 @@ namespace {
 // How often one request is tried again, a millisecond apart, while the kernel says EAGAIN.
 constexpr int most_tries = 10000;
 
-/// Returns whether an error is one that ends by itself: of a client that a file system has evicted
-/// (Lustre: EIO, ESHUTDOWN), of a server or a drive that is away for a moment.
-bool may_pass(int error_number) {
-  switch (error_number) {
-    case EIO:
-    case ESHUTDOWN:
-    case ENOTCONN:
-    case ETIMEDOUT:
-    case ENOLINK:
-    case EREMOTEIO:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool aligned(Bytes value) {
   return value % direct_alignment == 0;
 }
@@ -261,7 +245,7 @@ void Engine::Implementation::move(Direction direction, File const& file, std::by
         log::warning("{}; trying again through the page cache", error.what());
         continue;
       }
-      if (!may_pass(error.error_number())) {
+      if (!ends_by_itself(error.error_number())) {
         throw;
       }
       patient_ = patient_ && pause != pauses_between_tries.end();

@@ -22,11 +22,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A file system without a limit, or that does not know, says that it has no blocks.
+/// A file system without a limit, or that does not know, says that it has no blocks, or more than
+/// can be counted in bytes.
 Bytes free_of(struct statvfs const& system) {
-  return system.f_blocks == 0
-             ? std::numeric_limits<Bytes>::max()
-             : static_cast<Bytes>(system.f_bavail) * static_cast<Bytes>(system.f_frsize);
+  constexpr Bytes most = std::numeric_limits<Bytes>::max();
+  Bytes free{};
+  bool const is_beyond = __builtin_mul_overflow(system.f_bavail, system.f_frsize, &free);
+  return system.f_blocks == 0 || is_beyond ? most : free;
 }
 
 [[noreturn]] void throw_no_space(std::string const& path, Bytes needed, std::optional<Bytes> free) {
@@ -144,6 +146,14 @@ void File::sync() const {
   Waiting const waiting{"fdatasync"};
   if (fdatasync(descriptor()) != 0) {
     throw IoError{"cannot sync", path(), errno};
+  }
+}
+
+void File::sync_for_good() const {
+  try {
+    sync();
+  } catch (IoError const& error) {
+    throw IoError{error.what()};
   }
 }
 

@@ -33,8 +33,12 @@ class File : public Descriptor {
   /// Reserves `size` bytes from offset 0 on and makes the file that long (plain fallocate: later
   /// writes into it are asynchronous). IoError says how much was needed and how much is free.
   void allocate(Bytes size) const;
-  /// fdatasync. A failure is final: the kernel may have dropped the pages; never retried.
+  /// fdatasync. A failure is final: the kernel may have dropped the pages. Who tries again writes
+  /// another file.
   void sync() const;
+  /// The same for contents that are written by nobody else later. The error has no errno, so that
+  /// nothing is tried again after it (ends_by_itself).
+  void sync_for_good() const;
 
  private:
   File(std::string const& path, int flags);

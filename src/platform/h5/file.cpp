@@ -174,6 +174,14 @@ Handle property_list(hid_t kind, Check const& check) {
   return list;
 }
 
+/// A property list of files and datasets without times, so that equal contents are equal bytes.
+template <class Check>
+Handle creation_list(hid_t kind, Check const& check) {
+  Handle list = property_list(kind, check);
+  check(H5Pset_obj_track_times(list.get(), false));
+  return list;
+}
+
 /// A space in which `block` is selected; negative if it does not lie inside.
 template <class Check>
 Handle selection_of(Shape const& shape, Block const& block, Check const& check) {
@@ -300,7 +308,8 @@ File File::create(std::string const& path, Alignment alignment) {
   File file{-1, true, path};
   auto const check = [&](std::int64_t result) { return file.checked(result, "create the file"); };
   Handle const access = access_list(alignment, check);
-  file.id_ = H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get());
+  Handle const untimed = creation_list(H5P_FILE_CREATE, check);
+  file.id_ = H5Fcreate(path.c_str(), H5F_ACC_EXCL, untimed.get(), access.get());
   check(file.id_);
   return file;
 }
@@ -405,7 +414,7 @@ Bytes File::reserve(std::string const& name, Type type, Shape const& shape) {
   require(elements_of(shape) > 0, "h5: an array of no elements has no place in the file");
   Handle const space = space_of(shape, check);
   Handle const links = groups_as_needed(check);
-  Handle const layout = property_list(H5P_DATASET_CREATE, check);
+  Handle const layout = creation_list(H5P_DATASET_CREATE, check);
   check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS));
   check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY));
   check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER));
@@ -426,7 +435,7 @@ void File::map(std::string const& name, Type type, Shape const& shape,
                std::span<Mapping const> parts) {
   Turn const turn;
   auto const check = checks("create", name);
-  Handle const layout = property_list(H5P_DATASET_CREATE, check);
+  Handle const layout = creation_list(H5P_DATASET_CREATE, check);
   if (type == Type::f32 || type == Type::bf16) {  // nothing else tells a missing file from zeros
     float const missing = std::numeric_limits<float>::quiet_NaN();
     check(H5Pset_fill_value(layout.get(), H5T_NATIVE_FLOAT, &missing));
@@ -473,9 +482,10 @@ void File::write(std::string const& name, std::span<std::string const> texts) {
   Handle const type = text_type(width, check);
   Handle const space = space_of({static_cast<std::int64_t>(texts.size())}, check);
   Handle const links = groups_as_needed(check);
-  Handle dataset{
-      H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
-      H5Dclose};
+  Handle const untimed = creation_list(H5P_DATASET_CREATE, check);
+  Handle dataset{H5Dcreate2(id_, name.c_str(), type.get(), space.get(), links.get(), untimed.get(),
+                            H5P_DEFAULT),
+                 H5Dclose};
   check(dataset.get());
   check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, joined.data()));
   check(dataset.finish());

@@ -424,12 +424,14 @@ std::string processor_name() {
 void agree(Communicator const& comm, std::function<void()> const& work) {
   std::string message;
   auto code = ExitCode::done;
+  int error_number = 0;
   try {
     work();
   } catch (...) {
     Failure failure = failure_of(std::current_exception());
     message = std::move(failure.text);
     code = failure.code;
+    error_number = failure.error_number;
   }
   bool const failed = code != ExitCode::done;
   auto const lowest = static_cast<int>(comm.minimum(failed ? comm.rank() : INT_MAX));
@@ -438,7 +440,8 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
   }
   code = static_cast<ExitCode>(comm.broadcast_value(static_cast<int>(code), lowest));
   message = comm.broadcast(std::move(message), lowest);
-  throw AgreedError{code, message, lowest, comm.broadcast(processor_name(), lowest)};
+  error_number = comm.broadcast_value(error_number, lowest);
+  throw AgreedError{code, message, lowest, comm.broadcast(processor_name(), lowest), error_number};
 }
 
 }  // namespace offstage::mpi

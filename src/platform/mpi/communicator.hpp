@@ -162,16 +162,23 @@ class Communicator {
 /// process may end in good order and one rank reports it.
 class AgreedError : public Error {
  public:
-  AgreedError(ExitCode code, std::string const& message, int failed_rank, std::string host = {})
-      : Error{code, message}, failed_rank_{failed_rank}, host_{std::move(host)} {}
+  AgreedError(ExitCode code, std::string const& message, int failed_rank, std::string host = {},
+              int error_number = 0)
+      : Error{code, message},
+        failed_rank_{failed_rank},
+        host_{std::move(host)},
+        error_number_{error_number} {}
   /// The lowest rank on which it happened.
   [[nodiscard]] int failed_rank() const noexcept { return failed_rank_; }
   /// The name of its node; empty: not told.
   [[nodiscard]] std::string const& host() const noexcept { return host_; }
+  /// IoError::error_number; 0 for other errors.
+  [[nodiscard]] int error_number() const noexcept { return error_number_; }
 
  private:
   int failed_rank_;
   std::string host_;
+  int error_number_;
 };
 
 /// The name of this rank's node, as MPI knows it.

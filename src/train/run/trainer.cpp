@@ -263,12 +263,7 @@ void Training<T>::make_up_validation() {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
     return;
   }
-  bool const stays = config_.checkpoint.keep_best && is_best();
-  if (stays && !saves().is_saved(at_.step())) {  // level 1 alone has it
-    due_saves_->save({.save = true}, !is_last_step(), true);
-    return;
-  }
-  if (stays) {
+  if (config_.checkpoint.keep_best && is_best() && saves().is_saved(at_.step())) {
     saves().store().keep_best(at_.step());
   }
   tell_the_checkpoint();
@@ -278,6 +273,10 @@ template <class T>
 void Training<T>::run_steps() {
   if (owes_validation()) {
     make_up_validation();
+  }
+  if (config_.checkpoint.keep_best && continues_own_ && is_best() &&
+      !saves().is_saved(at_.step())) {  // level 1 alone has it
+    due_saves_->save({.save = true}, !is_last_step(), true);
   }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
     if (!validate_whatever_the_time() && !has_tried_) {
