@@ -270,10 +270,12 @@ std::string read_text(std::string const& path, Bytes limit) {
   return read_part(path, 0, limit);
 }
 
-void write_part(std::string const& path, Bytes offset, std::span<std::byte const> bytes) {
+void write_parts(std::string const& path, std::span<FilePart const> parts) {
   aio::Descriptor const file{path, O_WRONLY | O_NOFOLLOW, 0};
-  if (write_fully(file.descriptor(), bytes, offset) < std::ssize(bytes)) {
-    throw IoError{"cannot write", path, errno};
+  for (FilePart const& part : parts) {
+    if (write_fully(file.descriptor(), part.bytes, part.offset) < std::ssize(part.bytes)) {
+      throw IoError{"cannot write", path, errno};
+    }
   }
   sync(file);  // NFS tells of a full quota only the descriptor that has written
 }

@@ -73,8 +73,14 @@ struct StepDirectory {
 [[nodiscard]] std::string read_text(std::string const& path, Bytes limit = 64 * MiB);
 /// Reads at most `most` bytes of a file from `offset` on; less if it ends before. Errors: IoError.
 [[nodiscard]] std::string read_part(std::string const& path, Bytes offset, Bytes most);
-/// Writes inside an existing file, whose contents are durable when it returns. Errors: IoError.
-void write_part(std::string const& path, Bytes offset, std::span<std::byte const> bytes);
+/// Bytes of a file, and where they lie in it.
+struct FilePart {
+  Bytes offset{};
+  std::span<std::byte const> bytes;
+};
+/// Writes inside an existing file, whose contents are durable when it returns: opens and syncs it
+/// once. Errors: IoError.
+void write_parts(std::string const& path, std::span<FilePart const> parts);
 /// Writes a new file and makes its contents durable. Errors: IoError, also if the file exists.
 void write_text(std::string const& path, std::string const& text);
 /// Makes the contents of a file durable that another library wrote. Errors: IoError.

@@ -402,7 +402,8 @@ void FileExchange::write(Parcel const& parcel) {
   Bytes const pages = head.bytes / aio::direct_alignment * aio::direct_alignment;
   write_at(to.file, piece.first(static_cast<std::size_t>(pages)), head.offset);
   if (pages < head.bytes) {
-    write_part(path, head.offset + pages, piece.subspan(static_cast<std::size_t>(pages)));
+    FilePart const rest{head.offset + pages, piece.subspan(static_cast<std::size_t>(pages))};
+    write_parts(path, {&rest, 1});
   }
   to.left -= head.bytes;
   if (to.left == 0) {

@@ -345,9 +345,12 @@ Seconds write_held(StateFile& file, Manifest const& manifest, StateLayout const&
 void write_checksums(std::string const& path, Manifest const& manifest,
                      Checksums const& checksums) {
   static_assert(std::endian::native == std::endian::little, "as in the file");
+  std::vector<FilePart> parts;
   for (std::size_t k = 0; k < checksums.size(); ++k) {
-    write_part(path, manifest.subgroups[k].checksum_offset, std::as_bytes(std::span{checksums[k]}));
+    parts.push_back(
+        {manifest.subgroups[k].checksum_offset, std::as_bytes(std::span{checksums[k]})});
   }
+  write_parts(path, parts);
 }
 
 /// Compares the parts of a rank file that no checksum covers: names, shapes and checksums.
