@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "base/version.hpp"
 #include "base/watch.hpp"
 #include "checkpoint/directory.hpp"
-#include "checkpoint/writer.hpp"
 #include "config/split_parameters.hpp"
 #include "launch/launcher.hpp"
 #include "train/memory/crowding.hpp"
@@ -32,6 +30,7 @@
 #include "train/run/position.hpp"
 #include "train/run/run_parts.hpp"
 #include "train/run/slow_nodes.hpp"
+#include "train/run/validations.hpp"
 #include "train/saves/best_loss.hpp"
 #include "train/saves/cadence.hpp"
 #include "train/saves/checkpoint_space.hpp"
@@ -39,7 +38,6 @@
 #include "train/saves/resume.hpp"
 #include "train/saves/saves.hpp"
 #include "train/settle/run_device.hpp"
-#include "train/step/mean_loss.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
 
@@ -97,44 +95,20 @@ class Training {
 
  private:
   void prepare();
-  /// Looks for a target that counts in validations, whose loss would be no number.
-  void require_validation_target();
-  /// Returns whether the step from which this start goes on lacks its validation, which an earlier
-  /// start left out when it stopped.
-  [[nodiscard]] bool owes_validation() const {
-    return continues_own_ && cadence_.validation_follows(at_.step()) &&
-           last_validation_ < at_.step() && (is_last_step() || !has_tried_);
-  }
   [[nodiscard]] bool is_last_step() const { return at_.step() == config_.train.steps; }
   /// Returns whether this start has anything to do.
   [[nodiscard]] bool has_work() const {
-    return (at_.step() < config_.train.steps && !has_lost_patience()) || owes_validation();
+    return (at_.step() < config_.train.steps && !validations_->has_lost_patience()) ||
+           validations_->is_owed();
   }
   /// Makes the validation that an earlier start left out.
   void make_up_validation();
   void begin_records();
-  /// Finds the best validation of earlier starts, if it counts for this one.
-  void find_best();
   [[nodiscard]] bool goes_on() const { return stop_ == Stop::none && !next_; }
   void start_or_continue();
   void one_step();
   /// Makes a forecast of the steps to come, as soon as the rates that it needs are known.
   void look_ahead();
-  /// Returns false if the validation was left out because the run stops.
-  bool validate();
-  /// The same before a start's first step, which train.max-time never ends.
-  bool validate_whatever_the_time();
-  /// Returns whether the last validation was the best so far, and of this step.
-  [[nodiscard]] bool is_best() const {
-    BestLoss const& best = at_.best();
-    return best.any() && best.since() == 0 && best.best().step == at_.step();
-  }
-  /// Returns whether train.patience is at its end.
-  [[nodiscard]] bool has_lost_patience() const {
-    return config_.train.patience > 0 && at_.best().since() >= config_.train.patience;
-  }
-  /// Writes the validations to the step's checkpoint, if that was saved before the last of them.
-  void tell_the_checkpoint();
   void run_steps();
   /// The memory of the run and its limits, without peaks. Collective.
   [[nodiscard]] MemoryRecord memory_limits() const;
@@ -154,17 +128,11 @@ class Training {
   PlanChoice<T> plan_choice_;
   Position at_;
   Stop stop_ = Stop::none;
-  bool continues_own_ = false;  ///< a checkpoint in checkpoint.dir or of level 1
-  bool validations_begin_anew_ = false;
-  std::int64_t last_validation_ = -1;  ///< step of the last one of earlier starts
-  /// An earlier start began at the same step, too, and so has had its chance: the validation that
-  /// it owed is not made up, and one before the first step does not end this start if it is
-  /// stopped.
-  bool has_tried_ = false;
   std::optional<config::RunConfig> next_;
   Seconds start_seconds_{};
-  std::optional<RunParts<T>> parts_;  ///< from prepare() on
+  std::optional<RunParts<T>> parts_;  ///< from prepare() on, as what follows
   std::optional<DueSaves<T>> due_saves_;
+  std::optional<Validations<T>> validations_;
 };
 
 template <class T>
@@ -250,40 +218,31 @@ ExitCode Training<T>::run() {
 }
 
 template <class T>
-bool Training<T>::validate_whatever_the_time() {
-  cadence_.only_validates(true);
-  bool const done = validate();
-  cadence_.only_validates(false);
-  return done;
-}
-
-template <class T>
 void Training<T>::make_up_validation() {
-  if (!validate_whatever_the_time()) {
+  if (!validations_->make_whatever_the_time()) {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
     return;
   }
-  if (config_.checkpoint.keep_best && is_best() && saves().is_saved(at_.step())) {
+  if (config_.checkpoint.keep_best && validations_->is_best() && saves().is_saved(at_.step())) {
     saves().store().keep_best(at_.step());
   }
-  tell_the_checkpoint();
+  validations_->tell_the_checkpoint();
 }
 
 template <class T>
 void Training<T>::run_steps() {
-  if (owes_validation()) {
+  if (validations_->is_owed()) {
     make_up_validation();
   }
-  if (config_.checkpoint.keep_best && continues_own_ && is_best() &&
-      !saves().is_saved(at_.step())) {  // level 1 alone has it
+  if (validations_->lacks_best()) {
     due_saves_->save({.save = true}, !is_last_step(), true);
   }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
-    if (!validate_whatever_the_time() && !has_tried_) {
+    if (!validations_->make_whatever_the_time() && !validations_->has_tried()) {
       stop_ = cadence_.after_half_a_validation(at_.step()).stop;
     }
   }
-  if (has_lost_patience()) {
+  if (validations_->has_lost_patience()) {
     stop_ = Stop::patience;
   }
   if (at_.step() < config_.train.steps && goes_on()) {
@@ -296,13 +255,13 @@ void Training<T>::run_steps() {
     if (next.validate && is_last_step() && !config_.checkpoint.keep_best) {
       due_saves_->save(next, false, false);  // nothing stops what follows, which may be long
     }
-    if (next.validate && !validate()) {
+    if (next.validate && !validations_->make()) {
       next = cadence_.after_half_a_validation(at_.step());
       stop_ = next.stop;
     } else if (next.validate) {
-      tell_the_checkpoint();
-      next.save = next.save || (config_.checkpoint.keep_best && is_best());
-      if (stop_ == Stop::none && has_lost_patience()) {
+      validations_->tell_the_checkpoint();
+      next.save = next.save || (config_.checkpoint.keep_best && validations_->is_best());
+      if (stop_ == Stop::none && validations_->has_lost_patience()) {
         stop_ = Stop::patience;
         next.save = true;
       }
@@ -312,25 +271,11 @@ void Training<T>::run_steps() {
       next_ = plan_choice_.look_at_rates(at_.progress(start_seconds_), runner());
     }
     next.save = next.save || next_.has_value();
-    due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, is_best());
+    due_saves_->save(next, goes_on() && at_.step() < config_.train.steps, validations_->is_best());
   }
   if (at_.step() > 0 && !saves().is_saved(at_.step())) {
-    due_saves_->save({.save = true}, false, is_best());  // only level 1 had the last step
-  }
-}
-
-// The state is saved, so that an error is no reason to fail.
-template <class T>
-void Training<T>::tell_the_checkpoint() {
-  if (!leads() || !saves().is_saved(at_.step())) {
-    return;
-  }
-  std::string const path =
-      fmt::format("{}/{}", config_.checkpoint.dir, checkpoint::step_name(at_.step()));
-  try {
-    checkpoint::rewrite_configuration(path, with_best(at_.meta().configuration, at_.best()));
-  } catch (Error const& error) {
-    log::warning("{}; {} does not know of its validation", error.what(), path);
+    due_saves_->save({.save = true}, false,
+                     validations_->is_best());  // only level 1 had the last step
   }
 }
 
@@ -339,7 +284,8 @@ void Training<T>::tell_the_checkpoint() {
 template <class T>
 void Training<T>::prepare() {
   parts_.emplace(config_, comm_, place_, plan_choice_, cadence_, journal_);
-  require_validation_target();
+  validations_.emplace(config_, comm_, *parts_, at_, cadence_, journal_);
+  validations_->require_target();
   due_saves_.emplace(config_, comm_, *parts_, at_, journal_);
   start_or_continue();
   if (config_.checkpoint.keep_best) {
@@ -352,18 +298,8 @@ void Training<T>::prepare() {
     }
     journal_.open(at_.step(), at_.last_loss(), [this] { parts_->directories().look_at_run(); });
   });
-  find_best();
+  validations_->find_best();
   begin_records();
-}
-
-template <class T>
-void Training<T>::require_validation_target() {
-  mpi::agree(comm_, [&] {
-    if (data::Dataset const* const data = parts_->valid_data(); leads() && data != nullptr) {
-      require_target(*data, windows_per_validation(config_.train, data->windows()),
-                     fmt::format("data.valid={}", config_.data.valid.front().path));
-    }
-  });
 }
 
 /// Writes the run's first records to run.dir.
@@ -380,7 +316,7 @@ void Training<T>::begin_records() {
                           .parameters = state::count_parameters(runner().map().layers()),
                           .memory = memory_limits(),
                           .paths = path_records(config_, runner().path_facts()),
-                          .validations_begin_anew = validations_begin_anew_,
+                          .validations_begin_anew = validations_->begin_anew(),
                           .from = named_checkpoint(config_.checkpoint),
                           .changes = learned_changes(at_.meta().configuration, settings)};
   if (has_work() && at_.step() < config_.train.steps) {
@@ -399,42 +335,6 @@ void Training<T>::begin_records() {
       parts_->directories().keep();
     }
   });
-}
-
-template <class T>
-void Training<T>::find_best() {
-  bool is_own{};
-  mpi::agree(comm_, [&] {
-    is_own = leads() && at_.step() > 0 && begins_at_own_checkpoint(config_.checkpoint);
-  });
-  continues_own_ = comm_.broadcast_value(is_own, 0);
-  BestLoss best = continues_own_ ? best_of(at_.meta().configuration) : BestLoss{};
-  bool has_tried{};
-  mpi::agree(comm_, [&] {
-    auto const earlier = journal_.earlier();
-    best = best_after(best, earlier.validations);
-    has_tried = std::ranges::find(earlier.starts, at_.step()) != earlier.starts.end();
-  });
-  last_validation_ = comm_.broadcast_value(best.last(), 0);
-  has_tried_ = comm_.broadcast_value(has_tried, 0);
-  if (at_.step() == 0) {
-    best = {};  // it is another run's, or one that this start makes again
-  } else if (best.last() >= 0 && at_.step() < config_.train.steps &&
-             validates_otherwise(at_.meta().configuration, parts_->settings())) {
-    if (leads()) {
-      log::info("validation data have changed: the search for the best validation begins again");
-    }
-    best = BestLoss{{.loss = std::nan("")}, 0, best.last()};
-    validations_begin_anew_ = true;
-  }
-  at_.set_best(comm_.broadcast_value(best, 0));
-  bool const is_news = at_.best().last() > best_of(at_.meta().configuration).last();
-  if (continues_own_ && is_news && !validations_begin_anew_) {
-    tell_the_checkpoint();  // the start that made the validation could not
-  }
-  if (config_.checkpoint.keep_best && at_.best().any()) {
-    saves().store().keep_best(at_.best().best().step);
-  }
 }
 
 template <class T>
@@ -534,28 +434,6 @@ void Training<T>::look_ahead() {
   if (forecast && (forecast->unknown.empty() || steps == measuring_steps)) {
     journal_.expect(*std::move(forecast));
   }
-}
-
-template <class T>
-bool Training<T>::validate() {
-  trace::Scope const scope{runner().trace(), "validation", "validation", at_.step()};
-  Stopwatch watch;
-  auto const loss = runner().validate(
-      *parts_->valid_data(), windows_per_validation(config_.train, parts_->valid_data()->windows()),
-      [&] { return !cadence_.will_stop(at_.step()); });
-  if (!loss) {
-    if (leads()) {
-      log::dated("step {:>6}  its validation is left out, as the run stops", at_.step());
-    }
-    return false;
-  }
-  Seconds const seconds = watch.elapsed();
-  cadence_.validation_took(seconds);
-  mpi::agree(comm_, [&] {
-    journal_.validated(at_.step(), *loss, !at_.is_bad(), seconds, cadence_.now());
-  });
-  at_.validated(loss->all.loss);
-  return true;
 }
 
 /// Trains to the last step, or until something stops the run. Each new start uses the given
