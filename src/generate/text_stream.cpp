@@ -56,7 +56,7 @@ std::string TextStream::add(std::int32_t token) {
 
 void TextStream::pass_over(std::int32_t token) {
   window_.push_back(token);
-  settle();
+  static_cast<void>(take(true));  // keeps the window short
 }
 
 std::string TextStream::finish() {

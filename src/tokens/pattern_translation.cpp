@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
@@ -42,6 +45,9 @@ class Translator {
         case '(':
           group();
           break;
+        case ')':
+          end_group();
+          break;
         case '{':
           repeat();
           break;
@@ -49,7 +55,7 @@ class Translator {
           copy(1);
       }
     }
-    return std::move(out_);
+    return std::move(out_.append(options_.back(), ')'));
   }
 
  private:
@@ -174,22 +180,33 @@ class Translator {
   void group() {
     static constexpr std::array<std::string_view, 7> known{"(?:",  "(?i:", "(?=", "(?!",
                                                            "(?<=", "(?<!", "(?>"};
-    for (std::string_view const opening : known) {
-      if (follows(opening)) {
-        return copy(opening.size());
-      }
-    }
+    // In Oniguruma it opens a group to the end of the one that it stands in: a(?i)b|c is a(?i:b|c).
     if (follows("(?i)")) {
-      return copy(4);
+      out_ += "(?i:";
+      at_ += 4;
+      ++options_.back();
+      return;
     }
-    if (follows("(?") || follows("(*")) {
+    auto const* const opening =
+        std::ranges::find_if(known, [&](std::string_view each) { return follows(each); });
+    if (opening == known.end() && (follows("(?") || follows("(*"))) {
       refuse(at_, 4, "is not known here");
+    }
+    copy(opening == known.end() ? 1 : opening->size());
+    options_.push_back(0);
+  }
+
+  /// With the groups that options opened in it. One that nothing opened is PCRE2's error.
+  void end_group() {
+    if (options_.size() > 1) {
+      out_.append(options_.back(), ')');
+      options_.pop_back();
     }
     copy(1);
   }
 
   /// {2}, {1,}, {1,3}, {,3}; with + behind it Oniguruma repeats the repeat, PCRE2 does not give
-  /// back.
+  /// back. {2}? is an optional repeat there, and here one of so many.
   void repeat() {
     auto const end = text_.find('}', at_);
     auto const inside = text_.substr(at_ + 1, end == std::string_view::npos ? end : end - at_ - 1);
@@ -197,7 +214,8 @@ class Translator {
         inside.find_first_not_of("0123456789,") != std::string_view::npos) {
       refuse(at_, 2, "is no repeat; write \\{ for the character");
     }
-    if (end + 1 < text_.size() && text_[end + 1] == '+') {
+    bool const fixed = inside.find(',') == std::string_view::npos;
+    if (end + 1 < text_.size() && (text_[end + 1] == '+' || (fixed && text_[end + 1] == '?'))) {
       refuse(at_, end + 2 - at_, "is not known here");
     }
     if (inside.front() == ',') {
@@ -212,6 +230,8 @@ class Translator {
   std::string const& place_;
   std::size_t at_{};
   std::string out_;
+  /// Groups that options opened, in the expression and in each group around this place.
+  std::vector<std::size_t> options_{0};
 };
 
 }  // namespace

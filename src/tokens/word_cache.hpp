@@ -11,7 +11,8 @@ namespace offstage::tokens {
 
 /// Tokens of words met before. It forgets all of them when it is full.
 ///
-/// Memory:  at most some 3 MiB.
+/// Memory:  some 3 MiB of usual words; the longest keys, each byte a token, take 12 MiB, or up to
+///          twice that as vectors grow.
 /// Threads: one.
 class WordCache {
  public:

@@ -26,6 +26,7 @@ class Pieces final : public data::Tokenizer {
   [[nodiscard]] std::int64_t vocab() const override { return 356; }
   [[nodiscard]] std::unique_ptr<data::Encoder> encoder() const override { return nullptr; }
   [[nodiscard]] std::string decode(std::span<std::int32_t const> tokens) const override {
+    decoded += std::ssize(tokens);
     static std::vector<std::string> const pieces{"", " one", " two", "s"};
     std::string text;
     std::string bytes;
@@ -54,6 +55,8 @@ class Pieces final : public data::Tokenizer {
     return {};
   }
   [[nodiscard]] std::string name_of(std::int32_t /*token*/) const override { return {}; }
+
+  mutable std::int64_t decoded = 0;  ///< tokens of all calls
 };
 
 std::vector<std::string> stream(data::Tokenizer const& tokenizer,
@@ -209,6 +212,37 @@ TEST(TextStream, PassesOverWhatIsNotWanted) {
   TextStream text{tokenizer};
   text.pass_over(1);
   EXPECT_EQ(text.add(2), " two");
+}
+
+TEST(TextStream, PassesOverALongPromptInTimeThatGrowsWithIt) {
+  Pieces const tokenizer;
+  TextStream text{tokenizer};
+  for (int i = 0; i < 1000; ++i) {
+    text.pass_over(1);
+  }
+  EXPECT_LE(tokenizer.decoded, 10 * 1000);
+  EXPECT_EQ(text.add(2), " two");
+}
+
+TEST(TextStream, GivesBehindAPromptWhatItGivesBehindTextOfItsOwn) {
+  for (char const* const name : {"gpt2", "llama3", "qwen", "words"}) {
+    auto const tokenizer = tokenizer_like(name);
+    std::mt19937 random{7};
+    for (int i = 0; i < 100; ++i) {
+      auto const tokens = random_tokens(*tokenizer, 0, random);
+      TextStream passed{*tokenizer};
+      TextStream added{*tokenizer};
+      for (std::int32_t const token : std::span{tokens}.first(30)) {
+        passed.pass_over(token);
+        static_cast<void>(added.add(token));
+      }
+      static_cast<void>(added.finish());
+      for (std::int32_t const token : std::span{tokens}.subspan(30)) {
+        EXPECT_EQ(passed.add(token), added.add(token)) << name;
+      }
+      EXPECT_EQ(passed.finish(), added.finish()) << name;
+    }
+  }
 }
 
 }  // namespace

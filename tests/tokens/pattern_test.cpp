@@ -59,13 +59,18 @@ TEST(Expression, MeansWhatItMeansInOniguruma) {
   EXPECT_THAT(matches("\\p{Han}", "\u4E00\u3002"),
               ElementsAre("\u4E00"));  // the full stop is used by Han, too
   EXPECT_THAT(matches("(?i:'s|'t)", "'S't'\u017F"), ElementsAre("'S", "'t", "'\u017F"));
+  // An option holds to the end of its group, alternatives included.
+  EXPECT_THAT(matches("a(?i)b|c", "aBcaC"), ElementsAre("aB", "aC"));
+  EXPECT_THAT(matches("x(a(?i)b|(?i)c)c|d", "xaBcxaCcxaCCdD"), ElementsAre("xaBc", "xaCc", "d"));
+  EXPECT_THAT(matches("(?i)a|b", "AB"), ElementsAre("A", "B"));
   EXPECT_THAT(matches("a{,2}b", "aaab"), ElementsAre("aab"));
   EXPECT_THAT(matches("^x", "x\nx"), ElementsAre("x", "x"));
 }
 
 TEST(Expression, RefusesWhatItWouldReadOtherwise) {
-  for (std::string const expression : {"\\bx", "\\hx", "x{1,2}+", "(?m:x)", "(?<name>x)", "[a[b]]",
-                                       "[a&&b]", "\\1x", "x\\K", "\\Gx", "\\Xx", "[a", "x\\"}) {
+  for (std::string const expression :
+       {"\\bx", "\\hx", "x{1,2}+", "x{2}?", "x)", "(?m:x)", "(?<name>x)", "[a[b]]", "[a&&b]",
+        "\\1x", "x\\K", "\\Gx", "\\Xx", "[a", "x\\"}) {
     try {
       (void)Pattern::expression(expression, "here");
       ADD_FAILURE() << expression;
