@@ -57,7 +57,7 @@ if [[ $OFFSTAGE_RESUBMIT != [01] ]]; then
 fi
 unset number
 
-began=                # SECONDS at the start of this attempt; no variable of the environment
+began=                # uptime_of_node at the start of this attempt; no variable of the environment
 noted=                # its line in `attempts`
 stop=0                # the ranks shall stop
 told=0                # the ranks were told so
@@ -208,7 +208,7 @@ require_arguments() {
 
 # A signal that comes at once, as the time limit is no longer than its lead, would come so after each requeue.
 signal_came() { # signal_came NAME
-  local limit worked=$((SECONDS - began))
+  local limit worked=$(($(uptime_of_node) - began))
   stop_ranks "SIG$1, the end of the time limit is near"
   ((worked < least_work)) || return
   limit=$(timeout 10 squeue --noheader --jobs="$job" --format=%l 2> /dev/null)
@@ -244,7 +244,7 @@ offstage_run() {
   esac
   say "job $job, attempt $attempt, by $OFFSTAGE_LAUNCHER on $SLURM_JOB_NODELIST"
   launcher=
-  began=$SECONDS
+  began=$(uptime_of_node)
   trap 'signal_came USR1' USR1
   trap 'signal_came USR2' USR2
   trap 'signal_came INT' INT
@@ -356,12 +356,12 @@ offstage_finish() {
 }
 
 go_on() { # go_on WHY: into the queue again
-  local answer deadline=$((SECONDS + OFFSTAGE_REQUEUE_PATIENCE)) before=$ending
+  local answer deadline=$(($(uptime_of_node) + OFFSTAGE_REQUEUE_PATIENCE)) before=$ending
   # The requeue ends this script: what there is to say comes first.
   say "$1; asking for a requeue"
   until answer=$(scontrol requeue "$job" 2>&1); do
     ((ending == before)) || return 0  # Slurm ends the job for it, scontrol too
-    if refused_for_good "$answer" || ((SECONDS >= deadline)); then
+    if refused_for_good "$answer" || (($(uptime_of_node) >= deadline)); then
       say "no requeue: $answer"
       go_on_in_a_new_job
       return

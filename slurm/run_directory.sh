@@ -141,11 +141,12 @@ resume_is_over() {
 note_attempt() {
   (($1 == 64 || $1 == 65)) || mkdir -p "$run_dir"
   if [[ -d $run_dir ]]; then
-    local LC_ALL=C line now
+    local LC_ALL=C line now took=0
+    if [[ -n ${began:-} ]]; then took=$(($(uptime_of_node) - began)); fi
     refuse_link "$attempts_file" || { unnoted=1 && return; }
     now=$(newest)
     printf -v line '%(%FT%T)T submission %s job %s attempt %d on %s exit %d after %d s from %s newest %s' -1 "$first_job" "$job" \
-      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$((SECONDS - ${began:-SECONDS}))" "${newest_before:-$now}" "$now"
+      "$attempt" "$SLURM_JOB_NODELIST" "$1" "$took" "${newest_before:-$now}" "$now"
     if [[ -n ${noted:-} && $(tail -n 1 -- "$attempts_file") == "$noted" ]]; then
       truncate --size=-$((${#noted} + 1)) -- "$attempts_file"
     fi

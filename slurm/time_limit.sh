@@ -4,6 +4,13 @@ set -uo pipefail
 
 least_work=60  # seconds that a job must have before the signal
 
+# uptime_of_node: its whole seconds. $SECONDS and $EPOCHSECONDS jump where the calendar's clock is set.
+uptime_of_node() {
+  local up
+  read -r up _ < /proc/uptime
+  echo "${up%%.*}"
+}
+
 # seconds_of TIME: sets `seconds` to those of a time as sbatch takes it and squeue shows it: MINUTES, M:S, H:M:S, D-H, D-H:M
 # and D-H:M:S. False for all else, as for UNLIMITED.
 seconds_of() {

@@ -5,27 +5,52 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
+#include <cstdint>
 #include <filesystem>
+#include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 
 namespace offstage::tensorboard {
 namespace {
+
+namespace fs = std::filesystem;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// A name in `directory` that nothing has: a run may start anew within the same process and second.
+/// The second for the next name in `directory`: now, or the one behind that of all names there. An
+/// earlier start may have been in the same second, or on a node whose clock was ahead.
+std::int64_t next_second(std::string const& directory) {
+  constexpr std::string_view prefix = "events.out.tfevents.";
+  constexpr std::int64_t largest = 9'999'999'999;  // ten digits
+  auto second = static_cast<std::int64_t>(now());
+  std::error_code error;
+  for (fs::directory_iterator it{directory, error}, end; !error && it != end; it.increment(error)) {
+    std::string const name = it->path().filename().string();
+    if (name.starts_with(prefix)) {
+      std::string_view rest = std::string_view{name}.substr(prefix.size());
+      auto const taken = number_in<std::int64_t>(take_until('.', rest));
+      if (taken && *taken >= second && *taken < largest) {
+        second = *taken + 1;
+      }
+    }
+  }
+  return second;
+}
+
+/// A name in `directory` that nothing has and that comes behind those of earlier starts.
 std::string free_name(std::string const& directory, std::string const& host) {
-  namespace fs = std::filesystem;
+  std::int64_t const second = next_second(directory);
   std::string path;
   for (int number = 0; path.empty() || fs::symlink_status(path).type() != fs::file_type::not_found;
        ++number) {
-    path = (fs::path{directory} / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}",
-                                              std::floor(now()), host, ::getpid(), number))
+    path = (fs::path{directory} /
+            fmt::format("events.out.tfevents.{:010}.{}.{}.{}", second, host, ::getpid(), number))
                .string();
   }
   return path;

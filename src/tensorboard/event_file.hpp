@@ -12,7 +12,7 @@ namespace offstage::tensorboard {
 
 /// One start's events, in a file of their own beside those of earlier starts:
 /// DIRECTORY/events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER, whose names TensorBoard reads in
-/// order.
+/// order. SECONDS is the time, or more where an earlier start's name would come behind it.
 class EventFile {
  public:
   /// Opens the run's file. Events of earlier starts for steps from `step` on do not count any more.

@@ -25,7 +25,7 @@ class Job(OffstageTest):
     def check_stopped_in_time(self, result, end):
         saved = self.checkpoints("run")[-1] / "master.h5"
         self.assertLess(saved.stat().st_mtime, end - 1, "most of the margin is kept, on a busy machine too")
-        self.assertRegex(result.out, r"the job ends at \d\d:\d\d:\d\d; a step takes .*, a save .*: stopping after step \d+")
+        self.assertRegex(result.out, r"the job ends at \d\d:\d\d:\d\d [+-]\d{4}; a step takes .*, a save .*: stopping after step \d+")
         newest = self.step_of(self.checkpoints("run")[-1])
         self.assertEqual(newest, self.steps("run")[-1]["step"])
         self.assertIn(f"stopping after step {newest}", result.out)
@@ -51,6 +51,11 @@ class Job(OffstageTest):
         self.squeue("echo 4711 2099-01-02T03:04:05")
         result = self.train("more", "train.steps=3", "train.time-margin=1h", ranks=2)
         self.assertEqual(1, result.out.count("the job has more time now: it ends at 2099-01-0"), result)
+        self.assertRegex(result.out, r"it ends at 2099-01-0\d \d\d:\d\d:\d\d [+-]\d{4}\n", "lines begin with the time in UTC")
+        for answer in "NONE", "UNLIMITED":
+            self.squeue(f"echo 4711 {answer}")
+            result = self.train(answer, "train.steps=3", "train.time-margin=1h", ranks=2)
+            self.assertEqual(1, result.out.count("the job has no time limit any more"), result)
         for answer in "echo 4711 2001-01-02T03:04:05", "echo 4711 N/A", "exit 1":
             self.squeue(answer)
             result = self.train("run", "train.steps=9", "train.time-margin=1h", ranks=2, expect=75)
@@ -99,6 +104,7 @@ class Job(OffstageTest):
                           SLURMD_NODENAME="n1", SLURM_JOB_END_TIME="4102444800")
         result = self.train("run", "train.steps=2", ranks=2)
         self.assertIn("Slurm job 4711 (train), restart 2, task 3 of array 4709, on n[1-2]; it ends at 2", result.out)
+        self.assertRegex(result.out, r"it ends at 2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\n")
         start, = self.starts("run")
         self.assertLess(abs(datetime.fromisoformat(start.pop("time").replace("Z", "+00:00")).timestamp() - time.time()), 60)
         self.assertEqual(str(self.folder), start.pop("working_directory"))

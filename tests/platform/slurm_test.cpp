@@ -134,9 +134,12 @@ TEST_F(Squeue, IsAskedForTheEndOfTheJobInUtc) {
 }
 
 TEST_F(Squeue, ThatKnowsOfNoLimitIsNoProblem) {
-  auto const answer = ask("echo 4711 UNLIMITED");
-  EXPECT_FALSE(answer.end);
-  EXPECT_EQ(answer.problem, "");
+  for (char const* const word : {"UNLIMITED", "NONE", "N/A"}) {
+    auto const answer = ask(std::string{"echo 4711 "} + word);
+    EXPECT_FALSE(answer.end) << word;
+    EXPECT_EQ(answer.problem, "") << word;
+    EXPECT_EQ(answer.has_no_limit, std::string{word} != "N/A") << word;
+  }
 }
 
 TEST_F(Squeue, AnswersForTheTasksOfAnArrayOfWhichTheJobIsOne) {

@@ -249,6 +249,16 @@ class Scripts(unittest.TestCase):
         self.assertEqual(2, self.output.count("no requeue yet: "), self.output)
         self.assertEqual([], self.read("submitted"))
 
+    def test_a_clock_that_is_set_meanwhile_changes_no_duration_and_no_patience(self):
+        home = self.home("share/offstage")
+        # SECONDS follow the calendar's clock: it is set back while the attempt lasts, and forward while the requeue waits.
+        (home / "slurm/site").write_text("sleep() { SECONDS=$((SECONDS + 900000)); }\n"
+                                         'read() { SECONDS=$((SECONDS - 900)); builtin read "$@"; }\n')
+        self.write("answers", "1 Unable to contact slurm controller (connect failure)\n" * 3 + "0\n")
+        self.attempt(1, 75, OFFSTAGE_HOME=str(home))
+        self.assertRegex(self.read("run/attempts")[0], " exit 75 after [0-9]+ s ")
+        self.assertEqual(["requeue 7"] * 4, self.read("requeues"))
+
     def test_a_controller_that_does_not_answer_is_not_asked_for_ever(self):
         self.write("answers", "1 Unable to contact slurm controller (connect failure)\n" * 9)
         self.attempt(1, 75, OFFSTAGE_REQUEUE_PATIENCE="0")

@@ -67,8 +67,25 @@ TEST(EventFileOf, IsCalledSoThatTensorboardFindsItAndNeverReplacesAnother) {
   EventFile const other{directory.path().string(), "node1", 1};
   EXPECT_THAT(
       names_in(directory.path()),
-      ::testing::Each(MatchesRegex("events\\.out\\.tfevents\\.[0-9]+\\.node1\\.[0-9]+\\.[01]")));
+      ::testing::Each(MatchesRegex("events\\.out\\.tfevents\\.[0-9]{10}\\.node1\\.[0-9]+\\.[01]")));
   EXPECT_EQ(names_in(directory.path()).size(), 2U);
+}
+
+// TensorBoard never reads a name that comes before one it knows. The clock was ahead, or is back.
+TEST(EventFileOf, ComesBehindTheFilesOfEarlierStarts) {
+  TemporaryDirectory const directory;
+  for (char const* const name :
+       {"events.out.tfevents.4000000000.node9.7.0", "events.out.tfevents.0000000042.node9.7.0",
+        "events.out.tfevents.99999999999999999.node9.7.0", "events.out.tfevents.of-others"}) {
+    directory.write(name, "");
+  }
+  EventFile const one{directory.path().string(), "node1", 1};
+  EventFile const other{directory.path().string(), "node1", 1};
+  auto const names = names_in(directory.path());
+  EXPECT_THAT(names,
+              ::testing::Contains(::testing::StartsWith("events.out.tfevents.4000000001.node1.")));
+  EXPECT_THAT(names,
+              ::testing::Contains(::testing::StartsWith("events.out.tfevents.4000000002.node1.")));
 }
 
 TEST(EventFileOf, ADirectoryThatIsNotThereIsAnErrorThatNamesTheKey) {

@@ -56,5 +56,27 @@ TEST_F(CadenceOfRanks, StopsAllByASignalThatOneOfThemGot) {
   EXPECT_EQ(cadence.after(1).stop, Stop::signal);
 }
 
+// A suspended job: the two hours are those of another job.
+TEST_F(CadenceOfRanks, LeavesOutAStepInWhichTheProcessWasStopped) {
+  config.train.max_time = Seconds{3600};
+  Cadence cadence{config, comm, signals};
+  cadence.step_took(Seconds{1});
+  std::raise(SIGCONT);
+  cadence.step_took(Seconds{7200});
+  cadence.validation_took(Seconds{1});
+  EXPECT_EQ(cadence.after(1).stop, Stop::none);
+  cadence.save_took({.whole = Seconds{1}, .stood_still = {}});
+  cadence.save_took({.whole = Seconds{7200}, .stood_still = {}});
+  EXPECT_EQ(cadence.after(2).stop, Stop::none);
+}
+
+TEST_F(CadenceOfRanks, HeedsAStepThatWasAsLongByItself) {
+  config.train.max_time = Seconds{3600};
+  Cadence cadence{config, comm, signals};
+  cadence.step_took(Seconds{1});
+  cadence.step_took(Seconds{7200});
+  EXPECT_EQ(cadence.after(1).stop, Stop::max_time);
+}
+
 }  // namespace
 }  // namespace offstage::train

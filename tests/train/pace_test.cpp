@@ -178,6 +178,27 @@ TEST_F(APace, SavesAutomaticallyByTheMedianOfWhatSavesCost) {
   EXPECT_TRUE(pace.after(1, Seconds{101} + interval, Stop::none).save);
 }
 
+// A scheduler suspended the job for an hour. The first of a kind may be all that is known.
+TEST_F(APace, ADurationInWhichTheProcessWasStoppedCountsOnlyIfItIsTheFirst) {
+  config.checkpoint.every.automatic = true;
+  SaveTime stopped = stood_still(3600);
+  stopped.was_stopped = true;
+  Pace first{config, {}};
+  first.step_took(Seconds{3600}, true);
+  first.save_took(stopped, Seconds{});
+  EXPECT_EQ(first.figures(), "a step takes 1 h 00 min, a save 1 h 00 min");
+  Pace later = measured();
+  Seconds const interval = later.automatic();
+  later.step_took(Seconds{3600}, true);
+  later.validation_took(Seconds{3600}, true);
+  later.save_began(Seconds{10});
+  later.save_took(stopped, Seconds{3610});
+  EXPECT_EQ(later.figures(), "a step takes 10.0 s, a save 20.0 s, a validation 7.0 s");
+  EXPECT_EQ(later.automatic(), interval);
+  later.save_took(stopped, Seconds{5000});
+  EXPECT_FALSE(later.after(1, Seconds{4999} + interval, Stop::none).save) << "it has ended";
+}
+
 TEST_F(APace, ASaveUnderStepsCostsTheTimeThatTheyStoodStillButNoMoreThanATenthOfTheTimeIsWritten) {
   config.checkpoint.every.automatic = true;
   Pace pace{config, {}};

@@ -123,6 +123,14 @@ TEST(StopSignals, AfterIgnoreNothingHappens) {
             42);
 }
 
+TEST(StopSignals, AProcessThatGoesOnIsNotedAndAsksForNothing) {
+  StopSignals const signals;
+  EXPECT_FALSE(signals.since_continued());
+  std::raise(SIGCONT);
+  EXPECT_TRUE(signals.since_continued());
+  EXPECT_EQ(signals.received(), 0);
+}
+
 TEST(StopSignals, TheHandlersBeforeComeBack) {
   EXPECT_EQ(outcome_of([] {
               { StopSignals const signals; }

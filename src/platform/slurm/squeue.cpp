@@ -146,7 +146,7 @@ std::string_view answer_for(std::string_view job_id, std::string_view text) {
 }
 
 bool means_no_limit(std::string_view text) {
-  return text.starts_with("UNLIMITED") || text.starts_with("NONE") || text.starts_with("N/A");
+  return text.starts_with("UNLIMITED") || text.starts_with("NONE");
 }
 
 }  // namespace
@@ -173,6 +173,9 @@ Answer ask_end_time(std::string const& job_id, Seconds patience, std::string con
     return {end, ""};
   }
   if (means_no_limit(answer)) {
+    return {std::nullopt, "", true};
+  }
+  if (answer.starts_with("N/A")) {
     return {};
   }
   return {std::nullopt, fmt::format("{} said '{}'", program, one_line(text))};

@@ -11,7 +11,8 @@ namespace offstage::slurm {
 /// Answer of squeue about the end of a job.
 struct Answer {
   std::optional<TimePoint> end;  ///< empty: without limit, or unknown
-  std::string problem;  ///< why it is unknown, with what squeue wrote; empty if it is known
+  std::string problem;        ///< why it is unknown, with what squeue wrote; empty if it is known
+  bool has_no_limit = false;  ///< squeue said so
 };
 
 /// Runs `squeue -h -j ID -o "%A %e"`, waits for it, `patience` at most (then it is killed), and

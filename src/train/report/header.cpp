@@ -117,7 +117,7 @@ constexpr std::size_t most_ranks = 3, most_paths = 3, most_files = 3, most_chose
 
 void add_job(Lines& lines, slurm::Job const& job) {
   lines.add("Slurm job {}{}; {}", describe(job), job.nodes.empty() ? "" : ", on " + job.nodes,
-            job.end ? fmt::format("it ends at {:%Y-%m-%d %H:%M:%S}",
+            job.end ? fmt::format("it ends at {:%Y-%m-%d %H:%M:%S %z}",
                                   fmt::localtime(slurm::TimePoint::clock::to_time_t(*job.end)))
                     : "no end is known");
 }

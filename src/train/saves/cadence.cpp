@@ -112,19 +112,26 @@ void Cadence::conclude(std::int64_t step, Stop stop) const {
 
 bool Cadence::has_more_time() {
   auto const answer = slurm::ask_end_time(config_.job->id, squeue_patience);
+  if (answer.has_no_limit) {
+    job_end_.reset();
+    pace_.job_ends(std::nullopt);
+    log::dated("the job has no time limit any more");
+    return true;
+  }
   if (!answer.end || *answer.end <= *job_end_) {
     return false;
   }
   job_end_ = answer.end;
   pace_.job_ends(now() + *time_left(job_end_));
-  log::dated("the job has more time now: it ends at {:%F %T}", local(*job_end_));
+  log::dated("the job has more time now: it ends at {:%F %T %z}", local(*job_end_));
   return true;
 }
 
 void Cadence::say(std::int64_t step, Stop stop) const {
   if (stop == Stop::job_end) {
-    log::dated("the job ends at {:%H:%M:%S}; {}, train.time-margin is {}: stopping after step {}",
-               local(*job_end_), pace_.figures(), format_duration(config_.train.time_margin), step);
+    log::dated(
+        "the job ends at {:%H:%M:%S %z}; {}, train.time-margin is {}: stopping after step {}",
+        local(*job_end_), pace_.figures(), format_duration(config_.train.time_margin), step);
   } else if (stop == Stop::max_time) {
     log::dated("train.max-time={} is near; {}: stopping after step {}",
                format_duration(config_.train.max_time), pace_.figures(), step);

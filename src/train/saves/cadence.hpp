@@ -30,12 +30,19 @@ class Cadence {
   /// Time since construction.
   [[nodiscard]] Seconds now() const { return since_start_.elapsed(); }
 
-  void step_took(Seconds seconds) { pace_.step_took(seconds); }
-  void validation_took(Seconds seconds) { pace_.validation_took(seconds); }
+  /// The step has just ended.
+  void step_took(Seconds seconds) { pace_.step_took(seconds, was_stopped_in(seconds)); }
+  void validation_took(Seconds seconds) { pace_.validation_took(seconds, was_stopped_in(seconds)); }
   void save_began() { pace_.save_began(now()); }
   /// The save has just ended.
-  void save_took(SaveTime const& time) { pace_.save_took(time, now()); }
-  void local_save_took(SaveTime const& time) { pace_.local_save_took(time, now()); }
+  void save_took(SaveTime time) {
+    time.was_stopped = was_stopped_in(time.whole);
+    pace_.save_took(time, now());
+  }
+  void local_save_took(SaveTime time) {
+    time.was_stopped = was_stopped_in(time.whole);
+    pace_.local_save_took(time, now());
+  }
   void local_level_ended() { pace_.local_level_ended(); }
   void copies_ended() { pace_.copies_ended(); }
   /// See Pace.
@@ -43,7 +50,10 @@ class Cadence {
     return pace_.validation_follows(step);
   }
   void only_validates(bool only) { pace_.only_validates(only); }
-  void expect_save(Seconds seconds, bool loaded) { pace_.expect_save(seconds, loaded); }
+  /// The time has just ended.
+  void expect_save(Seconds seconds, bool loaded) {
+    pace_.expect_save(seconds, loaded && !was_stopped_in(seconds));
+  }
 
   /// Returns the action that follows `step`, the same on all ranks. Logs the reason if time is up.
   /// Before a stop for the job's end rank 0 asks squeue whether the job ends later by now.
@@ -56,9 +66,14 @@ class Cadence {
   [[nodiscard]] Decision after_half_a_validation(std::int64_t step);
 
  private:
+  /// Returns whether this process was stopped and went on within the last `seconds`.
+  [[nodiscard]] bool was_stopped_in(Seconds seconds) const {
+    auto const since = signals_.since_continued();
+    return since && *since <= seconds;
+  }
   /// Returns Stop::file, on rank 0 alone, or Stop::signal if somebody wants that. Collective.
   [[nodiscard]] Stop asked() const;
-  /// Asks squeue. Returns true if the job ends later than was known.
+  /// Asks squeue. Returns true if the job ends later than was known, or never.
   bool has_more_time();
   /// Obeys and says what rank 0 has decided.
   void conclude(std::int64_t step, Stop stop) const;

@@ -27,6 +27,11 @@ Seconds median(std::vector<SaveTime> const& saves, Seconds SaveTime::*part) {
   return sorted[sorted.size() / 2];
 }
 
+/// See Pace on stopped processes.
+bool counts(bool was_stopped, bool is_first) {
+  return is_first || !was_stopped;
+}
+
 void remember(SaveTime const& time, std::vector<SaveTime>& saves) {
   if (saves.size() == remembered_saves) {
     saves.erase(saves.begin());
@@ -68,12 +73,16 @@ Seconds auto_interval(Seconds cost, Seconds mtbf) {
   return std::max({daly_interval(cost, mtbf), least_interval, cost / most_share});
 }
 
-void Pace::step_took(Seconds seconds) {
-  longest_step_ = std::max(longest_step_, seconds);
+void Pace::step_took(Seconds seconds, bool was_stopped) {
+  if (counts(was_stopped, longest_step_ == Seconds{})) {
+    longest_step_ = std::max(longest_step_, seconds);
+  }
 }
 
-void Pace::validation_took(Seconds seconds) {
-  longest_validation_ = std::max(longest_validation_, seconds);
+void Pace::validation_took(Seconds seconds, bool was_stopped) {
+  if (counts(was_stopped, longest_validation_ == Seconds{})) {
+    longest_validation_ = std::max(longest_validation_, seconds);
+  }
 }
 
 void Pace::save_began(Seconds now) {
@@ -82,17 +91,21 @@ void Pace::save_began(Seconds now) {
 }
 
 void Pace::save_took(SaveTime const& time, Seconds now) {
-  longest_save_ = saves_.empty() ? time.whole : std::max(longest_save_, time.whole);
   if (!std::exchange(saving_, false)) {
     last_save_ = now;
   }
-  remember(time, saves_);
+  if (counts(time.was_stopped, saves_.empty())) {
+    longest_save_ = saves_.empty() ? time.whole : std::max(longest_save_, time.whole);
+    remember(time, saves_);
+  }
 }
 
 void Pace::local_save_took(SaveTime const& time, Seconds now) {
-  longest_local_save_ = std::max(longest_local_save_, time.whole);
   last_local_save_ = now;
-  remember(time, local_saves_);
+  if (counts(time.was_stopped, local_saves_.empty())) {
+    longest_local_save_ = std::max(longest_local_save_, time.whole);
+    remember(time, local_saves_);
+  }
 }
 
 void Pace::expect_save(Seconds seconds, bool loaded) {

@@ -34,7 +34,8 @@ namespace offstage::train {
 struct SaveTime {
   /// Time without the pauses of checkpoint.rate, which a save at a run's end does not make.
   Seconds whole{};
-  Seconds stood_still{};  ///< part in which no step went on
+  Seconds stood_still{};     ///< part in which no step went on
+  bool was_stopped = false;  ///< as of steps; see Pace
 };
 
 /// The action that follows a step.
@@ -49,7 +50,8 @@ struct Decision {
 /// validations. It keeps the longest of each, for the time that is left must be enough. For
 /// checkpoint.every=auto it keeps the medians of the last saves; their cost is the time for which
 /// the run stood still. Times are those of one clock that begins with the run. Pure; it reads no
-/// clock.
+/// clock. A duration in which the process was stopped, as by a scheduler that suspends the job,
+/// counts only if it is the first of its kind: later ones will not be as long.
 ///
 /// Level 1 has an interval of its own, by checkpoint.mtbf. Level 2 is then saved for the loss of a
 /// node's storage, by checkpoint.node-mtbf for each node, and with level 3 for the loss of two
@@ -63,10 +65,10 @@ class Pace {
         has_local_{!config.checkpoint.local.empty()},
         has_copies_{config.checkpoint.partner} {}
 
-  /// Replaces the time at which the batch system ends the job.
-  void job_ends(Seconds end) { job_end_ = end; }
-  void step_took(Seconds seconds);
-  void validation_took(Seconds seconds);
+  /// Replaces the time at which the batch system ends the job; empty: never.
+  void job_ends(std::optional<Seconds> end) { job_end_ = end; }
+  void step_took(Seconds seconds, bool was_stopped = false);
+  void validation_took(Seconds seconds, bool was_stopped = false);
   /// Says that a save has begun and goes on under steps, until save_took. The interval to the next
   /// one begins now.
   void save_began(Seconds now);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -22,6 +23,7 @@ std::atomic<int> first{0};  // the number of the signal that came first; 0: none
 constexpr std::array numbers{SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
 // Time at which each signal came first, in milliseconds of the monotonic clock; 0: it did not come.
 std::array<std::atomic<std::uint64_t>, numbers.size()> came{};
+std::atomic<std::uint64_t> continued{0};  // the same of the last SIGCONT
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -57,6 +59,10 @@ extern "C" void on_stop_signal(int number) {
   }
 }
 
+extern "C" void on_continue(int /*number*/) {
+  continued.store(now_ms());
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
@@ -65,6 +71,7 @@ StopSignals::StopSignals() {
   for (auto& time : came) {
     time.store(0);
   }
+  continued.store(0);
   ignored.store(false);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
@@ -79,6 +86,8 @@ StopSignals::StopSignals() {
       ::sigaction(SIGHUP, &before_[i], nullptr);  // nohup: the run shall go on
     }
   }
+  action.sa_handler = on_continue;
+  ::sigaction(SIGCONT, &action, &before_continue_);
 }
 
 StopSignals::~StopSignals() {
@@ -91,6 +100,7 @@ StopSignals::~StopSignals() {
       ::sigaction(numbers[i], &before_[i], nullptr);
     }
   }
+  ::sigaction(SIGCONT, &before_continue_, nullptr);
   alive.store(false);
 }
 
@@ -100,6 +110,14 @@ int StopSignals::received() const noexcept {
 
 void StopSignals::ignore() noexcept {
   ignored.store(true);
+}
+
+std::optional<Seconds> StopSignals::since_continued() const noexcept {
+  std::uint64_t const last = continued.load();
+  if (last == 0) {
+    return std::nullopt;
+  }
+  return std::chrono::duration<std::uint64_t, std::milli>{now_ms() - last};
 }
 
 }  // namespace offstage::train

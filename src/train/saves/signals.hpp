@@ -2,6 +2,9 @@
 
 #include <array>
 #include <csignal>
+#include <optional>
+
+#include "base/units.hpp"
 
 namespace offstage::train {
 
@@ -13,6 +16,7 @@ namespace offstage::train {
 /// does not: Slurm sends it at the beginning and at the end of a time of grace, and leaves time for
 /// the save after both. After ignore() signals have no effect until the process ends, because the
 /// save is done. There is one object per process.
+/// SIGCONT, too, is noted: a scheduler that stops a job for another one ends the stop by it.
 /// Errors: PreconditionError if there is one already.
 class StopSignals {
  public:
@@ -24,9 +28,12 @@ class StopSignals {
   /// The first signal's number; 0 if none came.
   [[nodiscard]] int received() const noexcept;
   void ignore() noexcept;
+  /// Time since the last SIGCONT; empty if none came.
+  [[nodiscard]] std::optional<Seconds> since_continued() const noexcept;
 
  private:
   std::array<struct sigaction, 6> before_{};
+  struct sigaction before_continue_ {};
 };
 
 }  // namespace offstage::train
