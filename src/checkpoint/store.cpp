@@ -426,6 +426,7 @@ void Store::begin(Meta const& meta, state::ShardMap const& map,
       .meta = meta, .stats = {.path = directory_ + "/" + step_name(meta.step)}, .rate = rate});
   saving->meta.start = start_;
   saving->write = [this, &subgroups, &tiers, threads, to = saving.get()] {
+    to->files.reset();
     if (make_step_directory(to->meta.step, space_for(to->meta.state.layout, subgroups))) {
       begin_files(*to, subgroups, tiers, threads);
     }
@@ -468,7 +469,9 @@ SaveStats Store::finish_save() {
     auto const complete_it = [&] { complete(*saving); };
     auto const write_again = [&] {
       saving->write();
-      complete(*saving);
+      if (saving->files) {
+        complete(*saving);
+      }
     };
     try {
       if (saving->rate.bytes_per_second > 0.0) {

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,6 +77,22 @@ TEST_F(CheckpointStore, HeadsThatSlotsGetAreOnDiskBeforeTheSaveEnds) {
   }
   EXPECT_EQ(syncs, smaller);
   EXPECT_GT(world.sum(std::int64_t{smaller}), 0);
+}
+
+// The sync of a slot is final, though another rank's error may end by itself.
+TEST_F(CheckpointStore, ASlotWhoseSyncFailedIsNotGivenAgainWhateverFailedOnOtherRanks) {
+  Shard shard = make_shard();
+  put_on_persistent_path(shard);
+  shard.fill(1);
+  std::string const first = path(1) + "/rank-0000.h5";
+  bool const syncs = world.rank() == std::min(1, world.size() - 1);
+  FailingCalls const failing{{.kinds = syncs ? Call::sync : Call::write,
+                              .error_number = EIO,
+                              .times = 1,
+                              .name = syncs ? std::string_view{"/slot-"} : first}};
+  EXPECT_THROW(store.save(meta(1), shard.map, shard.subgroups, *shard.tiers), mpi::AgreedError);
+  EXPECT_EQ(failing.failed(), world.rank() < 2 ? 1 : 0);
+  EXPECT_THAT(steps(), ::testing::IsEmpty());
 }
 
 TEST_F(CheckpointStore, GoesOnFromACheckpointByReferenceInNewSlots) {

@@ -292,6 +292,29 @@ class Faults(OffstageTest):
         self.assertEqual(0, result.code, result)
         self.assertIn("its file system has no locks (No locks available)", "\n".join(result.warnings))
 
+    def test_a_lock_is_asked_for_again_before_each_save(self):
+        lock = self.folder / "run/checkpoints/lock"
+        with self.failing("lock", self.folder / "run", errno.EIO, file=lock, after=1, times=1):
+            result = self.train("run", *COMMON, "train.steps=2")
+        said, = result.warnings
+        self.assertRegex(said, rf"checkpoint\.dir=\S+: cannot lock {lock}: Input/output error; trying again")
+        self.assertEqual([f"lock {lock}", f"lock {lock} failed", f"lock {lock}"], self.calls())
+
+    def test_a_lock_that_another_run_has_ends_the_run_though_its_file_cannot_be_looked_at(self):
+        lock = self.folder / "run/checkpoints/lock"
+        with self.failing("lock,stat", self.folder / "run", errno.EAGAIN, file=lock, after=10 ** 6):
+            self.train("run", *COMMON, "train.steps=2")
+        calls = self.calls()
+        asked = calls.index(f"lock {lock}", calls.index(f"lock {lock}") + 1)
+        self.assertEqual(f"stat {lock}", calls[asked - 1])
+        for name, after in {"lost": asked, "not to be seen": asked - 1}.items():
+            with self.subTest(name):
+                shutil.rmtree(self.folder / "run")
+                with self.failing("lock,stat", self.folder / "run", errno.EAGAIN, file=lock, after=after):
+                    result = self.train("run", *COMMON, expect=1)
+                self.assertRegex(result.errors[0], r"checkpoint\.dir=\S+ is in use by host ")
+                self.assertEqual([], self.checkpoints("run"))
+
     def test_a_save_of_which_a_sync_failed_is_written_anew(self):
         self.straight(4)
         with self.failing("sync", self.folder / "whole", errno.EIO, after=1000000):

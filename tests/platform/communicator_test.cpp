@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -173,6 +174,23 @@ TEST(Agree, AllRanksThrowTheErrorOfTheLowestThatFailed) {
     EXPECT_EQ(error.failed_rank(), lowest);
     EXPECT_EQ(error.code(), ExitCode::data);
     EXPECT_EQ(std::string{error.what()}, "rank " + std::to_string(lowest) + " is sad");
+  }
+}
+
+TEST(Agree, AnErrorHasAnErrnoUnlessThatOfAnyRankHasNone) {
+  auto const comm = Communicator::world();
+  for (bool const last_is_final : {false, true}) {
+    try {
+      agree(comm, [&] {
+        if (last_is_final && comm.rank() == comm.size() - 1) {
+          throw IoError{"for good"};
+        }
+        throw IoError{"for a moment", EIO};
+      });
+      FAIL();
+    } catch (AgreedError const& error) {
+      EXPECT_EQ(error.error_number(), last_is_final ? 0 : EIO);
+    }
   }
 }
 

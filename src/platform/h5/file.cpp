@@ -174,7 +174,7 @@ Handle property_list(hid_t kind, Check const& check) {
   return list;
 }
 
-/// A property list of files and datasets without times, so that equal contents are equal bytes.
+/// A property list of files and datasets without times.
 template <class Check>
 Handle creation_list(hid_t kind, Check const& check) {
   Handle list = property_list(kind, check);

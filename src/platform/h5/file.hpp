@@ -65,7 +65,8 @@ void prepare_library() noexcept;
 /// groups in between come into being as needed. Attributes stand on the root group.
 ///
 /// Format:  HDF5 1.10, with checksums on all metadata: damage there is an error, not other content.
-///          Files and arrays have no times, so that equal contents are equal bytes.
+///          Arrays have no times, nor has the root group, so that files of equal arrays at the root
+///          are equal bytes. HDF5 gives times to the groups that it makes in between.
 /// Locks:   the file locking of HDF5 is off: some file systems have none, and readers of a
 ///          read-only directory may not need it.
 /// Writes:  every call that can write is checked, closing included, and HDF5 holds back no values

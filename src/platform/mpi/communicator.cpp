@@ -440,7 +440,8 @@ void agree(Communicator const& comm, std::function<void()> const& work) {
   }
   code = static_cast<ExitCode>(comm.broadcast_value(static_cast<int>(code), lowest));
   message = comm.broadcast(std::move(message), lowest);
-  error_number = comm.broadcast_value(error_number, lowest);
+  bool const is_final = comm.maximum(std::int64_t{failed && error_number == 0}) == 1;
+  error_number = is_final ? 0 : comm.broadcast_value(error_number, lowest);
   throw AgreedError{code, message, lowest, comm.broadcast(processor_name(), lowest), error_number};
 }
 

@@ -172,7 +172,8 @@ class AgreedError : public Error {
   [[nodiscard]] int failed_rank() const noexcept { return failed_rank_; }
   /// The name of its node; empty: not told.
   [[nodiscard]] std::string const& host() const noexcept { return host_; }
-  /// IoError::error_number; 0 for other errors.
+  /// IoError::error_number of the lowest rank; 0 if any rank had an error without one, which is
+  /// final.
   [[nodiscard]] int error_number() const noexcept { return error_number_; }
 
  private:

@@ -25,6 +25,7 @@
 #include "base/error.hpp"
 #include "base/file_lock.hpp"
 #include "base/log.hpp"
+#include "base/pauses.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/users.hpp"
@@ -162,6 +163,7 @@ void RunLock::look_again() {
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
   }
   if (is_there() || !can_look_at(path_)) {
+    ask_again();
     return;
   }
   if (!std::exchange(is_missed_, true)) {
@@ -180,11 +182,13 @@ void RunLock::look_again() {
 }
 
 /// The holder may lock its own file again. A file server (NFS, Lustre) gives the locks of a node to
-/// others if it has not heard of the node for long, and the node may come back.
+/// others if it has not heard of the node for long, and the node may come back. A client that
+/// Lustre has evicted fails once, and hears then who has the lock.
 void RunLock::ask_again() const {
+  auto const action = fmt::format("{}={}: cannot lock", key_, directory_);
   try {
-    if (lock_file(descriptor_, fmt::format("{}={}: cannot lock", key_, directory_), path_) ==
-        FileLock::elsewhere) {
+    auto const locked = try_patiently([&] { return lock_file(descriptor_, action, path_); });
+    if (locked == FileLock::elsewhere) {
       throw in_use();
     }
   } catch (IoError const&) {

@@ -154,8 +154,8 @@ void Training<T>::start_or_continue() {
       auto const changes = learned_changes(at_.meta().configuration, settings);
       bool const same_data =
           std::ranges::find(changes, "data.train", &Change::key) == changes.end();
-      for (auto const& line :
-           correct_epochs(parts_->train_data().files(), config_.train, at_.step(), at_.tokens())) {
+      auto const files = parts_->train_data().files(data::Samples::left_out);
+      for (auto const& line : correct_epochs(files, config_.train, at_.step(), at_.tokens())) {
         if (same_data) {
           log::info("{}", line);
         }
