@@ -174,6 +174,21 @@ class Levels(OffstageTest):
         self.assertRegex(result.out, f"best validation: loss .* at step {best}, whose checkpoint is kept")
         self.assertIn(best, [self.step_of(path) for path in self.checkpoints("run")], result)
 
+    def test_the_best_one_is_not_saved_again_where_both_levels_have_it(self):
+        options, best, _ = self.best_and_rest("checkpoint.every=1")
+        checkpoints, name = self.folder / "run/checkpoints", "level-1-0123456789abcdef"
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "level-1").write_text(2 * f"{name}\n{self.local}\n{checkpoints}\n")
+        with self.faulty(self.folder, calls="mkdir", error="KILL", times=1, file=self.local / name / f"step-{best + 1:09d}"):
+            killed = self.call(*self.command("run", *options, "train.steps=9"))
+        self.assertEqual(-signal.SIGKILL, killed.code, killed)
+        self.assertEqual(best, self.step_of(self.checkpoints("run")[-1]))
+        result = self.train("run", *options, f"train.steps={best + 1}")
+        self.assertEqual(best, self.begins(result))
+        self.assertRegex(result.out, f"{name}/step-{best:09d} loaded")
+        self.assertEqual([], [line for line in result.warnings if "passed over" in line])
+        self.assertNotIn(str(best), [step for step, *_ in SAVED.findall(result.out)], result)
+
     def test_the_best_one_before_stays_where_the_save_of_a_better_one_was_killed(self):
         options, best, before = self.best_and_rest("checkpoint.rate=1KB/s")
         checkpoints, name = self.folder / "run/checkpoints", "level-1-0123456789abcdef"

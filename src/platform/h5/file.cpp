@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 #include <hdf5.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <limits>
 #include <string_view>
 #include <type_traits>
@@ -16,22 +12,15 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 #include "platform/h5/handle.hpp"
+#include "platform/h5/reason.hpp"
 
 namespace offstage::h5 {
 namespace {
 
 static_assert(std::is_same_v<hid_t, std::int64_t>);
 using Dimensions = std::vector<hsize_t>;
-constexpr std::size_t longest_reason = 512;
 
 constexpr Bytes longest_text = 16 * MiB;
-constexpr auto spare_memory = static_cast<std::size_t>(32 * MiB);
-
-bool has_memory_to_spare() {
-  void* const spare =
-      mmap(nullptr, spare_memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return spare != MAP_FAILED && munmap(spare, spare_memory) == 0;
-}
 
 /// HDF5 1.10 does not survive that the system has no memory: from then on it can open nothing in
 /// this process, or it crashes. Errors: IoError.
@@ -39,62 +28,6 @@ void require_memory(std::string const& path) {
   if (!has_memory_to_spare()) {
     throw IoError{"out of memory, cannot open", path, ENOMEM};
   }
-}
-
-/// Why an HDF5 call failed.
-struct Reason {
-  std::string text;
-  int error_number = 0;  ///< the errno behind it; 0 if there is none
-};
-
-/// The error that HDF5 met first, and whether memory had ended. Filled by a C library's loop:
-/// nothing may be thrown.
-struct Found {
-  std::array<char, 2048> text{"HDF5 gives no reason"};
-  bool no_memory = false;
-};
-
-/// What follows the last `mark` in HDF5's description; names of files stand before it.
-std::string_view after(std::string_view mark, std::string_view text) {
-  std::size_t const at = text.rfind(mark);
-  return at == std::string_view::npos ? "" : text.substr(at + mark.size());
-}
-
-bool is_shortage(H5E_error2_t const& error) {
-  return error.maj_num == H5E_RESOURCE || error.min_num == H5E_NOSPACE ||
-         error.min_num == H5E_CANTALLOC;
-}
-
-/// HDF5's reason for its last failure, in which names out of the file may stand; clears the error
-/// stack.
-Reason innermost_reason() {
-  Found found;
-  auto const look_at = [](unsigned depth, H5E_error2_t const* error, void* out) -> herr_t {
-    auto& kept = *static_cast<Found*>(out);
-    if (depth == 0 && error->desc != nullptr) {
-      kept.text.back() = '\0';
-      std::strncpy(kept.text.data(), error->desc, kept.text.size() - 1);
-    }
-    kept.no_memory = kept.no_memory || is_shortage(*error);
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_at, &found);
-  H5Eclear2(H5E_DEFAULT);
-  // A size in damaged metadata may be more than any memory.
-  Reason reason{found.text.data(), found.no_memory && !has_memory_to_spare() ? ENOMEM : 0};
-  std::string_view const number = after("errno = ", reason.text);
-  std::from_chars(number.data(), number.data() + number.size(), reason.error_number);
-  // The one system call whose errno HDF5 keeps to itself.
-  if (reason.text == "can't retrieve stat info for file") {
-    reason.error_number = EIO;
-    reason.text = "HDF5 could not look at the file";
-  }
-  // Of a failed system call the user needs the system's words alone.
-  if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {
-    reason.text = std::string{words.substr(0, words.find('\''))};
-  }
-  reason.text = printable(reason.text, longest_reason);
-  return reason;
 }
 
 /// True if the path leads to no file, whoever asks and whenever.

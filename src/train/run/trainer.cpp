@@ -54,22 +54,6 @@ std::vector<PathRecord> path_records(config::RunConfig const& config,
   return records;
 }
 
-/// Returns whether the step with the best validation has a complete checkpoint, if that is asked
-/// for and can be found out. All work is durable, so that an error is no reason to fail.
-std::optional<bool> keeps(config::RunConfig const& config, BestLoss const& best) try {
-  if (!config.checkpoint.keep_best || !best.any()) {
-    return std::nullopt;
-  }
-  return std::ranges::any_of(checkpoint::step_directories(config.checkpoint.dir),
-                             [&](checkpoint::StepDirectory const& each) {
-                               return each.step == best.best().step &&
-                                      checkpoint::has_master(each.path);
-                             });
-} catch (IoError const& error) {
-  log::warning("{}", error.what());
-  return std::nullopt;
-}
-
 /// The run from its first step to its last: everything that is not a step itself.
 template <class T>
 class Training {
@@ -223,9 +207,6 @@ void Training<T>::make_up_validation() {
     stop_ = cadence_.after_half_a_validation(at_.step()).stop;
     return;
   }
-  if (config_.checkpoint.keep_best && validations_->is_best() && saves().is_saved(at_.step())) {
-    saves().store().keep_best(at_.step());
-  }
   validations_->tell_the_checkpoint();
 }
 
@@ -234,8 +215,12 @@ void Training<T>::run_steps() {
   if (validations_->is_owed()) {
     make_up_validation();
   }
-  if (validations_->lacks_best()) {
-    due_saves_->save({.save = true}, !is_last_step(), true);
+  if (validations_->begin_with_best()) {
+    if (validations_->checkpoint_dir_has_best()) {
+      saves().store().keep_best(at_.step());
+    } else {
+      due_saves_->save({.save = true}, !is_last_step(), true);
+    }
   }
   if (config_.train.valid_first && at_.step() == 0 && config_.train.steps > 0) {
     if (!validations_->make_whatever_the_time() && !validations_->has_tried()) {
@@ -370,7 +355,7 @@ void Training<T>::conclude() {
                                                        journal_.reached())
                                  : std::vector<std::string>{},
                    .best = at_.best(),
-                   .best_is_kept = leads() ? keeps(config_, at_.best()) : std::nullopt};
+                   .best_is_kept = leads() ? validations_->keeps_best() : std::nullopt};
   mpi::agree(comm_, [&] {
     journal_.conclude(end);
     if (leads() && stop_ == Stop::file) {

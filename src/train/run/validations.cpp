@@ -130,8 +130,31 @@ bool Validations<T>::has_lost_patience() const {
 }
 
 template <class T>
-bool Validations<T>::lacks_best() const {
-  return config_.checkpoint.keep_best && continues_own_ && is_best() && !is_saved();
+bool Validations<T>::begin_with_best() const {
+  return config_.checkpoint.keep_best && continues_own_ && is_best();
+}
+
+template <class T>
+bool Validations<T>::checkpoint_dir_has_best() const {
+  bool const has_it = leads() && keeps_best().value_or(true);
+  return comm_.broadcast_value(has_it, 0);
+}
+
+// All work is durable, so that an error is no reason to fail.
+template <class T>
+std::optional<bool> Validations<T>::keeps_best() const try {
+  BestLoss const& best = at_.best();
+  if (!config_.checkpoint.keep_best || !best.any()) {
+    return std::nullopt;
+  }
+  return std::ranges::any_of(checkpoint::step_directories(config_.checkpoint.dir),
+                             [&](checkpoint::StepDirectory const& each) {
+                               return each.step == best.best().step &&
+                                      checkpoint::has_master(each.path);
+                             });
+} catch (IoError const& error) {
+  log::warning("{}", error.what());
+  return std::nullopt;
 }
 
 OFFSTAGE_INSTANTIATE_CLASS(OFFSTAGE_RUN_TYPES, Validations)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/run_config.hpp"
 #include "platform/mpi/communicator.hpp"
@@ -48,8 +49,14 @@ class Validations {
   [[nodiscard]] bool is_best() const;
   /// Returns whether train.patience is at its end.
   [[nodiscard]] bool has_lost_patience() const;
-  /// Returns whether only level 1 has the step from which this start goes on, and it is the best.
-  [[nodiscard]] bool lacks_best() const;
+  /// Returns whether the run goes on from its own step, which is the best and is to be kept.
+  [[nodiscard]] bool begin_with_best() const;
+  /// Returns whether checkpoint.dir has the best step. A start that loaded level 1 does not know.
+  /// Collective.
+  [[nodiscard]] bool checkpoint_dir_has_best() const;
+  /// Returns whether the best step has a complete checkpoint in checkpoint.dir, if that is asked
+  /// for and can be found out.
+  [[nodiscard]] std::optional<bool> keeps_best() const;
   /// Returns whether an earlier start began at the same step, too, and so has had its chance: the
   /// validation that it owed is not made up, and one before the first step does not end this start
   /// if it is stopped.
