@@ -174,14 +174,19 @@ class Levels(OffstageTest):
         self.assertRegex(result.out, f"best validation: loss .* at step {best}, whose checkpoint is kept")
         self.assertIn(best, [self.step_of(path) for path in self.checkpoints("run")], result)
 
-    def test_the_best_one_is_not_saved_again_where_both_levels_have_it(self):
-        options, best, _ = self.best_and_rest("checkpoint.every=1")
+    def kill_before_level_1_of(self, step, options):
+        """A run that is killed before it makes level 1 of a step. Returns the name of its directory on the node's storage."""
         checkpoints, name = self.folder / "run/checkpoints", "level-1-0123456789abcdef"
         checkpoints.mkdir(parents=True)
         (checkpoints / "level-1").write_text(2 * f"{name}\n{self.local}\n{checkpoints}\n")
-        with self.faulty(self.folder, calls="mkdir", error="KILL", times=1, file=self.local / name / f"step-{best + 1:09d}"):
+        with self.faulty(self.folder, calls="mkdir", error="KILL", times=1, file=self.local / name / f"step-{step:09d}"):
             killed = self.call(*self.command("run", *options, "train.steps=9"))
         self.assertEqual(-signal.SIGKILL, killed.code, killed)
+        return name
+
+    def test_the_best_one_is_not_saved_again_where_both_levels_have_it(self):
+        options, best, _ = self.best_and_rest("checkpoint.every=1")
+        name = self.kill_before_level_1_of(best + 1, options)
         self.assertEqual(best, self.step_of(self.checkpoints("run")[-1]))
         result = self.train("run", *options, f"train.steps={best + 1}")
         self.assertEqual(best, self.begins(result))
@@ -191,12 +196,7 @@ class Levels(OffstageTest):
 
     def test_the_best_one_before_stays_where_the_save_of_a_better_one_was_killed(self):
         options, best, before = self.best_and_rest("checkpoint.rate=1KB/s")
-        checkpoints, name = self.folder / "run/checkpoints", "level-1-0123456789abcdef"
-        checkpoints.mkdir(parents=True)
-        (checkpoints / "level-1").write_text(2 * f"{name}\n{self.local}\n{checkpoints}\n")
-        with self.faulty(self.folder, calls="mkdir", error="KILL", times=1, file=self.local / name / f"step-{best + 2:09d}"):
-            killed = self.call(*self.command("run", *options, "train.steps=9"))
-        self.assertEqual(-signal.SIGKILL, killed.code, killed)
+        self.kill_before_level_1_of(best + 2, options)
         complete = [self.step_of(path) for path in self.checkpoints("run") if (path / "master.h5").exists()]
         self.assertEqual([before], complete, "the better one is being saved")
         result = self.train("run", *options, "checkpoint.every=1", "checkpoint.rate=0", f"train.steps={best + 4}",

@@ -27,7 +27,7 @@ struct Found {
   bool no_memory = false;
 };
 
-/// What follows the last `mark` in HDF5's description; names of files stand before it.
+/// The text behind the last `mark` in HDF5's description. Names of files stand before it.
 std::string_view after(std::string_view mark, std::string_view text) {
   std::size_t const at = text.rfind(mark);
   return at == std::string_view::npos ? "" : text.substr(at + mark.size());
@@ -68,7 +68,7 @@ Reason innermost_reason() {
     reason.error_number = EIO;
     reason.text = "HDF5 could not look at the file";
   }
-  // Of a failed system call the user needs the system's words alone.
+  // The system's words alone are what the user needs of a failed system call.
   if (std::string_view const words = after("error message = '", reason.text); !words.empty()) {
     reason.text = std::string{words.substr(0, words.find('\''))};
   }
