@@ -108,9 +108,14 @@ char const* key_of(Largest what) {
                                   : "train.sequence";
 }
 
-/// Prints the length of the whole run, if train.steps is given, and the size of a checkpoint.
+/// Prints the length of the whole run, if train.steps is a number that is given, and the size of a
+/// checkpoint.
 void print_run(train::Forecast const& forecast, config::RunConfig const& config) {
-  if (is_given(config.settings, "train.steps")) {
+  if (config.train.epochs > 0.0) {
+    print_line("the run takes",
+               fmt::format("{:g} epochs of data that a plan does not open; give a number of steps",
+                           config.train.epochs));
+  } else if (is_given(config.settings, "train.steps")) {
     auto const count = static_cast<double>(config.train.steps);
     print_line(
         "the run takes",

@@ -102,7 +102,8 @@ std::string plan_record(std::optional<train::Forecast> const& forecast, std::str
     record["paths_per_node"] = paths_of(*forecast);
     record["checkpoint_bytes"] = checkpoint;
     record["step"] = step_of(*forecast);
-    if (is_given(config.settings, "train.steps") && train::has_times(*forecast)) {
+    if (is_given(config.settings, "train.steps") && config.train.epochs == 0.0 &&
+        train::has_times(*forecast)) {
       record["run_seconds"] = forecast->step.step.count() * static_cast<double>(config.train.steps);
     }
     record["not_known"] = forecast->missing;

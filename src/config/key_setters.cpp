@@ -155,6 +155,27 @@ void set_validation_files(RunConfig& config, std::string const& text) {
   }
 }
 
+void set_steps(RunConfig& config, std::string const& text) {
+  config.train.steps = 0;
+  config.train.epochs = 0.0;
+  constexpr std::string_view unit = "epoch";
+  auto const place = text.find(unit);
+  if (place == std::string::npos) {
+    config.train.steps = whole<std::int64_t>(text);
+    return;
+  }
+  constexpr double most = 1e4;  // so that the sequences of all epochs can be counted
+  auto const rest = std::string_view{text}.substr(place + unit.size());
+  auto const count = number_in<double>(trimmed(std::string_view{text}.substr(0, place)));
+  if ((!rest.empty() && rest != "s") || !count || !(*count > 0.0 && *count <= most)) {
+    throw UsageError{
+        fmt::format("'{}' is no length; write for example 3epochs or 0.5epochs, more than 0 and at "
+                    "most 10000, or a number of steps",
+                    text)};
+  }
+  config.train.epochs = *count;
+}
+
 void set_device_share(RunConfig& config, std::string const& text) {
   config.share.device_share.reset();
   if (text != "auto") {

@@ -25,6 +25,8 @@ void add_path(RunConfig& config, std::string const& text);
 /// Sets files without weights, because validation reads every file from begin to end; or N%, that
 /// part of the files of data.train, which stands before this key in the table.
 void set_validation_files(RunConfig& config, std::string const& text);
+/// Sets a number of steps, or of epochs: `3epochs`, `0.5epochs`, `1epoch`.
+void set_steps(RunConfig& config, std::string const& text);
 /// Sets a number, or `auto`.
 void set_device_share(RunConfig& config, std::string const& text);
 /// Sets a number, or `auto`.

@@ -190,8 +190,10 @@ constexpr std::array keys{
           }
         }},
 
-    Key{"train.steps", "N", required, "steps in all, counted from the first start",
-        [](RunConfig& c, Text t) { c.train.steps = whole<std::int64_t>(t); }},
+    Key{"train.steps", "N|Nepochs", required,
+        "steps in all, counted from the first start; 3epochs: so many that each sequence of "
+        "data.train is seen three times",
+        set_steps},
     Key{"train.sequence", "N", "1024", "tokens per sequence",
         [](RunConfig& c, Text t) { c.train.sequence = whole<std::int64_t>(t); }},
     Key{"train.micro-batch", "N", "1", "sequences that a rank takes at once",
@@ -278,19 +280,21 @@ constexpr std::array keys{
         [](RunConfig const& c) { return std::string{kind_of(c.optimizer.kind).default_decay}; }},
     Key{"optimizer.clip", "X", "1.0", "limit of the gradient's global norm; 0: no limit",
         [](RunConfig& c, Text t) { c.optimizer.clip = real(t); }},
-    Key{"optimizer.schedule", "cosine|linear|constant|wsd|cooldown", "cosine",
+    Key{"optimizer.schedule", "cosine|linear|constant|wsd|cooldown|inverse-sqrt", "cosine",
         "after the warm-up: cosine or linear over all steps; constant; or, for runs that may be "
-        "made longer, wsd (constant, a linear fall at the end) or cooldown (the same by 1 - sqrt)",
+        "made longer, wsd (constant, a linear fall at the end), cooldown (the same by 1 - sqrt) or "
+        "inverse-sqrt (lr sqrt(optimizer.warmup-steps / step))",
         [](RunConfig& c, Text t) {
           using enum Schedule;
-          c.optimizer.schedule = named(t, {constant, linear, cosine, wsd, cooldown});
+          c.optimizer.schedule = named(t, {constant, linear, cosine, wsd, cooldown, inverse_sqrt});
         }},
     Key{"optimizer.schedule-begin", "N", "0",
         "step from which the schedule counts, warm-up included: a later stage's first checkpoint",
         [](RunConfig& c, Text t) { c.optimizer.schedule_begin = whole<std::int64_t>(t); }},
     Key{"optimizer.warmup-steps", "N", "0", "steps in which the rate rises; the first has lr / N",
         [](RunConfig& c, Text t) { c.optimizer.warmup_steps = whole<std::int64_t>(t); }},
-    Key{"optimizer.min-lr", "X", "0", "learning rate of the last step (constant has none)",
+    Key{"optimizer.min-lr", "X", "0",
+        "learning rate of the last step (constant has none); inverse-sqrt: the least",
         [](RunConfig& c, Text t) { c.optimizer.min_lr = real(t); }},
     Key{"optimizer.decay-fraction", "X", "0.2",
         "part of the steps, at the end, in which the rate of wsd and cooldown falls",

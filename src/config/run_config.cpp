@@ -21,6 +21,9 @@ namespace {
 /// A smaller epsilon is zero in FP32, and gives 0 / 0 where there was no gradient yet.
 constexpr double least_epsilon = 1e-37;
 
+/// Value of train.steps in checks of other keys, until it is known.
+constexpr std::int64_t most_steps = 1'000'000'000'000;
+
 constexpr int most_threads = 1024;  ///< more than a rank's cores; a typing error asks for more
 
 template <class T>
@@ -36,8 +39,28 @@ void require_positive(std::string_view key, double value) {
   }
 }
 
+/// Checks train.steps. Epochs need an end of data.train that all files reach together.
+void validate_length(RunConfig const& config) {
+  if (config.train.epochs == 0.0) {
+    require_at_least<std::int64_t>("train.steps", config.train.steps, 1);
+    return;
+  }
+  auto const refuse = [&](std::string const& why) {
+    throw UsageError{
+        fmt::format("train.steps={:g}epochs {}; give a number of steps", config.train.epochs, why)};
+  };
+  if (config.data.train.size() > 1 && config.data.train.front().weight) {
+    refuse("needs files without weights in data.train: with weights each has epochs of its own");
+  }
+  if (config.optimizer.schedule_begin > 0) {
+    refuse(
+        fmt::format("counts from the first start, and optimizer.schedule-begin={} begins a "
+                    "later stage",
+                    config.optimizer.schedule_begin));
+  }
+}
+
 void validate_batch(TrainConfig const& train, state::ModelShape const& model) {
-  require_at_least<std::int64_t>("train.steps", train.steps, 1);
   require_at_least<std::int64_t>("train.micro-batch", train.micro_batch, 1);
   require_at_least<std::int64_t>("train.global-batch", train.global_batch, 1);
   if (train.global_batch % train.micro_batch != 0) {
@@ -179,6 +202,11 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
                     optimizer.schedule_begin, steps, steps - 1)};
   }
   require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
+  if (optimizer.schedule == Schedule::inverse_sqrt && optimizer.warmup_steps == 0) {
+    throw UsageError{
+        "optimizer.schedule=inverse-sqrt falls by sqrt(optimizer.warmup-steps / step), and "
+        "optimizer.warmup-steps=0 leaves no rate; give 1 or more"};
+  }
   std::int64_t const most = steps - optimizer.schedule_begin - 1;
   std::string const behind_begin =
       optimizer.schedule_begin > 0
@@ -367,7 +395,7 @@ bool is_given(std::vector<Setting> const& settings, std::string_view key) {
 }
 
 char const* name_of(Schedule schedule) {
-  constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown"};
+  constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown", "inverse-sqrt"};
   return names[static_cast<std::size_t>(schedule)];
 }
 
@@ -412,11 +440,13 @@ void validate(RunConfig const& config) {
   // The model comes second, because its longest sequence is train.sequence unless it is given.
   require_at_least<std::int64_t>("train.sequence", config.train.sequence, 1);
   state::validate(config.model);
+  validate_length(config);
   validate_batch(config.train, config.model);
   validate_steps(config.train);
   validate_validations(config);
   validate_separator(config);
-  validate_optimizer(config.optimizer, config.train.steps);
+  bool const length_is_known = config.train.epochs == 0.0 || config.train.steps > 0;
+  validate_optimizer(config.optimizer, length_is_known ? config.train.steps : most_steps);
   validate_loss_scale(config.numerics.loss_scale);
   validate_places(config);
   require_used(config);

@@ -30,7 +30,7 @@ namespace offstage::config {
 /// The value of a key that is on or off, or leaves that to the run.
 enum class Switch { automatic, on, off };
 
-enum class Schedule { constant, linear, cosine, wsd, cooldown };
+enum class Schedule { constant, linear, cosine, wsd, cooldown, inverse_sqrt };
 [[nodiscard]] char const* name_of(Schedule schedule);
 
 /// A key with the value in force and its origin: "default", "--train.steps=50", "a.cfg:12". A
@@ -86,7 +86,10 @@ struct DataConfig {
 enum class LayerSchedule { horizontal, vertical, automatic };
 
 struct TrainConfig {
-  std::int64_t steps{};         ///< total, counted from the first start
+  /// Total, counted from the first start. A length in epochs leaves it 0 until data.train is open
+  /// (train::settle_length).
+  std::int64_t steps{};
+  double epochs{};              ///< train.steps=3epochs; 0: the length is given in steps
   std::int64_t sequence{};      ///< T
   std::int64_t micro_batch{};   ///< B, sequences
   std::int64_t global_batch{};  ///< sequences per step, a multiple of micro_batch

@@ -100,7 +100,8 @@ class Dataset {
   [[nodiscard]] bool marks_documents() const noexcept {
     return options_.documents_apart && options_.rule != WindowRule::apart;
   }
-  /// Windows of all files: one epoch of a single file; what validation walks through, file by file.
+  /// Windows of all files: an epoch of files without weights; what validation walks through, file
+  /// by file.
   [[nodiscard]] std::int64_t windows() const noexcept;
   /// In the order of the sources.
   [[nodiscard]] std::vector<SourceWindows> const& sources() const noexcept { return sources_; }

@@ -453,12 +453,17 @@ TEST_F(Options, ConfigFilesMustBeThere) {
 
 TEST_F(Options, WrongValuesNameKeyValueRemedyAndPlace) {
   auto const path = file("a.cfg", "[optimizer]\nschedule = cosin\n");
-  EXPECT_EQ(
-      error({"--config", path}),
-      "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd, cooldown (" +
-          path + ":2)");
+  EXPECT_EQ(error({"--config", path}),
+            "optimizer.schedule=cosin: 'cosin' is none of constant, linear, cosine, wsd, cooldown, "
+            "inverse-sqrt (" +
+                path + ":2)");
   EXPECT_EQ(error({"--train.steps=ten"}),
             "train.steps=ten: 'ten' is not a whole number; write for example 20000 or 20k");
+  for (auto const* const text : {"0epochs", "-1epochs", "epochs", "3epochen", "1e5epochs"}) {
+    EXPECT_THAT(error({std::string{"--train.steps="} + text}),
+                AllOf(HasSubstr(std::string{"'"} + text + "' is no length"),
+                      HasSubstr("3epochs or 0.5epochs")));
+  }
   EXPECT_EQ(error({"--model.family=gpt"}), "model.family=gpt: 'gpt' is none of llama, gpt2");
   EXPECT_THAT(error({"--train.steps=5x"}), StartsWith("train.steps=5x: "));
   EXPECT_THAT(error({"--train.steps=99999999999999999999"}), HasSubstr("too large"));

@@ -33,6 +33,9 @@ TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
   EXPECT_EQ(in_place_of("model.attention_dropout").sentence, "there is no dropout");
   EXPECT_EQ(in_place_of("dropouts").sentence, "");
   EXPECT_EQ(in_place_of("out_dir").key, "run.dir");
+  EXPECT_EQ(in_place_of("num_train_epochs").key, "train.steps");
+  EXPECT_EQ(in_place_of("sequence_len").key, "train.sequence");
+  EXPECT_EQ(in_place_of("train_on_inputs").sentence, in_place_of("assistant_only_loss").sentence);
 }
 
 TEST(OtherNames, AreFoundByTheLongestPart) {

@@ -88,6 +88,34 @@ TEST(RunConfig, WarmUpLeavesAStep) {
             "optimizer.warmup-steps=10 leaves nothing of train.steps=10; use 9 or less");
 }
 
+TEST(RunConfig, EpochsLeaveTheStepsOpen) {
+  auto const with = [](std::int64_t steps, std::vector<data::Source> const& sources) {
+    return error_after([&](RunConfig& c) {
+      c.train.steps = steps;
+      c.train.epochs = 3.0;
+      c.data.train = sources;
+      c.optimizer.warmup_steps = 100;
+    });
+  };
+  EXPECT_EQ(with(0, {{"a"}, {"b"}}), "no error");
+  EXPECT_EQ(with(0, {{"a", 0.5}}), "no error");
+  EXPECT_THAT(with(0, {{"a", 0.5}, {"b", 0.5}}), HasSubstr("train.steps=3epochs needs files"));
+  EXPECT_EQ(with(60, {{"a"}}),
+            "optimizer.warmup-steps=100 leaves nothing of train.steps=60; use 59 or less");
+}
+
+TEST(RunConfig, AnInverseSqrtNeedsAWarmUp) {
+  auto const with = [](std::int64_t warmup_steps) {
+    return error_after([&](RunConfig& c) {
+      c.optimizer.schedule = Schedule::inverse_sqrt;
+      c.optimizer.warmup_steps = warmup_steps;
+    });
+  };
+  EXPECT_EQ(with(1), "no error");
+  EXPECT_THAT(with(0), AllOf(HasSubstr("optimizer.schedule=inverse-sqrt"),
+                             HasSubstr("optimizer.warmup-steps=0 leaves no rate; give 1 or more")));
+}
+
 TEST(RunConfig, TheLeastRateIsNotAboveTheRate) {
   EXPECT_EQ(error_after([](RunConfig& c) { c.optimizer.min_lr = 0.1; }),
             "optimizer.min-lr=0.1 is above optimizer.lr=0.001; use 0.001 or less");

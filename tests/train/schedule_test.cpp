@@ -19,7 +19,7 @@ config::OptimizerConfig optimizer(config::Schedule schedule) {
 TEST(Schedule, WarmUpRisesLinearlyToTheRate) {
   for (auto schedule :
        {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
-        config::Schedule::wsd, config::Schedule::cooldown}) {
+        config::Schedule::wsd, config::Schedule::cooldown, config::Schedule::inverse_sqrt}) {
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 1), 0.25);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 3), 0.75);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer(schedule), 20, 4), 1.0);
@@ -93,6 +93,17 @@ TEST(Schedule, AFallLongerThanTheRunBeginsAfterTheWarmUp) {
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 20, 12), 0.6);
 }
 
+TEST(Schedule, InverseSqrtHalvesWithFourTimesTheSteps) {
+  auto const inverse = optimizer(config::Schedule::inverse_sqrt);  // 4 steps of warm-up
+  EXPECT_DOUBLE_EQ(learning_rate(inverse, 200, 9), 2.0 / 3.0);
+  EXPECT_DOUBLE_EQ(learning_rate(inverse, 200, 16), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(inverse, 200, 64), 0.25);
+  EXPECT_EQ(learning_rate(inverse, 200, 101), 0.2) << "the least rate";
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    EXPECT_EQ(learning_rate(inverse, 20, step), learning_rate(inverse, 200, step)) << step;
+  }
+}
+
 TEST(Schedule, WithoutWarmUpTheFirstStepTrains) {
   auto linear = optimizer(config::Schedule::linear);
   linear.warmup_steps = 0;
@@ -107,7 +118,7 @@ TEST(Schedule, StaysAtTheLeastRatePastTheEnd) {
 TEST(Schedule, CountsFromItsBegin) {
   for (auto const schedule :
        {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
-        config::Schedule::wsd, config::Schedule::cooldown}) {
+        config::Schedule::wsd, config::Schedule::cooldown, config::Schedule::inverse_sqrt}) {
     config::OptimizerConfig const first{
         .lr = 1.0, .schedule = schedule, .warmup_steps = 10, .min_lr = 0.1, .decay_fraction = 0.3};
     auto second = first;

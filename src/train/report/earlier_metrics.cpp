@@ -30,7 +30,7 @@ Record record_of(std::string const& line) {
   return Record::parse(line, nullptr, /*allow_exceptions=*/false);
 }
 
-std::optional<std::int64_t> number_in(Record const& record, char const* key) {
+std::optional<std::int64_t> integer_in(Record const& record, char const* key) {
   auto const found = record.find(key);
   return found != record.end() && found->is_number_integer()
              ? std::optional{found->get<std::int64_t>()}
@@ -47,11 +47,11 @@ class Keeper {
     if (!record.is_object()) {
       return false;
     }
-    if (auto const start = number_in(record, "start")) {
+    if (auto const start = integer_in(record, "start")) {
       start_stays_ = *start <= last_step_;
       return start_stays_;
     }
-    auto const step = number_in(record, "step");
+    auto const step = integer_in(record, "step");
     return (step && *step <= last_step_) || (record.contains("end") && start_stays_);
   }
 
@@ -85,7 +85,7 @@ Cut weight_of(Record const& record) {
   if (!record.is_object() || !record.contains("step")) {
     return Cut::rest;
   }
-  return number_in(record, "saved") == 2 ? Cut::saves : Cut::steps;
+  return integer_in(record, "saved") == 2 ? Cut::saves : Cut::steps;
 }
 
 /// Calls work(line, record, is the line whole) for each line of the file `name`, which users call
@@ -117,7 +117,7 @@ Kept copy_kept(std::string const& name, std::string const& path, OutputFile& tar
     target.write(line + '\n');
     double const loss = loss_in(record);
     kept.losses.add(loss);
-    if (number_in(record, "step") == last_step && record.contains("loss")) {
+    if (integer_in(record, "step") == last_step && record.contains("loss")) {
       kept.last_loss = loss;
     }
     // The line is at the end of the file and lacks its newline, so that the next record would join
@@ -159,8 +159,8 @@ std::string aside_with(std::string const& path, std::int64_t step, double loss) 
       continue;
     }
     for_each_record(name, name, [&](std::string const&, Record const& record, bool) {
-      has_it = has_it ||
-               (record.is_object() && number_in(record, "step") == step && loss_in(record) == loss);
+      has_it = has_it || (record.is_object() && integer_in(record, "step") == step &&
+                          loss_in(record) == loss);
     });
     if (has_it) {
       return name;

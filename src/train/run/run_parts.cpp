@@ -23,6 +23,7 @@
 #include "train/saves/checkpoint_space.hpp"
 #include "train/saves/save_rate.hpp"
 #include "train/settle/run_device.hpp"
+#include "train/settle/run_length.hpp"
 #include "train/settle/run_rank_link.hpp"
 #include "train/settle/schedule_choice.hpp"
 #include "train/settle/sharding.hpp"
@@ -160,6 +161,7 @@ void RunParts<T>::open_files() {
     valid_data_ = open_data_for(Use::validation, config_, comm_);
   }
   config_.data.attended = train_data_->attended();
+  mpi::agree(comm_, [&] { settle_length(config_, train_data_->windows()); });
   settings_ = config_.settings;
   compare_data(*train_data_, "data.train");
   if (valid_data_) {

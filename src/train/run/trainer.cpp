@@ -38,6 +38,7 @@
 #include "train/saves/resume.hpp"
 #include "train/saves/saves.hpp"
 #include "train/settle/run_device.hpp"
+#include "train/settle/run_length.hpp"
 #include "train/step/schedule.hpp"
 #include "train/step/step_runner.hpp"
 
@@ -131,6 +132,10 @@ void Training<T>::start_or_continue() {
                                runner().fill_working_copy());
   if (found) {
     at_.go_on_from(*std::move(found));
+    if (config_.train.epochs > 0.0) {
+      config_.train.steps =
+          steps_of_epochs(config_.train, parts_->train_data().windows(), at_.step(), at_.tokens());
+    }
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
       auto const settings = with_longest_sequence(at_.meta().configuration, parts_->settings());

@@ -13,7 +13,7 @@ namespace offstage::train {
 
 namespace {
 
-std::optional<std::int64_t> number_in(nlohmann::json const& record, char const* key) {
+std::optional<std::int64_t> integer_of(nlohmann::json const& record, char const* key) {
   auto const found = record.find(key);
   return found != record.end() && found->is_number_integer()
              ? std::optional{found->get<std::int64_t>()}
@@ -21,10 +21,10 @@ std::optional<std::int64_t> number_in(nlohmann::json const& record, char const* 
 }
 
 void take(nlohmann::json const& record, EarlierRecords& all) {
-  if (auto const start = number_in(record, "start")) {
+  if (auto const start = integer_of(record, "start")) {
     all.starts.push_back(*start);
   }
-  auto const step = number_in(record, "step");
+  auto const step = integer_of(record, "step");
   auto const loss = record.find("valid_loss");
   if (!step || loss == record.end()) {
     return;

@@ -59,6 +59,10 @@ double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t step
     case config::Schedule::cooldown:
       return optimizer.min_lr +
              range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
+    case config::Schedule::inverse_sqrt: {
+      double const part = static_cast<double>(warmup) / static_cast<double>(step);
+      return std::max(optimizer.min_lr, optimizer.lr * std::sqrt(part));
+    }
   }
   return optimizer.lr;
 }

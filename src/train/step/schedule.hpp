@@ -12,7 +12,8 @@ namespace offstage::train {
 /// rises linearly to `lr` over warmup_steps. Then constant: lr; linear, cosine: from lr to min_lr
 /// at step `steps`; wsd: lr, and over the last decay_steps, or decay_fraction of the steps,
 /// linearly to min_lr; cooldown: as wsd, but by 1 - sqrt of the part that is over (Source: Hägele
-/// et al., arXiv 2405.18392).
+/// et al., arXiv 2405.18392); inverse_sqrt: lr sqrt(warmup_steps / step), and min_lr at least, for
+/// warmup_steps above 0 (Source: Vaswani et al., arXiv 1706.03762, equation 3).
 [[nodiscard]] double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                                    std::int64_t step);
 
