@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,14 +110,37 @@ char const* key_of(Largest what) {
                                   : "train.sequence";
 }
 
-/// Prints the length of the whole run, if train.steps is a number that is given, and the size of a
-/// checkpoint.
+/// Prints the size of a checkpoint and the room for all that stay.
+void print_checkpoints(train::Forecast const& forecast, config::RunConfig const& config) {
+  auto const& checkpoint = config.checkpoint;
+  Bytes const whole = config.optimizer.checkpoint_layout().bytes(forecast.parameters);
+  std::int64_t count = std::int64_t{checkpoint.keep} + 1 + (checkpoint.keep_best ? 1 : 0);
+  std::string keys = fmt::format("checkpoint.keep={}{}", checkpoint.keep,
+                                 checkpoint.keep_best ? ", checkpoint.keep-best=on" : "");
+  std::string more;
+  if (std::int64_t const every = checkpoint.keep_every; every > 0) {
+    if (config.steps_are_given()) {
+      count += config.train.steps / every;
+      keys += fmt::format(", checkpoint.keep-every={}", every);
+    } else {
+      more = fmt::format(", and {} more for each {} steps (checkpoint.keep-every)",
+                         format_bytes(whole), every);
+    }
+  }
+  auto const room = static_cast<double>(count) * static_cast<double>(whole);
+  constexpr double most = 9e18;  // beyond it a number of bytes would overflow
+  print_line("a checkpoint has",
+             fmt::format("{}; {} needs room for {} on checkpoint.dir{}", format_bytes(whole), keys,
+                         format_bytes(static_cast<Bytes>(std::min(room, most))), more));
+}
+
+/// Prints the length of the whole run, if train.steps is a number that is given.
 void print_run(train::Forecast const& forecast, config::RunConfig const& config) {
   if (config.train.epochs > 0.0) {
     print_line("the run takes",
                fmt::format("{:g} epochs of data that a plan does not open; give a number of steps",
                            config.train.epochs));
-  } else if (is_given(config.settings, "train.steps")) {
+  } else if (config.steps_are_given()) {
     auto const count = static_cast<double>(config.train.steps);
     print_line(
         "the run takes",
@@ -123,11 +148,6 @@ void print_run(train::Forecast const& forecast, config::RunConfig const& config)
                     format_duration(forecast.step.step * count),
                     in_short(static_cast<double>(forecast.tokens) * count), config.train.steps));
   }
-  Bytes const whole = config.optimizer.checkpoint_layout().bytes(forecast.parameters);
-  print_line(
-      "a checkpoint has",
-      fmt::format("{}; checkpoint.keep={} needs room for {} on checkpoint.dir", format_bytes(whole),
-                  config.checkpoint.keep, format_bytes((config.checkpoint.keep + 1) * whole)));
 }
 
 }  // namespace
@@ -181,6 +201,7 @@ void print_answers(std::optional<train::Forecast> const& forecast, std::string c
     return;
   }
   if (!train::has_times(*forecast)) {
+    print_checkpoints(*forecast, options.config);
     return;
   }
   std::vector<std::string> uses;
@@ -194,7 +215,14 @@ void print_answers(std::optional<train::Forecast> const& forecast, std::string c
       fmt::format("{:.3g} s, {} tokens/s; busy: {}", forecast->step.step.count(),
                   in_short(static_cast<double>(forecast->tokens) / forecast->step.step.count()),
                   fmt::join(uses, ", ")));
+  if (auto const& untimed = forecast->step.untimed; !untimed.empty()) {
+    std::vector<std::string_view> words;
+    std::ranges::transform(untimed, std::back_inserter(words), plan::words_of);
+    print_line("", fmt::format("as if they took no time: {}; give {}", fmt::join(words, ", "),
+                               fmt::join(train::untimed_keys(*forecast), ", ")));
+  }
   print_run(*forecast, options.config);
+  print_checkpoints(*forecast, options.config);
   print_remedies(forecast->step.step, options, scope);
 }
 
@@ -212,13 +240,17 @@ void print_largest(PlanOptions const& options, train::ForecastScope const& scope
                     key_of(what))};
   }
   std::int64_t const most = what == Largest::model ? most_blocks : most_of_others;
+  // Sizes that cannot be counted are refused, but no limit of memory has refused them.
+  auto const is_within = [&](std::int64_t count) {
+    return count <= most && train::is_countable(sized(options.config, what, count));
+  };
   std::int64_t least = 1;
   std::int64_t beyond = 2;
-  while (beyond <= most && fits(beyond)) {
+  while (is_within(beyond) && fits(beyond)) {
     least = beyond;
     beyond *= 2;
   }
-  if (beyond > most) {
+  if (!is_within(beyond)) {
     std::vector<std::string> no_limits;
     for (auto const& [key, limit] : {std::pair{"device.memory", options.config.device.memory},
                                      {"tiers.host-memory", options.config.host_memory}}) {

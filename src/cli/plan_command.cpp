@@ -93,7 +93,10 @@ void print_memory(train::Forecast const& forecast, PlanOptions const& options) {
         "subgroups",
         fmt::format("{} of {} parameters per rank: {} buffers, {} cached{}", memory.subgroups,
                     in_short(static_cast<double>(memory.subgroup_elements)), memory.buffers,
-                    memory.cached, memory.gradient_buffers > 0 ? "; gradients spill" : ""));
+                    memory.cached,
+                    forecast.config.flushes_fp32() ? "; gradients are flushed in FP32"
+                    : memory.gradient_buffers > 0  ? "; gradients spill"
+                                                   : ""));
   }
   print_line("host memory, per node",
              fmt::format("{} of {}, libraries some {}{}", format_bytes(memory.node_total),
@@ -119,10 +122,13 @@ void print_paths(train::Forecast const& forecast) {
                                 ? "state and parameters"
                                 : "state";
   for (train::PathForecast const& path : forecast.paths) {
+    auto const part = path.weighed
+                          ? fmt::format("{:.1f} % of what waits there, {} of {}",
+                                        100.0 * path.weight, format_bytes(path.bytes), waits)
+                          : fmt::format("its part of {} depends on rates that are missing", waits);
     print_line(fmt::format("  {} ", path.directory),
-               fmt::format("{:.1f} % of what waits there, {} of {}; read {}, write {}",
-                           100.0 * path.weight, format_bytes(path.bytes), waits,
-                           rate_text(path.rate.read), rate_text(path.rate.write)));
+               fmt::format("{}; read {}, write {}", part, rate_text(path.rate.read),
+                           rate_text(path.rate.write)));
     if (path.written > 0 && forecast.compute_known) {
       print_line("", train::wear_in_words(path.written, forecast.step.step, path.endurance));
     }
@@ -137,16 +143,20 @@ void print_row(std::string const& name, train::Forecast const& forecast,
     return;
   }
   auto const& step = forecast.step;
-  auto const known = [&](double value, int digits) {
-    return forecast.compute_known ? fmt::format("{:.{}f}", value, digits) : std::string{"?"};
+  // Long times without digits: the columns stay apart.
+  auto const text = [](double value, int digits) {
+    return fmt::format("{:.{}f}", value, value < 9999.0 ? digits : 0);
   };
-  log::info("  {:<20}{:>7.3f}{:>9.3f}{:>9}{:>9}{:>9.3f}{:>9}{:>10}  {}", name,
-            forecast.update.share, forecast.update.resident, known(step.forward.count(), 3),
-            known(step.backward.count(), 3), step.update.count(), known(step.step.count(), 3),
-            known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
-            forecast.compute_known && !step.uses.empty()
-                ? train::use_of(step.uses.front(), forecast)
-                : "?");
+  auto const known = [&](double value, int digits) {
+    return forecast.compute_known ? text(value, digits) : std::string{"?"};
+  };
+  log::info(
+      "  {:<20}{:>7.3f}{:>9.3f}{:>9}{:>9}{:>9}{:>9}{:>10}  {}", name, forecast.update.share,
+      forecast.update.resident, known(step.forward.count(), 3), known(step.backward.count(), 3),
+      text(step.update.count(), 3), known(step.step.count(), 3),
+      known(static_cast<double>(forecast.tokens) / step.step.count(), 0),
+      forecast.compute_known && !step.uses.empty() ? train::use_of(step.uses.front(), forecast)
+                                                   : "?");
 }
 
 void print_steps(train::Forecast const& forecast, PlanOptions const& options,

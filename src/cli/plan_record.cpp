@@ -33,6 +33,7 @@ Json step_of(train::Forecast const& forecast) {
               {"update_seconds", step.update.count()},
               {"tokens_per_second", static_cast<double>(forecast.tokens) / step.step.count()},
               {"device_share", forecast.update.share},
+              {"not_timed", train::untimed_keys(forecast)},
               {"busy", Json::array()}};
   for (auto const& use : step.uses) {
     record["busy"].push_back(
@@ -54,7 +55,7 @@ Json paths_of(train::Forecast const& forecast) {
   auto paths = Json::array();
   for (train::PathForecast const& path : forecast.paths) {
     paths.push_back({{"path", path.directory},
-                     {"bytes", path.bytes},
+                     {"bytes", path.weighed ? Json(path.bytes) : Json()},
                      {"written_bytes_per_step", path.written},
                      {"read_bytes_per_second", known(path.rate.read)},
                      {"write_bytes_per_second", known(path.rate.write)}});
@@ -102,8 +103,7 @@ std::string plan_record(std::optional<train::Forecast> const& forecast, std::str
     record["paths_per_node"] = paths_of(*forecast);
     record["checkpoint_bytes"] = checkpoint;
     record["step"] = step_of(*forecast);
-    if (is_given(config.settings, "train.steps") && config.train.epochs == 0.0 &&
-        train::has_times(*forecast)) {
+    if (config.steps_are_given() && train::has_times(*forecast)) {
       record["run_seconds"] = forecast->step.step.count() * static_cast<double>(config.train.steps);
     }
     record["not_known"] = forecast->missing;

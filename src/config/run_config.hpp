@@ -312,6 +312,10 @@ struct RunConfig {
   std::optional<slurm::Job> job;  ///< none outside of Slurm; its end is known to rank 0 alone
   std::string node;               ///< this rank's node, as Slurm names it; empty: its host name
   std::vector<Setting> settings;  ///< all keys, sorted by key, for the header and the checkpoint
+  /// Returns whether train.steps is a number that is given: `plan` does without, or takes epochs.
+  [[nodiscard]] bool steps_are_given() const {
+    return is_given(settings, "train.steps") && train.epochs == 0.0;
+  }
 };
 
 /// Checks values that depend on each other.

@@ -97,6 +97,17 @@ std::vector<ResourceUse> SimulatedMachine::uses() const {
   return uses;
 }
 
+std::vector<Resource::Kind> SimulatedMachine::untimed() const {
+  std::vector<Resource::Kind> kinds;
+  if (summed_ && machine_.host_sum <= 0.0) {
+    kinds.push_back(Resource::Kind::sums);
+  }
+  if (passed_ && machine_.rank_link <= 0.0) {
+    kinds.push_back(Resource::Kind::rank_link);
+  }
+  return kinds;
+}
+
 SimulatedExtents::SimulatedExtents(VirtualTime& time, SimulatedMachine& machine, Settings settings)
     : machine_{machine},
       settings_{std::move(settings)},

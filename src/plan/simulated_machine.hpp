@@ -39,8 +39,12 @@ class SimulatedMachine {
                {"device update", "update", subgroup}));
   }
   /// Sums gradients; the cores read and write `bytes`.
-  [[nodiscard]] auto sum(double bytes) { return sums_.serve(seconds(bytes, machine_.host_sum)); }
+  [[nodiscard]] auto sum(double bytes) {
+    summed_ = summed_ || bytes > 0.0;
+    return sums_.serve(seconds(bytes, machine_.host_sum));
+  }
   [[nodiscard]] auto between_ranks(double bytes) {
+    passed_ = passed_ || bytes > 0.0;
     return ranks_.serve(seconds(bytes, machine_.rank_link));
   }
   [[nodiscard]] auto to_device(double bytes, Label const& label = {}) {
@@ -77,6 +81,8 @@ class SimulatedMachine {
   [[nodiscard]] std::vector<PathUse> moved() const;
   /// Seconds for which each resource was in use so far, in a fixed order; host memory last.
   [[nodiscard]] std::vector<ResourceUse> uses() const;
+  /// As Prediction::untimed.
+  [[nodiscard]] std::vector<Resource::Kind> untimed() const;
 
  private:
   struct Path {
@@ -107,6 +113,8 @@ class SimulatedMachine {
   Server products_, device_update_, cores_, sums_, ranks_, to_device_, to_host_;
   std::vector<Path> paths_;
   double host_bytes_ = 0.0;
+  bool summed_ = false;  ///< the cores have added gradients
+  bool passed_ = false;  ///< ranks have passed bytes to each other
 };
 
 /// Extents of one kind under virtual time, in host memory and on paths, as with

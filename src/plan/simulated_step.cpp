@@ -162,6 +162,7 @@ Prediction SimulatedSteps::run() {
   std::erase_if(uses, [](ResourceUse const& use) { return use.busy <= Seconds{}; });
   std::ranges::stable_sort(uses, std::ranges::greater{}, &ResourceUse::busy);
   result.uses = std::move(uses);
+  result.untimed = machine_.untimed();
   return result;
 }
 

@@ -103,7 +103,8 @@ Prediction extrapolated(Prediction const& shorter, Prediction const& longer, dou
                     .backward = beyond(shorter.backward, longer.backward),
                     .update = longer.update,
                     .uses = longer.uses,
-                    .paths = longer.paths};
+                    .paths = longer.paths,
+                    .untimed = longer.untimed};
   for (ResourceUse& use : result.uses) {
     use.busy = beyond(busy(shorter, use.resource), use.busy);
   }
@@ -132,7 +133,8 @@ Prediction mean(Prediction const& one, Prediction const& other, double often) {
                     .backward = between(one.backward, other.backward),
                     .update = between(one.update, other.update),
                     .uses = one.uses,
-                    .paths = one.paths};
+                    .paths = one.paths,
+                    .untimed = one.untimed};
   for (ResourceUse& use : result.uses) {
     use.busy = between(use.busy, busy(other, use.resource));
   }

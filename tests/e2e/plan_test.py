@@ -191,6 +191,18 @@ class Plan(PlatformTest):
         self.assertEqual([], result.warnings)
         self.assertRegex(result.out, r"a step takes +[\d.]+ s, \d+ tokens/s; busy: the device \d+ %")
 
+    def test_what_passes_between_ranks_at_no_known_rate_is_said_to_take_no_time(self):
+        machine = ["--platform.cpu-update=2M", "--platform.device-update=25M", "--platform.host-to-device=55MB/s", "--ranks=4",
+                   "--platform.device-to-host=55MB/s", "--platform.products=1G", "--train.global-batch=4", "--tiers.host-memory=1GiB"]
+        words = r"(?m)^ +as if they took no time: (.*); give (.*)$"
+        said = re.search(words, self.plan(*machine).out)
+        self.assertEqual("the link between ranks", said[1].split(", ")[-1])
+        self.assertEqual("platform.rank-link", said[2].split(", ")[-1])
+        self.assertIn("platform.rank-link", json.loads(self.plan("--json", *machine).out)["step"]["not_timed"])
+        machine += ["--platform.rank-link=1MB/s", "--platform.host-sum=1GB/s"]
+        self.assertNotRegex(self.plan(*machine).out, words)
+        self.assertEqual([], json.loads(self.plan("--json", *machine).out)["step"]["not_timed"])
+
     def test_clipped_steps_pay_for_updates_under_backward(self):
         machine = ["--platform.cpu-update=200k", "--platform.host-to-device=55MB/s", "--platform.device-to-host=55MB/s",
                    "--platform.products=500M", "--update.device-share=0", "--update.overlap=on"]
@@ -237,6 +249,19 @@ class Plan(PlatformTest):
         for home, waits in ("device", "state"), ("storage", "state and parameters"):
             out = self.plan("--tiers.path=/nvme,read=1GB/s,write=1GB/s", "--tiers.cache=0", f"--parameters.home={home}").out
             self.assertRegex(out, rf"/nvme +100.0 % of what waits there, [\d.]+ \w+ of {waits};")
+
+    def test_one_path_has_all_and_several_without_rates_have_unknown_parts(self):
+        state = 12 * 17 * 4096
+        options = ["--tiers.cache=0", "--tiers.split-parameters=off", "--tiers.path=/a"]
+        self.assertRegex(self.plan(*options).out, r"(?m)^  /a +100.0 % of what waits there, 816 KiB of state; read \?, write \?$")
+        paths = json.loads(self.plan("--json", *options).out)["paths_per_node"]
+        self.assertEqual([state], [path["bytes"] for path in paths])
+        options.append("--tiers.path=/b")
+        self.assertRegex(self.plan(*options).out, r"(?m)^  /b +its part of state depends on rates that are missing; read \?, write \?$")
+        paths = json.loads(self.plan("--json", *options).out)["paths_per_node"]
+        self.assertEqual([None, None], [path["bytes"] for path in paths])
+        paths = json.loads(self.plan("--json", *options, "--tiers.split=3:1").out)["paths_per_node"]
+        self.assertEqual([state * 3 // 4, state // 4], [path["bytes"] for path in paths])
 
     def test_weights_of_paths_do_nothing_without_paths(self):
         for options in [], ["--plan.choose=on"], ["--parameters.home=host"]:
@@ -357,6 +382,14 @@ class Plan(PlatformTest):
         self.refuse(self.plan(*limits, "--max=speed", expect=USAGE), "--max=speed", "model")
         self.refuse(self.plan("--device.memory=1KiB", "--max=batch", expect=USAGE), "not even train.micro-batch=1 fits")
 
+    def test_a_size_that_nothing_limits_is_no_largest_one(self):
+        large = ["--model.layers=32", "--model.hidden=4096", "--model.heads=32", "--model.vocab=32000", "--tiers.host-memory=1TiB"]
+        for what, key in (("batch", "train.micro-batch"), ("sequence", "train.sequence")):
+            with self.subTest(what):
+                result = self.plan(*large, f"--max={what}", expect=USAGE)
+                self.refuse(result, f"--max: {key}=", "fits still, so nothing limits it; give device.memory")
+        self.refuse(self.plan("--train.global-batch=1T", "--train.sequence=100M", expect=USAGE), "more tokens than can be counted")
+
     def test_keys_that_are_given_stay_in_offstages_row_and_none_beats_it(self):
         out = self.plan(*self.MACHINE, "--device.memory=64MiB", "--tiers.path=/a,read=20MB/s,write=20MB/s").out
         steps = dict(re.findall(r"(?m)^  (dos|fuyou|mlp|offstage|twinflow|zero3) .* (\d+) +\S[^\n]* %$", out))
@@ -367,6 +400,33 @@ class Plan(PlatformTest):
         self.assertNotRegex(out, r"plan.choose=on: .*device-share")
         for key, value in ("parameters.home", "auto"), ("update.device-resident", "auto"):
             self.refuse(self.plan(f"--{key}={value}", expect=USAGE), f"{key}=auto", "plan.choose=on")
+
+    def test_columns_of_long_steps_stay_apart(self):
+        machine = [word for word in self.MACHINE if "products" not in word]
+        out = self.plan(*machine, "--platform.products=1k").out
+        self.assertRegex(out, r"(?m)^  this configuration +[01]\.\d{3} +[01]\.\d{3} +\d{5,} +\d{5,} +[\d.]+ +\d{5,} +\d+ +the device")
+
+    def test_bits_of_what_would_help_are_those_of_its_row_where_nothing_fits_yet(self):
+        large = ["--model.layers=8", "--model.hidden=4096", "--model.heads=32", "--model.vocab=32000", "--tiers.host-memory=200GiB"]
+        rates = ["--platform.cpu-update=2G", "--platform.device-update=25G", "--platform.host-to-device=55GB/s",
+                 "--platform.device-to-host=55GB/s", "--platform.products=400T"]
+        out = self.plan(*large, *rates, "--device.memory=3GiB", expect=USAGE).out
+        row = re.search(r"(?m)^  offstage(, other bits)? ", out)
+        said = re.search(r"before all other keys, (same|other) bits", out)
+        self.assertEqual("other" if row[1] else "same", said[1], out)
+
+    def test_the_room_for_checkpoints_needs_no_rates_and_counts_all_that_stay(self):
+        def room(*options):
+            return re.search(r"(?m)^a checkpoint has +588 KiB; (.*)$", self.plan(*options).out)[1]
+        mib = 588 / 1024
+        self.assertEqual(f"checkpoint.keep=2 needs room for {3 * mib:.2f} MiB on checkpoint.dir", room())
+        self.assertEqual(f"checkpoint.keep=2, checkpoint.keep-best=on needs room for {4 * mib:.2f} MiB on checkpoint.dir",
+                         room("--checkpoint.keep-best=on", f"--data.valid={self.valid}"))
+        every = "--checkpoint.keep-every=10"
+        self.assertEqual(f"checkpoint.keep=2, checkpoint.keep-every=10 needs room for {13 * mib:.2f} MiB on checkpoint.dir",
+                         room(every, "--train.steps=100"))
+        self.assertEqual(f"checkpoint.keep=2 needs room for {3 * mib:.2f} MiB on checkpoint.dir, "
+                         "and 588 KiB more for each 10 steps (checkpoint.keep-every)", room(every))
 
     def test_options_are_checked(self):
         self.refuse(self.plan("--rank=4", expect=USAGE), "unknown key rank", "ranks")

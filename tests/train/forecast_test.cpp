@@ -156,6 +156,33 @@ TEST(MemoryDemand, LeavesRoomForOperandsThatAreWidenedButAnEighthOfTheLimitAtMos
   EXPECT_EQ(reserve(DType::fp16, DeviceKind::cuda, 1), plain);
 }
 
+TEST(MemoryDemand, IsThatOfTheRankWithMost) {
+  auto config = tiny();
+  config.model.tied_head = true;
+  config.train.global_batch = 16;
+  config.numerics.sum_block = 3;
+  for (double const resident : {0.0, 0.3, 0.9999, 1.0}) {
+    config.share.device_resident = resident;
+    for (int const ranks : {1, 2, 3, 5, 7, 8, 100}) {
+      for (auto const route : {state::Route::in_place, state::Route::staged}) {
+        for (int const together : {0, 4}) {
+          config.train.together = together;
+          state::ShardMap const map{state::layers_of(config.model), ranks};
+          auto const demand = memory_demand(config, map, {.route = route, .host_memory = GiB});
+          for (int rank = 0; rank < ranks; ++rank) {
+            std::int64_t const shard = map.shard_elements(rank);
+            EXPECT_LE(shard, demand.shard_elements);
+            EXPECT_LE(shard - resident_elements(config, map, rank),
+                      demand.shard_elements - demand.resident_elements);
+            EXPECT_LE(gradient_host_bytes(config, map, rank, route),
+                      gradient_host_bytes(config, map, state::fullest_rank, route));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Forecast, TakesNothingAndAddsUpTheDevicesMemory) {
   auto config = tiny();
   config.share.device_resident = 0.5;

@@ -61,6 +61,15 @@ TEST(MemoryRows, SayWhatLivesWhere) {
   EXPECT_EQ(rows[6].device, 6);
 }
 
+TEST(MemoryRows, HaveAllGradientsOnStorageInFp32IfTheyAreFlushed) {
+  auto config = on_storage();
+  config.storage.flush_fp32 = true;
+  config.paths.emplace_back();
+  auto here = facts();
+  here.plan.gradients_cached = here.plan.subgroups;
+  EXPECT_EQ(memory_rows(config, here)[2].storage, 10 * 4096 * 4);
+}
+
 TEST(MemoryRows, LeaveOutWhatTakesNothing) {
   auto config = on_storage();
   config.parameter_home = parameters::Home::device;

@@ -40,6 +40,7 @@ class PlanChoiceOfRanks : public ::testing::Test {
     config.platform_products = 5e9;
     config.platform = {
         .cpu_update = 5e6, .device_update = 5e7, .host_to_device = 1e8, .device_to_host = 1e8};
+    config.platform_passes.rank_link = 1e9;
     config.device.emulation = link_rates;
     map.emplace(state::layers_of(config.model), comm.size());
   }
@@ -63,6 +64,8 @@ class PlanChoiceOfRanks : public ::testing::Test {
   config::RunConfig config;
   std::optional<state::ShardMap> map;
   std::unique_ptr<device::Device> device = device::make_host_device(0, link_rates);
+  std::unique_ptr<state::RankLink> link =
+      state::make_link(state::LinkKind::usual, comm, device->host_visible());
   StopSignals signals;
   Cadence cadence{config, comm, signals};
 };
@@ -78,14 +81,23 @@ TEST_F(PlanChoiceOfRanks, IsRankZerosOnAllRanksWhateverTheirsWouldBe) {
   auto const expected = words_of(roomy);
   ASSERT_NE(words_of(tight), expected);
   PlanChoice<bfloat16> choice{config, comm, cadence};
-  auto const why = choice.choose(*device, *map, room(comm.rank() == 0 ? roomy : tight));
+  auto const why = choice.choose(*device, *link, *map, room(comm.rank() == 0 ? roomy : tight));
   EXPECT_EQ(why.empty(), comm.rank() != 0);
   EXPECT_EQ(words_of(roomy), expected) << "of what is no longer open";
 }
 
+TEST_F(PlanChoiceOfRanks, IsMadeByTheLinkBetweenRanksWhoseRateNobodyGave) {
+  config.platform_passes.rank_link = 0.0;
+  PlanChoice<bfloat16> choice{config, comm, cadence};
+  static_cast<void>(choice.choose(*device, *link, *map, room(GiB)));
+  double const rate = config.platform_passes.rank_link;
+  EXPECT_EQ(rate > 0.0, comm.size() > 1);
+  EXPECT_EQ(comm.minimum(rate), comm.maximum(rate));
+}
+
 TEST_F(PlanChoiceOfRanks, LooksAtRatesAfterEightStepsAndThenEveryThirtyTwo) {
   PlanChoice<bfloat16> choice{config, comm, cadence};
-  static_cast<void>(choice.choose(*device, *map, room(GiB)));
+  static_cast<void>(choice.choose(*device, *link, *map, room(GiB)));
   auto const steps = runner();
   // All steps were clipped, which none was said to be: whoever looks notes it.
   for (std::int64_t step = 1; step < 100; ++step) {

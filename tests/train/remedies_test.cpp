@@ -118,6 +118,16 @@ config::RunConfig quick() {
   return config;
 }
 
+TEST(UntimedKeys, NameTheRatesThatAStepOfSeveralRanksNeeds) {
+  auto config = quick();
+  constexpr ForecastScope ranks{.ranks = 2, .ranks_per_node = 2, .host_memory = GiB};
+  EXPECT_THAT(untimed_keys(forecast(config, ranks)), Contains("platform.rank-link"));
+  EXPECT_THAT(untimed_keys(forecast(config, remedied_rank)),
+              ::testing::Not(Contains("platform.rank-link")));
+  config.platform_passes = {.host_sum = 1e9, .rank_link = 1e9};
+  EXPECT_THAT(untimed_keys(forecast(config, ranks)), IsEmpty());
+}
+
 TEST(WhatHelps, DoublesEveryRateOfWhatItNames) {
   auto config = quick();
   config.platform_passes.block_forward = config.platform_passes.block_backward = 1e6;

@@ -30,18 +30,28 @@
 namespace offstage::train {
 namespace {
 
-/// Checks that no count of activations overflows. The limit is beyond every device.
+/// A limit of counts that is beyond every device.
+constexpr double most_countable = 1e18;
+
+bool has_countable_tokens(config::TrainConfig const& train) {
+  return static_cast<double>(train.global_batch) * static_cast<double>(train.sequence) <=
+         most_countable;
+}
+
+/// Errors: UsageError if is_countable returns false.
 void require_countable(config::RunConfig const& config) {
-  constexpr double most_bytes = 1e18;
-  auto const& model = config.model;
-  auto const widest = static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden}));
-  auto const rows =
-      static_cast<double>(config.train.micro_batch) * static_cast<double>(config.train.sequence);
-  if (rows * widest * static_cast<double>(model.layers + 1) * 64.0 > most_bytes) {
-    throw UsageError{fmt::format(
-        "train.micro-batch={} of train.sequence={} has activations beyond any device; lower them",
-        config.train.micro_batch, config.train.sequence)};
+  auto const& train = config.train;
+  if (is_countable(config)) {
+    return;
   }
+  throw UsageError{
+      has_countable_tokens(train)
+          ? fmt::format("train.micro-batch={} of train.sequence={} has activations beyond any "
+                        "device; lower them",
+                        train.micro_batch, train.sequence)
+          : fmt::format("train.global-batch={} of train.sequence={} has more tokens than can be "
+                        "counted; lower them",
+                        train.global_batch, train.sequence)};
 }
 
 bool host_visible(config::DeviceConfig const& device) {
@@ -150,10 +160,11 @@ std::vector<plan::PathRate> Foreseer::rates() const {
 
 std::vector<PathForecast> Foreseer::paths() const {
   auto const all = rates();
+  bool const alone = all.size() == 1;  // it has everything, whatever its rates
   bool const known = std::ranges::all_of(all, &plan::PathRate::known);
-  bool const weighed = known || !plan::needs_rates(config_.storage.split);
-  auto const weights = weighed ? plan::split_weights(config_.storage.split, all)
-                               : std::vector<double>(all.size(), 0.0);
+  bool const weighed = alone || known || !plan::needs_rates(config_.storage.split);
+  auto const weights = alone || !weighed ? std::vector<double>(all.size(), alone ? 1.0 : 0.0)
+                                         : plan::split_weights(config_.storage.split, all);
   std::int64_t const stored =
       std::max<std::int64_t>(0, waiting() - memory_.cached * memory_.subgroup_elements);
   std::vector<PathForecast> paths;
@@ -163,6 +174,7 @@ std::vector<PathForecast> Foreseer::paths() const {
     auto const bytes = weights[i] * static_cast<double>(on_storage * room_.ranks_per_node);
     paths.push_back({.directory = config_.paths[i].directory,
                      .rate = all[i],
+                     .weighed = weighed,
                      .weight = weights[i],
                      .bytes = static_cast<Bytes>(bytes),
                      .endurance = config_.paths[i].endurance});
@@ -380,6 +392,15 @@ Forecast foresee(config::RunConfig const& given, ForecastScope const& scope) {
 
 bool have_same_bits(Forecast const& one, Forecast const& other) {
   return one.cudnn == other.cudnn && accumulates_fp32(one.config) == accumulates_fp32(other.config);
+}
+
+bool is_countable(config::RunConfig const& config) {
+  auto const& model = config.model;
+  auto const widest = static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden}));
+  auto const rows =
+      static_cast<double>(config.train.micro_batch) * static_cast<double>(config.train.sequence);
+  return has_countable_tokens(config.train) &&
+         rows * widest * static_cast<double>(model.layers + 1) * 64.0 <= most_countable;
 }
 
 Forecast forecast(config::RunConfig const& config, ForecastScope const& scope) {

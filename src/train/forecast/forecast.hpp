@@ -29,6 +29,7 @@ struct ForecastScope {
 struct PathForecast {
   std::string directory;
   plan::PathRate rate;  ///< given rate; 0: not known
+  bool weighed = true;  ///< false: weight and bytes depend on rates that are not known
   double weight{};      ///< part of the extents on storage
   Bytes bytes{};        ///< state of the node's ranks, and parameters whose home is storage
   Bytes endurance{};    ///< as tiers::PathSettings'
@@ -86,6 +87,10 @@ struct Forecast {
 /// Returns whether two runs that differ in where and when things are done alone, or in the way of
 /// attention and of accumulation, have the same weights to the bit.
 [[nodiscard]] bool have_same_bits(Forecast const& one, Forecast const& other);
+
+/// Returns whether no count of activations or tokens overflows. What is not countable is beyond
+/// every device.
+[[nodiscard]] bool is_countable(config::RunConfig const& config);
 
 /// Forecasts the memory and the times of a run of this configuration, from platform.* and the rates
 /// of tiers.path alone. Nothing is measured or allocated. An emulated device is taken as

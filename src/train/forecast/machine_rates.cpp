@@ -23,7 +23,7 @@ constexpr double tenth = 0.1;
 }  // namespace
 
 void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
-                     device::Device& device) {
+                     device::Device& device, state::RankLink& link) {
   auto const measure = [&](double& rate, auto const& how) {
     double here = 0.0;
     mpi::agree(comm, [&] { here = how(); });
@@ -54,12 +54,15 @@ void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
             [&] { return probe::measure_device_update(device, config.numerics.dtype, effort); });
   }
   if (!device.host_visible() && (known.host_to_device <= 0.0 || known.device_to_host <= 0.0)) {
-    probe::LinkRates link;
-    mpi::agree(comm, [&] { link = probe::measure_link(device, effort); });
-    rates.host_to_device = comm.minimum(link.to_device);
-    rates.device_to_host = comm.minimum(link.to_host);
-    rates.host_to_device_both = comm.minimum(link.to_device_both);
-    rates.device_to_host_both = comm.minimum(link.to_host_both);
+    probe::LinkRates found;
+    mpi::agree(comm, [&] { found = probe::measure_link(device, effort); });
+    rates.host_to_device = comm.minimum(found.to_device);
+    rates.device_to_host = comm.minimum(found.to_host);
+    rates.host_to_device_both = comm.minimum(found.to_device_both);
+    rates.device_to_host_both = comm.minimum(found.to_host_both);
+  }
+  if (link.size() > 1 && config.platform_passes.rank_link <= 0.0) {
+    config.platform_passes.rank_link = probe::measure_rank_link(device, link, effort);
   }
   bool const stored = !std::ranges::all_of(config.paths, &tiers::PathSettings::rates_known);
   if (stored) {

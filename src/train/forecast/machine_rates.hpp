@@ -7,15 +7,16 @@
 #include "device/device.hpp"
 #include "plan/share.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/rank_link.hpp"
 
 namespace offstage::train {
 
-/// Measures the rates that rates_missing names, on all ranks at once, and writes them to `config`.
-/// The least of all ranks counts. Each takes some tenths of a second. Host memory stays within a
-/// tiers.host-memory that is given; it and device memory are given back. Collective.
-/// Errors: mpi::AgreedError.
+/// Measures the rates that rates_missing names, and that of `link` if it has several ranks, on all
+/// ranks at once, and writes them to `config`. The least of all ranks counts. Each takes some
+/// tenths of a second. Host memory stays within a tiers.host-memory that is given; it and device
+/// memory are given back. Collective. Errors: mpi::AgreedError.
 void measure_missing(config::RunConfig& config, mpi::Communicator const& comm,
-                     device::Device& device);
+                     device::Device& device, state::RankLink& link);
 
 /// The least of all ranks. Collective.
 [[nodiscard]] plan::UpdateRates least_of(plan::UpdateRates rates, mpi::Communicator const& comm);

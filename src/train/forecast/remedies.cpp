@@ -148,10 +148,29 @@ std::vector<Remedy> ways_to_fit(config::RunConfig const& config, ForecastScope c
   return all;
 }
 
+/// The forecast of a configuration, also of one for which the device has no room; none if host
+/// memory has none.
+std::optional<Forecast> foreseen(config::RunConfig const& config, ForecastScope const& scope) {
+  try {
+    return forecast(config, scope);
+  } catch (UsageError const&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 bool has_times(Forecast const& forecast) {
   return forecast.update.problem.empty() && forecast.compute_known;
+}
+
+std::vector<std::string> untimed_keys(Forecast const& forecast) {
+  std::vector<std::string> keys;
+  for (plan::Resource::Kind const kind : forecast.step.untimed) {
+    keys.emplace_back(kind == plan::Resource::Kind::sums ? "platform.host-sum"
+                                                         : "platform.rank-link");
+  }
+  return keys;
 }
 
 std::string use_of(plan::ResourceUse const& use, Forecast const& forecast) {
@@ -168,27 +187,26 @@ std::string shortage_of(Forecast const& forecast, Bytes limit) {
 }
 
 std::optional<Forecast> attempt(config::RunConfig const& config, ForecastScope const& scope) {
-  try {
-    auto found = forecast(config, scope);
-    bool const fits = shortage_of(found, config.device.memory).empty();
-    return fits ? std::optional{std::move(found)} : std::nullopt;
-  } catch (UsageError const&) {
-    return std::nullopt;
-  }
+  auto found = foreseen(config, scope);
+  bool const fits = found && shortage_of(*found, config.device.memory).empty();
+  return fits ? std::move(found) : std::nullopt;
 }
 
 std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope const& scope,
                              std::optional<Seconds> before, bool may_choose) {
   auto all = before ? std::vector<Remedy>{} : ways_to_fit(config, scope);
   std::ranges::move(remedies(config, scope, may_choose), std::back_inserter(all));
-  if (!config.plan.choose) {
-    all.push_back({"", config, scope});  // as it is, for its bits
+  bool const compares = !config.plan.choose;
+  if (compares) {
+    all.push_back({"", config, scope});  // as it is, for its bits, whether it fits or not
   }
   std::vector<std::optional<Forecast>> forecasts(all.size());
-  for_each_in_threads(all.size(),
-                      [&](std::size_t i) { forecasts[i] = attempt(all[i].config, all[i].scope); });
+  for_each_in_threads(all.size(), [&](std::size_t i) {
+    bool const is_now = compares && i + 1 == all.size();
+    forecasts[i] = is_now ? foreseen(config, scope) : attempt(all[i].config, all[i].scope);
+  });
   std::optional<Forecast> now;
-  if (!config.plan.choose) {
+  if (compares) {
     now = std::move(forecasts.back());
     all.pop_back();
   }
@@ -199,9 +217,9 @@ std::vector<Help> what_helps(config::RunConfig const& config, ForecastScope cons
     if (forecast && (!before || *before > (1.0 + worth_a_line) * forecast->step.step)) {
       // The first line on the choice has its keys.
       if (remedy.config.plan.choose && !config.plan.choose && !forecast->chosen.empty()) {
-        bool const is_same = !now || have_same_bits(*forecast, *now);
-        remedy.words +=
-            fmt::format(", {} bits ({})", is_same ? "same" : "other", forecast->chosen.front());
+        auto const bits =
+            !now ? "" : (have_same_bits(*forecast, *now) ? ", same bits" : ", other bits");
+        remedy.words += fmt::format("{} ({})", bits, forecast->chosen.front());
       }
       found.push_back({std::move(remedy.words), *std::move(forecast)});
     }

@@ -16,6 +16,10 @@ namespace offstage::train {
 /// Returns whether all rates are known on which a step's time depends.
 [[nodiscard]] bool has_times(Forecast const& forecast);
 
+/// The keys of rates that the step needs and nobody gave, without which its time is as if what they
+/// move took none: "platform.rank-link".
+[[nodiscard]] std::vector<std::string> untimed_keys(Forecast const& forecast);
+
 /// The forecast of a configuration; none if it does not fit.
 [[nodiscard]] std::optional<Forecast> attempt(config::RunConfig const& config,
                                               ForecastScope const& scope);

@@ -123,14 +123,13 @@ std::int64_t all_elements(state::ShardMap const& map) {
 
 plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMap const& map,
                                  Room const& room) {
-  std::int64_t most = 0;
-  std::int64_t waiting = 0;  // elements whose state is not resident
-  Bytes exchange = 0;
-  for (int rank = 0; rank < map.ranks(); ++rank) {
-    most = std::max(most, map.shard_elements(rank));
-    waiting = std::max(waiting, map.shard_elements(rank) - resident_elements(config, map, rank));
-    exchange = std::max(exchange, gradient_host_bytes(config, map, rank, room.route));
-  }
+  // No rank has more of any layer, so none needs more. A plan asks for hundreds of demands, with
+  // tens of thousands of ranks.
+  int const rank = state::fullest_rank;
+  std::int64_t const most = map.shard_elements(rank);
+  // Elements whose state is not resident.
+  std::int64_t const waiting = most - resident_elements(config, map, rank);
+  Bytes exchange = gradient_host_bytes(config, map, rank, room.route);
   bool const on_device = config.parameter_home == parameters::Home::device;
   bool const on_node = config.parameter_home == parameters::Home::node;
   if (on_node) {

@@ -35,6 +35,10 @@ std::vector<MemoryRow> memory_rows(config::RunConfig const& config, MemoryFacts 
   Bytes const all_gradients = facts.shard_elements * facts.gradient_bytes;
   Bytes const gradients_here =
       plan.gradients_cached * plan.subgroup_elements * facts.gradient_bytes;
+  Bytes const spilled =
+      plan.gradient_buffers > 0 ? std::max<Bytes>(0, all_gradients - gradients_here) : 0;
+  Bytes const flushed =
+      config.flushes_fp32() ? facts.shard_elements * static_cast<Bytes>(sizeof(float)) : 0;
   std::vector<MemoryRow> rows{
       {.what = "16-bit parameters",
        .device = device.working_copy,
@@ -47,8 +51,7 @@ std::vector<MemoryRow> memory_rows(config::RunConfig const& config, MemoryFacts 
       {.what = "gradients, and their way",
        .device = device.gradient + device.held,
        .host = plan.gradients,
-       .storage =
-           plan.gradient_buffers > 0 ? std::max<Bytes>(0, all_gradients - gradients_here) : 0},
+       .storage = spilled + flushed},
       {.what = "optimizer state",
        .device = device.resident,
        .host = plan.state - plan.spares * extent,

@@ -31,9 +31,9 @@ constexpr double worthwhile_starts = 4.0;
 }  // namespace
 
 template <class T>
-std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::ShardMap const& map,
-                                               Room const& room) {
-  measure_missing(config_, comm_, device);
+std::vector<std::string> PlanChoice<T>::choose(device::Device& device, state::RankLink& link,
+                                               state::ShardMap const& map, Room const& room) {
+  measure_missing(config_, comm_, device, link);
   room_ = room;
   Choice choice;
   std::vector<std::string> why;
@@ -79,6 +79,7 @@ std::optional<config::RunConfig> PlanChoice<T>::look_at_rates(RunProgress const&
   config::RunConfig other = given_;
   other.platform = config_.platform;
   other.platform_products = config_.platform_products;
+  other.platform_passes = config_.platform_passes;
   for (std::size_t i = 0; i < other.paths.size(); ++i) {
     other.paths[i].read_rate = config_.paths[i].read_rate;
     other.paths[i].write_rate = config_.paths[i].write_rate;

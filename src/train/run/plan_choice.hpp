@@ -9,6 +9,7 @@
 #include "device/device.hpp"
 #include "plan/share.hpp"
 #include "platform/mpi/communicator.hpp"
+#include "state/rank_link.hpp"
 #include "state/shard.hpp"
 #include "train/forecast/remedies.hpp"
 #include "train/memory/room.hpp"
@@ -34,8 +35,8 @@ class PlanChoice {
 
   /// Measures the rates that nobody gave, and writes rank 0's choice to the run's configuration.
   /// Returns, on rank 0, the header's lines on it. Collective. Errors: mpi::AgreedError.
-  [[nodiscard]] std::vector<std::string> choose(device::Device& device, state::ShardMap const& map,
-                                                Room const& room);
+  [[nodiscard]] std::vector<std::string> choose(device::Device& device, state::RankLink& link,
+                                                state::ShardMap const& map, Room const& room);
   /// The configuration for a new start, if the rates of the steps so far make another choice worth
   /// one. It is the given configuration with the measured rates. The function looks after some
   /// steps only. Rank 0 decides for all, and logs the rates that have changed. Collective. Errors:

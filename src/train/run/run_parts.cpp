@@ -218,7 +218,7 @@ std::string RunParts<T>::make_runner(PlanChoice<T>& plan_choice) {
   config_.device.attention_workspace = attention_.plans ? attention_.plans->workspace() : 0;
   auto const given = config_;
   if (config_.plan.choose) {
-    chosen_why_ = plan_choice.choose(*device, *map, room);
+    chosen_why_ = plan_choice.choose(*device, *link.link, *map, room);
   }
   activations_why_ = settle_for_all(config_, *map, comm_, room, *device);
   mpi::agree(comm_, [&] { require_memory(config_, given, *map, room); });
