@@ -5,7 +5,8 @@
 #
 #   jobs/finetune.sh [DIRECTORY]          everything goes below DIRECTORY (default runs/finetune)
 #   STEPS=5 jobs/finetune.sh DIRECTORY    a rehearsal: so many steps of each training, and the answer is not judged
-#   OFFSTAGE=PROGRAM RANKS=4 jobs/finetune.sh      an installed program; so many ranks (default 2)
+#   OFFSTAGE=PROGRAM RANKS=4 jobs/finetune.sh      another program than this tree's; so many ranks (default 2)
+#   PREFIX/share/offstage/jobs/finetune.sh         the installed program
 #
 # Ends with 0 if the model answers rightly and stops by itself.
 set -euo pipefail
@@ -21,6 +22,7 @@ if [[ -n ${STEPS:-} ]]; then settings+=(--optimizer.warmup-steps=1 "--train.step
 
 say() { printf '\n== %s\n' "$*"; }
 
+if [[ ! -e $here/jobs/build.sh ]]; then : "${OFFSTAGE:=$(realpath -m -- "$here/../../bin/offstage")}"; fi  # installed
 if [[ -z ${OFFSTAGE:-} ]]; then
   say "Packages and build"
   "$here/jobs/install-packages.sh" build

@@ -18,8 +18,8 @@ char const* gpu_architectures() noexcept {
   return OFFSTAGE_GPU_ARCHITECTURES;
 }
 
-std::string program_text(std::string const& libraries) {
-  return fmt::format("offstage {} ({}{}{})", version(), build_description(),
+std::string program_text(std::string const& commit, std::string const& libraries) {
+  return fmt::format("offstage {} (commit {}, {}{}{})", version(), commit, build_description(),
                      libraries.empty() ? "" : "; ", libraries);
 }
 

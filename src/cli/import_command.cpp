@@ -10,6 +10,7 @@
 #include "cli/all_ranks.hpp"
 #include "cli/command_options.hpp"
 #include "cli/commands.hpp"
+#include "cli/commit.hpp"
 #include "cli/run_directory.hpp"
 #include "convert/convert.hpp"
 
@@ -108,7 +109,8 @@ ExitCode import_command(Arguments const& arguments) {
     Stopwatch const watch;
     GivenOptions given;
     mpi::agree(comm, [&] { given = parse_command_options(arguments, from_and_to(), "import"); });
-    auto const done = convert::import_model(text_of(given, "from"), text_of(given, "to"), comm);
+    auto const done =
+        convert::import_model(text_of(given, "from"), text_of(given, "to"), comm, commit());
     if (comm.rank() == 0) {
       report_done("imported", done, watch.elapsed());
     }

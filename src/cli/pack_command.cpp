@@ -21,6 +21,7 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "cli/command_options.hpp"
+#include "cli/commit.hpp"
 #include "cli/pack_checks.hpp"
 #include "data/globs.hpp"
 #include "data/input_file.hpp"
@@ -237,7 +238,7 @@ std::string contents_of(std::string const& path, char const* key) {
 
 /// The options on which tokens depend, beside the texts.
 pack::Request request_of(GivenOptions const& given, std::optional<std::int32_t> end) {
-  pack::Request request{{"offstage", version()}};
+  pack::Request request{{"offstage", fmt::format("{}, commit {}", version(), commit())}};
   for (char const* const name : {"format", "documents", "longest", "add-special-tokens"}) {
     request.emplace_back(fmt::format("--{}", name), given[name].as<std::string>());
   }

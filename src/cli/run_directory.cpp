@@ -3,12 +3,29 @@
 #include <filesystem>
 
 #include "base/regular_file.hpp"
+#include "base/text.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/listing.hpp"
-#include "cli/given_values.hpp"
+#include "cli/recorded_settings.hpp"
 #include "config/effective_config.hpp"
 #include "convert/convert.hpp"
 
 namespace offstage::cli {
+namespace {
+
+/// The lines that give a value: a run comments out defaults that derive from other keys.
+std::string without_comments(std::string_view text) {
+  std::string given;
+  while (!text.empty()) {
+    auto const line = take_until('\n', text);
+    if (!trimmed(line).starts_with('#')) {
+      given.append(line).push_back('\n');
+    }
+  }
+  return given;
+}
+
+}  // namespace
 
 std::string given_checkpoints(std::string const& path) {
   namespace fs = std::filesystem;
@@ -19,11 +36,13 @@ std::string given_checkpoints(std::string const& path) {
   if (!is_visible(config.string()) || checkpoint::holds_any(path)) {
     return path;
   }
-  auto const values = read_config_file(config.string());
+  // Its keys may be those of another version.
+  auto const values =
+      read_recorded_settings(without_comments(checkpoint::read_text(config.string())));
   // A relative place counts as none: nobody knows where the run was started.
   auto const place_of = [&](char const* key) {
     auto const found = values.find(key);
-    fs::path place = found != values.end() ? found->second.front().value : std::string{};
+    fs::path place = found != values.end() ? found->second : std::string{};
     return place.is_absolute() ? place : fs::path{};
   };
   fs::path const run = place_of("run.dir");

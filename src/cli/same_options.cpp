@@ -61,7 +61,8 @@ std::string text_for_ranks(std::vector<config::Setting> const& settings) {
       text.append(part).push_back('\0');
     }
   };
-  add("the program's version", version(), commit());
+  add("the program's version", fmt::format("{}, commit {}", version(), commit()),
+      build_description());
   for (config::Setting const& setting : settings) {
     add(setting.key, setting.value, setting.origin);
   }

@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "cli/all_ranks.hpp"
 #include "cli/commands.hpp"
+#include "cli/commit.hpp"
 #include "cli/options.hpp"
 #include "cli/same_options.hpp"
 #include "cli/tokenizer_check.hpp"
@@ -134,6 +135,7 @@ ExitCode run_together(ReadOptions read, mpi::Communicator const& comm,
     }
   });
   config::RunConfig& config = read.config;
+  config.commit = commit();
   require_same_options(config.settings, comm);
   look_for_launcher(comm);
   mpi::agree(comm, [&] {

@@ -177,6 +177,8 @@ constexpr std::string_view always_shuffled =
     "the order of training data is always shuffled, and train.seed says how";
 constexpr std::string_view in_update =
     "no plan needs it: platform.cpu-update includes the conversion to 16 bits";
+constexpr std::string_view activations_now =
+    "train.activations has its place: none is keep there, and block is recompute";
 constexpr std::string_view nothing_frozen = "all parameters are trained; none is frozen";
 constexpr std::string_view batches =
     "train.global-batch is the sequences of a step, of all ranks and all micro-batches "
@@ -275,6 +277,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"betas", two_betas},
     {"data.shuffle", always_shuffled},
     {"platform.conversion", in_update},
+    {"train.recompute", activations_now},
     {"freeze", nothing_frozen},
     {"unfrozen-parameters", nothing_frozen},
     {"lora", no_adapters},

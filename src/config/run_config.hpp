@@ -268,6 +268,7 @@ struct PassRates {
 /// The configuration of a training run. The room cli makes it from files and options; afterwards it
 /// is read-only.
 struct RunConfig {
+  std::string commit;  ///< commit of the program's sources, for checkpoints and records
   std::string run_dir;
   int threads{};       ///< per rank; 0: this rank's part of the allowed cores
   Seconds watchdog{};  ///< run.watchdog; 0: none

@@ -70,13 +70,13 @@ void require_no_checkpoints(std::string const& directory) {
   }
 }
 
-checkpoint::Meta meta_of(state::ModelShape const& model, int ranks) {
+checkpoint::Meta meta_of(state::ModelShape const& model, std::string const& commit, int ranks) {
   checkpoint::Meta meta;
   meta.model = model;
   for (state::ModelKey const& key : state::keys_of(model)) {
     meta.configuration += fmt::format("{}={}\n", key.key, key.value);
   }
-  meta.program = program_text();
+  meta.program = program_text(commit);
   meta.threads = 1;
   meta.ranks = ranks;
   return meta;
@@ -408,7 +408,7 @@ std::unique_ptr<state::ParameterReader> open_parameters(std::string const& path,
 }
 
 Converted import_model(std::string const& from, std::string const& to,
-                       mpi::Communicator const& comm) {
+                       mpi::Communicator const& comm, std::string const& commit) {
   std::unique_ptr<huggingface::ModelDirectory> model;
   mpi::agree(comm, [&] {
     if (comm.rank() == 0) {
@@ -433,7 +433,7 @@ Converted import_model(std::string const& from, std::string const& to,
   });
   checkpoint::Store store{to, {}, comm, "--to"};
   auto const stats =
-      store.save(meta_of(model->shape(), comm.size()), part.map, part.subgroups, *tiers);
+      store.save(meta_of(model->shape(), commit, comm.size()), part.map, part.subgroups, *tiers);
   made.keep();
   return {stats.path, from, state::count_parameters(part.map.layers()), comm.sum(stats.bytes),
           model->left_out()};

@@ -46,12 +46,13 @@ struct Converted {
 };
 
 /// Writes the model of a Hugging Face directory as checkpoint `to`/step-000000000 with zero
-/// moments, from which `checkpoint.dir=to` goes on. A failure leaves nothing behind.
+/// moments, from which `checkpoint.dir=to` goes on. It names the program by its `commit`. A failure
+/// leaves nothing behind.
 /// Collective. Memory: three pieces of 4 MiB parameters per rank and the library's buffers,
 /// whatever the model's size. Errors: mpi::AgreedError; UsageError if `to` is a checkpoint or holds
 /// some.
 Converted import_model(std::string const& from, std::string const& to,
-                       mpi::Communicator const& comm);
+                       mpi::Communicator const& comm, std::string const& commit = "unknown");
 
 /// Whose tokenizer, ids of tokens and generation_config an export takes over.
 struct Like {

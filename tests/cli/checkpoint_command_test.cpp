@@ -63,6 +63,11 @@ TEST_F(CheckpointCommand, ARunsDirectoryStandsForItsCheckpoints) {
   std::ofstream{run / "effective.cfg"} << "[checkpoint]\ndir = " << (scratch / "elsewhere") << "\n";
   EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
   EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
+  // The configuration may be of another version.
+  std::ofstream{run / "effective.cfg", std::ios::app}
+      << "[platform]\nconversion = 1GB/s\n[of-a-later]\nversion = 2\n";
+  EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
+  EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
   // That place is not a copy's.
   fs::path const copy{scratch / "copy"};
   fs::create_directories(copy);

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "cli/commit.hpp"
+
 namespace offstage::cli {
 namespace {
 
@@ -59,6 +61,12 @@ TEST(SameOptions, AnotherProgramIsNamed) {
   auto text = text_for_ranks({});
   text.replace(text.find('\0') + 1, 1, "x");
   EXPECT_THAT(difference_from(text, {}), HasSubstr("the program's version is"));
+}
+
+TEST(SameOptions, AnotherCommitIsAnotherProgram) {
+  auto text = text_for_ranks({});
+  text.insert(text.find(commit()), "x");
+  EXPECT_THAT(difference_from(text, {}), HasSubstr(std::string{"commit x"} + commit()));
 }
 
 }  // namespace

@@ -26,6 +26,12 @@ TEST(OtherNames, WithoutAKeyAreNeitherKeysNorNamesOfKeys) {
   }
 }
 
+TEST(OtherNames, KeysOfEarlierBuildsAreKnown) {
+  for (char const* const key : {"train.recompute", "platform.conversion"}) {
+    EXPECT_NE(in_place_of(key).sentence, "") << key;
+  }
+}
+
 TEST(OtherNames, SectionAndUnderscoresAreLeftOut) {
   EXPECT_EQ(in_place_of("optimizer.learning_rate").key, "optimizer.lr");
   EXPECT_EQ(in_place_of("max_grad_norm").key, "optimizer.clip");

@@ -134,6 +134,8 @@ class Manual(unittest.TestCase):
 
 
 class Installed(unittest.TestCase):
+    OF_DEVELOPERS = ("../src/README.md", "../perf/", "../tests/", "../CONTRIBUTING.md")
+
     def test_everything_a_site_needs_is_installed(self):
         with tempfile.TemporaryDirectory() as folder:
             prefix = Path(folder) / "offstage"
@@ -150,6 +152,17 @@ class Installed(unittest.TestCase):
             self.assertEqual(help_texts.version_of(OFFSTAGE), help_texts.version_of(prefix / "bin/offstage"))
             for script in (*share.glob("offstage/jobs/*.sh"), share / "offstage/slurm/rank.sh"):
                 self.assertTrue(os.access(script, os.X_OK), script)
+            # What a user opens leads to no page that is missing. Those of developers stay with the sources.
+            for page in share.glob("offstage/*/README.md"):
+                for link in re.findall(r"\]\((\.\./[^)#]+\.md)", page.read_text()):
+                    self.assertTrue(link.startswith(self.OF_DEVELOPERS) or (page.parent / link).is_file(), f"{page}: {link}")
+
+    def test_the_walk_of_fine_tuning_takes_the_installed_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["cmake", "--install", os.environ["BUILD"], "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
+            environment = {name: value for name, value in os.environ.items() if name != "OFFSTAGE"}
+            done = subprocess.run([Path(folder) / "share/offstage/jobs/finetune.sh", folder], env=environment, capture_output=True, text=True)
+            self.assertEqual((74, f"finetune: {folder} is there already; name another directory\n"), (done.returncode, done.stderr), done)
 
 
 class Keys(unittest.TestCase):

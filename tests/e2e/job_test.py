@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A run inside a Slurm job, as its environment and squeue tell it: no Slurm is needed."""
 import os
+import re
+import subprocess
 import time
 from datetime import datetime, timezone
 
-from harness import OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, main
 
 ENDLESS = ["train.steps=1000000", "optimizer.schedule=constant"]
 
@@ -108,7 +110,8 @@ class Job(OffstageTest):
         start, = self.starts("run")
         self.assertLess(abs(datetime.fromisoformat(start.pop("time").replace("Z", "+00:00")).timestamp() - time.time()), 60)
         self.assertEqual(str(self.folder), start.pop("working_directory"))
-        self.assertRegex(start.pop("program"), r"^offstage [0-9.]+ \(")
+        commit = re.search(r"commit (\S+)", subprocess.run([OFFSTAGE, "--version"], capture_output=True, text=True).stdout)
+        self.assertRegex(start.pop("program"), rf"^offstage [0-9.]+ \(commit {re.escape(commit[1])}, ")
         self.assertEqual({"start": 0, "ranks": 2, "nodes": ["n1"], "job": "4711", "job_name": "train",
                           "restart_count": 2, "array_job": "4709", "array_task": 3, "parameters": 34976},
                          {key: value for key, value in start.items() if "_memory_" not in key})

@@ -261,6 +261,14 @@ class PackResume(OffstageTest):
         self.pack("chats")
         self.assertEqual(whole, self.contents())
 
+    def test_a_pack_of_another_build_is_refused_by_its_commit(self):
+        half = self.kill_midway("bytes")
+        progress = self.work / "out.pack.part"
+        progress.write_bytes(half["out.pack.part"].replace(b", commit ", b", commit x", 1))
+        self.assertRegex(self.pack("bytes", expect=USAGE).errors[0], r"begun with offstage [0-9.]+, commit x\S+, not [0-9.]+, commit ")
+        progress.write_bytes(half["out.pack.part"])
+        self.pack("bytes")
+
     def test_a_text_that_changed_is_refused_as_far_as_it_was_read(self):
         command = self.commands["bytes"]
         parts = [self.write(f"part{i}.txt", self.lines.read_bytes()[i::3]) for i in range(3)]

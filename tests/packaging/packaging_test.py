@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Spack's recipe against what CMake and the package list want, and CITATION.cff's version. Spack itself is not here: its classes are replaced by
+"""Spack's recipe against what CMake and the package list want, CITATION.cff's version, and the commit that the program names. Spack itself is not here: its classes are replaced by
 ones that note what the recipe says. $SOURCES is the source directory."""
 import os
 import re
 import runpy
+import shutil
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 from pathlib import Path
@@ -74,6 +77,67 @@ class Recipe(unittest.TestCase):
 
     def test_builds_the_tree_in_which_it_lies(self):
         self.assertEqual(f"file://{SOURCES.resolve()}", recipe()[0].git)
+
+
+@unittest.skipUnless(shutil.which("git") and shutil.which("cmake"), "needs git and cmake")
+class Commit(unittest.TestCase):
+    """What --version says of the sources' commit."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.folder = Path(directory.name)
+        self.sources = self.repository(self.folder / "sources", "src/cli/commit.cmake", ".gitattributes")
+
+    def git(self, directory, *words):
+        command = ["git", "-C", directory, "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def repository(self, directory, *files):
+        for file in files:
+            (directory / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SOURCES / file, directory / file)
+        self.git(self.folder, "init", "--quiet", directory)
+        self.git(directory, "add", "--all")
+        self.git(directory, "commit", "--quiet", "--allow-empty", "--message=first")
+        return directory
+
+    def commit_of(self, sources):
+        output = self.folder / "commit.cpp"
+        subprocess.run(["cmake", f"-DSOURCE={sources}", f"-DOUTPUT={output}", "-P", sources / "src/cli/commit.cmake"], check=True)
+        return re.search(r'return "(.*)"', output.read_text())[1]
+
+    def archive(self, place):
+        place.mkdir(parents=True)
+        self.git(self.sources, "archive", f"--output={place}.tar", "HEAD")
+        subprocess.run(["tar", "-C", place, "-xf", f"{place}.tar"], check=True)
+        return place
+
+    def test_is_that_of_the_checkout(self):
+        head = self.git(self.sources, "rev-parse", "--short=12", "HEAD")
+        self.assertEqual(head, self.commit_of(self.sources))
+        with (self.sources / "src/cli/commit.cmake").open("a") as file:
+            file.write("# more\n")
+        self.assertEqual(head + "+changes", self.commit_of(self.sources))
+
+    def test_is_in_an_archive_also_inside_another_repository(self):
+        head = self.git(self.sources, "rev-parse", "--short=12", "HEAD")
+        around = self.repository(self.folder / "around")
+        for place in self.folder / "unpacked", around / "offstage":
+            self.assertEqual(head, self.commit_of(self.archive(place)), place)
+
+    def test_is_not_known_of_a_bare_copy(self):
+        around = self.repository(self.folder / "around")
+        self.assertEqual("unknown", self.commit_of(Path(shutil.copytree(self.sources, around / "copy", ignore=shutil.ignore_patterns(".git")))))
+
+
+@unittest.skipUnless(shutil.which("cmake"), "needs cmake")
+class Options(unittest.TestCase):
+    def test_a_word_that_is_none_of_a_switch_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", "-S", SOURCES, "-B", folder, "-DOFFSTAGE_CUDA=0"], capture_output=True, text=True)
+        self.assertEqual(1, done.returncode, done)
+        self.assertIn("OFFSTAGE_CUDA=0: give AUTO, ON or OFF", done.stderr)
 
 
 class Citation(unittest.TestCase):

@@ -208,7 +208,7 @@ void add_storage(Lines& lines, config::RunConfig const& config, HeaderFacts cons
 
 void add_machine(Lines& lines, config::RunConfig const& config, HeaderFacts const& facts,
                  int ranks) {
-  lines.add("offstage {} ({}), {}, {}", version(), build_description(), mpi::library_version(),
+  lines.add("{}, {}, {}", program_text(config.commit), mpi::library_version(),
             name_of(best_simd()));
   lines.add("{} rank{} on {} node{}, device {}{}{}", ranks, ranks == 1 ? "" : "s", facts.nodes,
             facts.nodes == 1 ? "" : "s", facts.device, facts.libraries.empty() ? "" : ", ",

@@ -139,7 +139,8 @@ void Training<T>::start_or_continue() {
     if (leads()) {
       log::dated("continuing after step {}", at_.step());
       auto const settings = with_longest_sequence(at_.meta().configuration, parts_->settings());
-      say_what_changed(at_.meta(), config_, settings, program_text(parts_->libraries()));
+      say_what_changed(at_.meta(), config_, settings,
+                       program_text(config_.commit, parts_->libraries()));
       auto const changes = learned_changes(at_.meta().configuration, settings);
       bool const same_data =
           std::ranges::find(changes, "data.train", &Change::key) == changes.end();
@@ -168,8 +169,8 @@ void Training<T>::start_or_continue() {
       log::warning("{}", warning);
     }
   }
-  at_.set_start(run.state, program_text(parts_->libraries()), place_.threads, comm_.size(),
-                parts_->settings());
+  at_.set_start(run.state, program_text(config_.commit, parts_->libraries()), place_.threads,
+                comm_.size(), parts_->settings());
   cadence_.expect_save(watch.elapsed(), saves().is_saved(at_.step()));
 }
 
