@@ -475,7 +475,7 @@ void probabilities(BackwardBuffers const& buffers, float factor, QueryRows const
   }
 }
 
-/// Adds to dK and dV, without the scale, and writes dQ.
+/// Adds to dK and dV, without the scale, and writes dQ, as far as the task makes them.
 void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers const& buffers,
                    std::int64_t g, std::int64_t first) {
   auto const& b = buffers;
@@ -497,7 +497,9 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
     queries.mean[r] = dot(task.d_out + at, task.out + at, width);
   }
   std::int64_t const first_tile = task.first_keys.first_tile(first);
-  for (std::int64_t other = first_tile; other <= first; other += tile) {
+  auto const seen = task.keys();
+  for (auto other = first_tile < seen.begin ? seen.begin : first_tile;
+       other <= first && other < seen.end; other += tile) {
     bool const diagonal = other == first;
     auto const at = other * padded;
     auto const of_scores = diagonal ? Bf16Part::scores : Bf16Part::whole;
@@ -509,14 +511,21 @@ void backward_tile(AttentionBackwardTask<bfloat16> const& task, BackwardBuffers 
     with_kind(diagonal, task.first_keys.hide(first, other), [&](auto kind) {
       probabilities<kind>(b, task.scale * log2_e, queries, {task.first_keys.from(first), other});
     });
-    product<true>({b.weights, tile}, b.d_outs, b.d_values + at, {tile, padded, tile}, of_weights);
-    product<true>({b.d_scores, tile}, b.queries, b.d_keys + at, {tile, padded, tile}, of_weights);
-    auto const add = other == first_tile ? product<false> : product<true>;
-    add({b.keys_transposed + at, tile}, b.d_score_pairs, b.d_queries, {padded, tile, tile},
-        diagonal ? Bf16Part::values : Bf16Part::whole);
+    if (task.makes_keys()) {
+      product<true>({b.weights, tile}, b.d_outs, b.d_values + at, {tile, padded, tile}, of_weights);
+      product<true>({b.d_scores, tile}, b.queries, b.d_keys + at, {tile, padded, tile}, of_weights);
+    }
+    if (task.makes_queries()) {
+      auto const add = other == first_tile ? product<false> : product<true>;
+      add({b.keys_transposed + at, tile}, b.d_score_pairs, b.d_queries, {padded, tile, tile},
+          diagonal ? Bf16Part::values : Bf16Part::whole);
+    }
   }
-  transpose_floats(b.d_queries, padded, b.d_query_rows);
-  narrow(b.d_query_rows, padded, task.scale, task.d_query + position, task.qkv_stride, rows, width);
+  if (task.makes_queries()) {
+    transpose_floats(b.d_queries, padded, b.d_query_rows);
+    narrow(b.d_query_rows, padded, task.scale, task.d_query + position, task.qkv_stride, rows,
+           width);
+  }
 }
 
 }  // namespace
@@ -526,7 +535,8 @@ void attention_forward(AttentionForwardTask<bfloat16> const& task) {
   auto const stride = task.qkv_stride;
   ForwardBuffers const buffers{{task.scratch}, task.sequence, task.width};
   auto const padded = buffers.padded;
-  for (std::int64_t first = 0; first < task.sequence; first += tile) {
+  auto const [begin, end] = task.queries;
+  for (auto first = task.first_keys.first_tile(begin); first < end; first += tile) {
     auto const rows = rows_of_tile(task.sequence, first);
     copy({task.key + first * stride, stride, rows, task.width}, buffers.keys + first * padded,
          padded);
@@ -534,7 +544,7 @@ void attention_forward(AttentionForwardTask<bfloat16> const& task) {
     transpose_to_rows(buffers.rows, padded, buffers.values + first * padded);
   }
   for (std::int64_t g = 0; g < task.group; ++g) {
-    for (std::int64_t first = 0; first < task.sequence; first += tile) {
+    for (std::int64_t first = begin; first < end; first += tile) {
       forward_tile(task, buffers, g, first);
     }
   }
@@ -547,23 +557,37 @@ void attention_backward(AttentionBackwardTask<bfloat16> const& task) {
   auto const stride = task.qkv_stride;
   BackwardBuffers const buffers{{task.scratch}, sequence, width};
   auto const padded = buffers.padded;
-  for (std::int64_t first = 0; first < sequence; first += tile) {
+  auto const queries = task.queries();
+  auto const keys = task.keys();
+  for (std::int64_t first = keys.begin; first < keys.end; first += tile) {
     auto const rows = rows_of_tile(sequence, first);
     auto const at = first * padded;
     copy({task.key + first * stride, stride, rows, width}, buffers.keys + at, padded);
     transpose_to_rows(buffers.keys + at, padded, buffers.keys_transposed + at);
     copy({task.value + first * stride, stride, rows, width}, buffers.values + at, padded);
   }
-  auto const bytes = sizeof(float) * static_cast<std::size_t>(rounded_up(sequence) * padded);
-  __builtin_memset(buffers.d_keys, 0, bytes);
-  __builtin_memset(buffers.d_values, 0, bytes);
+  float* const d_keys = buffers.d_keys + keys.begin * padded;
+  float* const d_values = buffers.d_values + keys.begin * padded;
+  if (task.makes_keys()) {
+    auto const floats = (rounded_up(keys.end) - keys.begin) * padded;
+    auto const bytes = sizeof(float) * static_cast<std::size_t>(floats);
+    __builtin_memset(d_keys, 0, bytes);
+    __builtin_memset(d_values, 0, bytes);
+  }
   for (std::int64_t g = 0; g < task.group; ++g) {
-    for (std::int64_t first = 0; first < sequence; first += tile) {
+    for (std::int64_t first = queries.begin; first < queries.end; first += tile) {
+      if (task.first_keys.first_tile(first) >= keys.end) {
+        break;  // nor do later queries see these keys
+      }
       backward_tile(task, buffers, g, first);
     }
   }
-  narrow(buffers.d_keys, padded, task.scale, task.d_key, stride, sequence, width);
-  narrow(buffers.d_values, padded, 1, task.d_value, stride, sequence, width);
+  if (task.makes_keys()) {
+    auto const at = keys.begin * stride;
+    auto const count = keys.end - keys.begin;
+    narrow(d_keys, padded, task.scale, task.d_key + at, stride, count, width);
+    narrow(d_values, padded, 1, task.d_value + at, stride, count, width);
+  }
 }
 
 }  // namespace offstage::kernels::OFFSTAGE_SIMD

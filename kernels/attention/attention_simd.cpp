@@ -273,7 +273,8 @@ void probabilities(float* scores, float* d_scores, float const* log_sum_exp, flo
   }
 }
 
-/// Adds to dK and dV and writes dQ. The scale is in `queries`, so dK has it and dQ not.
+/// Adds to dK and dV and writes dQ, as far as the task makes them. The scale is in `queries`, so dK
+/// has it and dQ not.
 template <class T>
 void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& buffers,
                    std::int64_t g, std::int64_t first) {
@@ -296,7 +297,10 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
     mean[r] = dot(d_outs + r * padded, d_queries + r * padded, padded);
   }
   clear(d_queries, tile * padded);
-  for (std::int64_t other = task.first_keys.first_tile(first); other <= first; other += tile) {
+  auto const first_tile = task.first_keys.first_tile(first);
+  auto const seen = task.keys();
+  for (auto other = first_tile < seen.begin ? seen.begin : first_tile;
+       other <= first && other < seen.end; other += tile) {
     bool const diagonal = other == first;
     auto const of_scores = diagonal ? Part::scores : Part::whole;
     auto const of_weights = diagonal ? Part::weights : Part::whole;
@@ -313,11 +317,17 @@ void backward_tile(AttentionBackwardTask<T> const& task, BackwardBuffers const& 
       mask_before(d_scores, task.first_keys.from(first), other, 0);
     }
     probabilities(scores, d_scores, log_sum_exp, mean);
-    product<true>({scores, 1, tile}, d_outs, d_values + at, padded, tile, of_transposed);
-    product<true>({d_scores, 1, tile}, queries, d_keys + at, padded, tile, of_transposed);
-    product<true>({d_scores, tile, 1}, keys + at, d_queries, padded, tile, of_weights);
+    if (task.makes_keys()) {
+      product<true>({scores, 1, tile}, d_outs, d_values + at, padded, tile, of_transposed);
+      product<true>({d_scores, 1, tile}, queries, d_keys + at, padded, tile, of_transposed);
+    }
+    if (task.makes_queries()) {
+      product<true>({d_scores, tile, 1}, keys + at, d_queries, padded, tile, of_weights);
+    }
   }
-  narrow<T>(d_queries, padded, task.scale, task.d_query + position, stride, rows, width);
+  if (task.makes_queries()) {
+    narrow<T>(d_queries, padded, task.scale, task.d_query + position, stride, rows, width);
+  }
 }
 
 }  // namespace
@@ -326,7 +336,8 @@ template <class T>
 void attention_forward(AttentionForwardTask<T> const& task) {
   auto const stride = task.qkv_stride;
   ForwardBuffers const buffers{{task.scratch}, task.sequence, task.width};
-  for (std::int64_t first = 0; first < task.sequence; first += tile) {
+  auto const [begin, end] = task.queries;
+  for (auto first = task.first_keys.first_tile(begin); first < end; first += tile) {
     auto const rows = rows_of_tile(task.sequence, first);
     auto const at = first * buffers.padded;
     widen_transposed<T>({task.key + first * stride, stride, rows, task.width}, buffers.keys + at);
@@ -334,7 +345,7 @@ void attention_forward(AttentionForwardTask<T> const& task) {
              buffers.padded);
   }
   for (std::int64_t g = 0; g < task.group; ++g) {
-    for (std::int64_t first = 0; first < task.sequence; first += tile) {
+    for (std::int64_t first = begin; first < end; first += tile) {
       forward_tile(task, buffers, g, first);
     }
   }
@@ -347,7 +358,9 @@ void attention_backward(AttentionBackwardTask<T> const& task) {
   auto const stride = task.qkv_stride;
   BackwardBuffers const buffers{{task.scratch}, sequence, width};
   auto const padded = buffers.padded;
-  for (std::int64_t first = 0; first < sequence; first += tile) {
+  auto const queries = task.queries();
+  auto const keys = task.keys();
+  for (std::int64_t first = keys.begin; first < keys.end; first += tile) {
     auto const rows = rows_of_tile(sequence, first);
     auto const at = first * padded;
     Source<T> const key{task.key + first * stride, stride, rows, width};
@@ -356,15 +369,26 @@ void attention_backward(AttentionBackwardTask<T> const& task) {
     widen_transposed<T>({task.value + first * stride, stride, rows, width},
                         buffers.values_transposed + at);
   }
-  clear(buffers.d_keys, rounded(sequence) * padded);
-  clear(buffers.d_values, rounded(sequence) * padded);
+  float* const d_keys = buffers.d_keys + keys.begin * padded;
+  float* const d_values = buffers.d_values + keys.begin * padded;
+  if (task.makes_keys()) {
+    clear(d_keys, (rounded(keys.end) - keys.begin) * padded);
+    clear(d_values, (rounded(keys.end) - keys.begin) * padded);
+  }
   for (std::int64_t g = 0; g < task.group; ++g) {
-    for (std::int64_t first = 0; first < sequence; first += tile) {
+    for (std::int64_t first = queries.begin; first < queries.end; first += tile) {
+      if (task.first_keys.first_tile(first) >= keys.end) {
+        break;  // nor do later queries see these keys
+      }
       backward_tile(task, buffers, g, first);
     }
   }
-  narrow(buffers.d_keys, padded, 1, task.d_key, stride, sequence, width);
-  narrow(buffers.d_values, padded, 1, task.d_value, stride, sequence, width);
+  if (task.makes_keys()) {
+    auto const at = keys.begin * stride;
+    auto const count = keys.end - keys.begin;
+    narrow(d_keys, padded, 1, task.d_key + at, stride, count, width);
+    narrow(d_values, padded, 1, task.d_value + at, stride, count, width);
+  }
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward)

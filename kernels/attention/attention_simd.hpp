@@ -31,12 +31,25 @@ struct FirstKeys {
 /// Rows of tiles are padded with zeros to a multiple of this many floats.
 constexpr std::int64_t attention_padding = 32;
 
+/// Positions [begin, end) of a sequence, from one tile's begin to another's or the sequence's end.
+struct Positions {
+  std::int64_t begin, end;
+};
+
+/// What a task of backward makes. Sums have the same order whichever tasks make them.
+enum class BackwardPart {
+  all,
+  queries,  ///< the gradient of queries at the task's positions
+  keys      ///< the gradients of keys and values at the task's positions
+};
+
 /// One sequence and one key-value head with its `group` query heads (internal to the room).
 /// Pointers are to position 0; the next query head is `width` elements further, its log_sum_exp
 /// `sequence`.
 template <class T>
 struct AttentionForwardTask {
   std::int64_t sequence;
+  Positions queries;  ///< whose outputs the task makes
   FirstKeys first_keys;
   std::int64_t group, width;
   std::int64_t qkv_stride, out_stride;  ///< elements from one position to the next
@@ -52,6 +65,8 @@ struct AttentionForwardTask {
 template <class T>
 struct AttentionBackwardTask {
   std::int64_t sequence;
+  BackwardPart part;
+  Positions positions;  ///< all of the sequence for BackwardPart::all
   FirstKeys first_keys;
   std::int64_t group, width;
   std::int64_t qkv_stride, out_stride;
@@ -66,6 +81,18 @@ struct AttentionBackwardTask {
   T* d_key;
   T* d_value;
   float* scratch;
+
+  [[gnu::always_inline]] constexpr bool makes_queries() const { return part != BackwardPart::keys; }
+  [[gnu::always_inline]] constexpr bool makes_keys() const { return part != BackwardPart::queries; }
+  /// Queries that the task goes through. Those of `keys` see its first key, or come after.
+  [[gnu::always_inline]] constexpr Positions queries() const {
+    return makes_queries() ? positions : Positions{positions.begin, sequence};
+  }
+  /// Keys that these see and the task goes through.
+  [[gnu::always_inline]] constexpr Positions keys() const {
+    return makes_keys() ? positions
+                        : Positions{first_keys.first_tile(positions.begin), positions.end};
+  }
 };
 
 /// Functions that host::attention_* call with best_simd(); tests try every one that the CPU runs.

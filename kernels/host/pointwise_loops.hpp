@@ -57,6 +57,10 @@ struct PointwiseLoops {
   void (*add_rows)(T* target, T const* source, std::int64_t stride, std::int64_t const* rows,
                    std::int64_t row_count, std::int64_t count);
 
+  /// y[r] = sum over i < `count` of x[i] * w[r * stride + i], for r < `rows`.
+  void (*row_products)(T const* x, T const* w, std::int64_t stride, float* y, std::int64_t rows,
+                       std::int64_t count);
+
   float (*maximum)(float const* x, std::int64_t count);
   /// The sum of exp(x - shift).
   double (*sum_exp)(float const* x, float shift, std::int64_t count);

@@ -220,6 +220,20 @@ void add_rows(T* target, T const* source, std::int64_t stride, std::int64_t cons
   }
 }
 
+template <class T>
+void row_products(T const* x, T const* w, std::int64_t stride, float* y, std::int64_t rows,
+                  std::int64_t count) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T const* const row = w + r * stride;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < count; ++i) {
+      sum += load(x[i]) * load(row[i]);
+    }
+    y[r] = sum;
+  }
+}
+
 float maximum(float const* x, std::int64_t count) {
   float largest = x[0];
 #pragma omp simd reduction(max : largest)
@@ -268,6 +282,7 @@ constexpr PointwiseLoops<T> table{.add = add<T>,
                                   .exact_gelu_forward = exact_gelu_forward<T>,
                                   .exact_gelu_backward = exact_gelu_backward<T>,
                                   .add_rows = add_rows<T>,
+                                  .row_products = row_products<T>,
                                   .maximum = maximum,
                                   .sum_exp = sum_exp,
                                   .scaled_exp = scaled_exp<T>};

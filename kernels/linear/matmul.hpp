@@ -79,8 +79,9 @@ template <class T, class Out>
 /// Order:   ref and host return when done; cuda and the overload enqueue on `stream`.
 /// Exact:   sums run in FP32 (double for double) and are rounded once; ref and host then add the
 ///          bias and round again, as bias.hpp does. Host products are oneDNN's: equal bits for
-///          equal shape, pitches, thread count, instruction set and library; but plain loops
-///          multiply vectors whose elements are apart in memory. Where the CPU has no
+///          equal shape, pitches, thread count, instruction set and library; but loops of our own
+///          multiply an A of one row by a transposed B, and vectors whose elements are apart in
+///          memory. Where the CPU has no
 ///          bf16 product, and for float16 always, tiles of the operands are widened, multiplied in
 ///          FP32 and rounded; they take at most 8 MiB. Products of cuda are cuBLASLt's, without
 ///          TF32: equal bits for equal shape, pitches, alignment of addresses (up to 256 bytes),

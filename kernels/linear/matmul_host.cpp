@@ -14,7 +14,10 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
+#include "base/team.hpp"
+#include "base/units.hpp"
 #include "kernels/host/bf16_unit.hpp"
+#include "kernels/host/pointwise_loops.hpp"
 #include "kernels/linear/onednn.hpp"
 #include "kernels/optimizer/gradient.hpp"
 #include "platform/memory/room.hpp"
@@ -89,6 +92,28 @@ bool has_loose_vector(Matmul<T, Out> const& product) {
   bool const a = product.m == 1 && product.transpose_a == Transpose::yes && product.a_stride() > 1;
   bool const b = product.n == 1 && product.transpose_b == Transpose::no && product.b_stride() > 1;
   return a || b || (product.n == 1 && product.c_stride() > 1);
+}
+
+/// C = A B of one row and a transposed B. Memory is the bound, and oneDNN rearranges B first, which
+/// takes half as long again to three times as long.
+template <class T, class Out>
+void multiply_vector(Matmul<T, Out> const& p) {
+  constexpr std::int64_t most = 1024;
+  std::int64_t const columns = std::min(most, ceil_div(p.n, team_size()));
+  PointwiseLoops<T> const& loops = pointwise_loops<T>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t first = 0; first < p.n; first += columns) {
+    std::int64_t const count = std::min(columns, p.n - first);
+    std::array<float, most> sums;
+    loops.row_products(p.a, p.b + first * p.b_stride(), p.b_stride(), sums.data(), count, p.k);
+    std::transform(sums.begin(), sums.begin() + count, p.c + first,
+                   [](float sum) { return store<Out>(sum); });
+  }
+}
+
+template <class T, class Out>
+bool is_vector_by_rows(Matmul<T, Out> const& p) {
+  return p.m == 1 && p.transpose_a == Transpose::no && p.transpose_b == Transpose::yes && !p.add;
 }
 
 /// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing
@@ -287,6 +312,8 @@ void matmul(Matmul<T, Out> const& product) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       std::fill_n(product.c + row * product.c_stride(), product.n, Out{});
     }
+  } else if (is_vector_by_rows(product)) {
+    multiply_vector(product);
   } else {
     multiply_or_throw(product);
   }

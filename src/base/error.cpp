@@ -16,7 +16,7 @@ Error::Error(ExitCode code, std::string const& message)
 std::string error_text(int error_number, std::string const& path) {
   std::string text = std::generic_category().message(error_number);
   if (error_number != ENOSPC) {
-    return text;
+    return text + (error_number == EMFILE ? " (raise ulimit -n)" : "");
   }
   std::error_code ignored;
   auto there = std::filesystem::absolute(path, ignored);

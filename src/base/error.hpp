@@ -43,7 +43,7 @@ class DataError : public Error {
 };
 
 /// The text of an errno that an operation on `path` had. Where inodes are used up, it says so: "No
-/// space left on device (it has no inodes left; see df -i)".
+/// space left on device (it has no inodes left; see df -i)". Of open files it names the limit.
 [[nodiscard]] std::string error_text(int error_number, std::string const& path);
 
 /// The operating system or a library refused an operation on a path (74).

@@ -37,9 +37,12 @@ std::string remedy() {
   }
   text += " or the job's pids limit";
   text += pids ? " (pids.max is " + std::to_string(*pids) + ')' : "";
+  std::string const takes = "), of which each thread's stack takes a part";
   if (rlim_t const space = limit_of(RLIMIT_AS); space != RLIM_INFINITY) {
-    text += ", or ulimit -v (RLIMIT_AS is " + format_bytes(static_cast<Bytes>(space)) +
-            "), of which each thread's stack takes a part";
+    text += ", or ulimit -v (RLIMIT_AS is " + format_bytes(static_cast<Bytes>(space)) + takes;
+  }
+  if (rlim_t const data = limit_of(RLIMIT_DATA); data != RLIM_INFINITY) {
+    text += ", or ulimit -d (RLIMIT_DATA is " + format_bytes(static_cast<Bytes>(data)) + takes;
   }
   return text;
 }
@@ -54,8 +57,10 @@ std::thread start(std::string const& name, std::function<void()> body) {
       work();
     }};
   } catch (std::system_error const& error) {
-    throw IoError{"cannot start the thread \"" + name + "\": " + error.code().message() + "; " +
-                  remedy()};
+    // With its number, so that nobody takes it for damage of what the thread was to read.
+    throw IoError{
+        "cannot start the thread \"" + name + "\": " + error.code().message() + "; " + remedy(),
+        error.code().value()};
   }
 }
 

@@ -63,12 +63,17 @@ std::string announcement(std::string const& checkpoints) {
   return local_record(checkpoints) + ".next";
 }
 
-/// Replaces the file durably.
+/// Replaces the file durably. An error leaves the file as it was, and nothing beside it.
 void write_record(std::string const& path, LocalDirectory const& directory) {
   std::string const unfinished = path + ".tmp";
   remove_file(unfinished);
-  write_text(unfinished, text_of(directory));
-  rename_file("cannot rename to", unfinished, path);
+  try {
+    write_text(unfinished, text_of(directory));
+    rename_file("cannot rename to", unfinished, path);
+  } catch (IoError const&) {
+    unlink(unfinished.c_str());
+    throw;
+  }
   aio::sync_name(path);
 }
 

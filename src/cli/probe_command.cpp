@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -134,13 +135,14 @@ Order read_order(Arguments const& arguments) {
   return order;
 }
 
-/// The file of --output. Errors: UsageError, IoError, before anything is measured.
-std::unique_ptr<WholeFile> open_output(std::string const& path) {
+/// Refuses an --output that cannot be written, before anything is measured. The file is made at the
+/// end, so that a signal in between leaves no part of it. Errors: UsageError, IoError.
+void check_output(std::string const& path) {
   std::error_code ignored;
   if (path.ends_with('/') || std::filesystem::is_directory(path, ignored)) {
     throw UsageError{fmt::format("--output={}: it is a directory; name a file", path)};
   }
-  return std::make_unique<WholeFile>("--output", path);
+  WholeFile const tried{"--output", path};
 }
 
 /// Runs `work`. An error of a storage path names the option that it came from here, --dir.
@@ -372,11 +374,10 @@ void print(Probing const& probing, probe::Measured const& measured,
 
 void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
   Order order;
-  std::unique_ptr<WholeFile> output;
   mpi::agree(comm, [&] {
     order = read_order(arguments);
     if (comm.rank() == 0 && !order.output.empty()) {
-      output = open_output(order.output);
+      check_output(order.output);
     }
   });
   Probing probing{order, comm};
@@ -387,13 +388,13 @@ void probe_together(Arguments const& arguments, mpi::Communicator const& comm) {
     if (comm.rank() != 0) {
       return;
     }
-    print(probing, measured, paths, /*aside=*/!output);
+    print(probing, measured, paths, /*aside=*/order.output.empty());
     auto const text = probe::platform_config(measured, paths, probing.occasion());
-    if (output) {
-      output->commit(text);
-      log::info("wrote {}", order.output);
-    } else {
+    if (order.output.empty()) {
       log::write_lines(text);
+    } else {
+      WholeFile{"--output", order.output}.commit(text);
+      log::info("wrote {}", order.output);
     }
   });
 }
@@ -405,6 +406,7 @@ ExitCode probe_command(Arguments const& arguments) {
     log::write_lines(probe_usage);
     return ExitCode::done;
   }
+  std::signal(SIGPIPE, SIG_IGN);  // --output is written for a reader of the table that is gone, too
   return on_all_ranks([&](mpi::Communicator const& comm) { probe_together(arguments, comm); });
 }
 

@@ -36,7 +36,7 @@ void make_directory(std::string const& directory, std::string const& path) {
       return;
     }
   }
-  refuse(directory, "cannot create " + path + ": " + text_of(errno));
+  refuse(directory, "cannot create " + path + ": " + error_text(errno, path));
 }
 
 /// Makes the spill directory `path` of a place.

@@ -26,6 +26,8 @@ TEST(Errors, CarryTheExitCodeThatScriptsRelyOn) {
 TEST(Errors, AnIoErrorNamesThePathAndTheReason) {
   EXPECT_STREQ((IoError{"cannot open", "/data/a", ENOENT}.what()),
                "cannot open /data/a: No such file or directory");
+  EXPECT_STREQ((IoError{"cannot open", "/data/a", EMFILE}.what()),
+               "cannot open /data/a: Too many open files (raise ulimit -n)");
 }
 
 TEST(Errors, AreOnePrintableLineWhateverNamesAreInThem) {

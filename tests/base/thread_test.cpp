@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <cerrno>
 #include <latch>
 #include <string>
 #include <vector>
@@ -44,24 +45,32 @@ TEST(NamedThread, JoiningTwiceIsFine) {
 constexpr int too_many = 100;
 constexpr Bytes little_room = 20 * MiB;
 
+/// The error of the first thread that cannot start.
+std::string error_of_too_many() {
+  std::latch over{1};
+  std::vector<NamedThread> threads;
+  std::string message;
+  try {
+    while (threads.size() < too_many) {
+      threads.emplace_back("save", [&] { over.wait(); });
+    }
+  } catch (IoError const& error) {
+    EXPECT_EQ(error.error_number(), EAGAIN);
+    message = error.what();
+  }
+  over.count_down();
+  return message;
+}
+
 TEST(NamedThread, ThatCannotStartSaysSoAndNamesTheLimits) {
   if (address_space_is_the_sanitizers) {
     GTEST_SKIP() << "sanitizers map terabytes";
   }
-  std::latch over{1};
-  std::vector<NamedThread> threads;
   std::string message;
   {
     AddressSpace const room{little_room};
-    try {
-      while (threads.size() < too_many) {
-        threads.emplace_back("save", [&] { over.wait(); });
-      }
-    } catch (IoError const& error) {
-      message = error.what();
-    }
+    message = error_of_too_many();
   }
-  over.count_down();
   rlimit tasks{};
   getrlimit(RLIMIT_NPROC, &tasks);
   auto const most = tasks.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(tasks.rlim_cur);
@@ -69,6 +78,11 @@ TEST(NamedThread, ThatCannotStartSaysSoAndNamesTheLimits) {
                                  "unavailable; raise ulimit -u (RLIMIT_NPROC is " +
                                  most + ") or the job's pids limit"));
   EXPECT_THAT(message, HasSubstr("ulimit -v (RLIMIT_AS is "));
+  {
+    Limit const data{RLIMIT_DATA, mapped_bytes() + little_room};
+    message = error_of_too_many();
+  }
+  EXPECT_THAT(message, HasSubstr("ulimit -d (RLIMIT_DATA is "));
 }
 
 TEST(RequireThreads, HasThemAllAtOnceOrNone) {

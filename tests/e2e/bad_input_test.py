@@ -376,6 +376,10 @@ class NoSpace(Refusals):
         disk.mkdir()
         result = self.call(*on_small_disk(disk, 8, self.command("run", f"run.dir={disk}/a/b/c"), ",nr_inodes=3"))
         self.check(result, IO, [f"run.dir={disk}/a/b/c", "No space left on device (it has no inodes left; see df -i)"])
+        result = self.call(*on_small_disk(disk, 8, self.command("run", f"tiers.path={disk}"), ",nr_inodes=1"))
+        self.check(result, IO, [f"tiers.path = {disk}: cannot create {disk}/offstage-", "(it has no inodes left; see df -i)"])
+        result = self.call(*on_small_disk(disk, 8, self.command("run", f"checkpoint.dir={disk}"), ",nr_inodes=3"))
+        self.check(result, IO, [f"{disk}/step-", ".h5: cannot create the file", "(it has no inodes left; see df -i)"])
 
     def test_no_space_for_second_versions(self):
         disk = self.folder / "disk"

@@ -80,6 +80,25 @@ class Threads(OffstageTest):
                 self.assertRegex("\n".join(result.errors), r'cannot start the thread "[\w -]+": Resource temp')
             self.assert_no_process_left()
 
+    def test_a_checkpoint_for_which_there_is_no_thread_is_not_taken_for_damaged(self):
+        options = ["checkpoint.every=1", "optimizer.schedule=constant"]
+        self.train("straight", *options, "train.steps=3")
+        self.train("run", *options, "train.steps=2")
+        refused = []
+        for allowed in range(20):
+            with self.subTest(allowed=allowed), self.scarce(most=allowed):
+                verified = self.call(OFFSTAGE, "checkpoint", "verify", self.folder / "run")
+                self.assertIn(verified.code, (0, 74), verified)
+                self.assertNotIn("damaged", verified.out)
+                result = self.call(*self.command("run", *options, "train.steps=3"))
+                self.assertNotIn("passed over", result.err)
+                if result.code == 0:
+                    break
+                self.refuse(result)
+                refused.append(result.errors[0])
+        self.assertIn('the thread "restore"', "\n".join(refused))
+        self.assert_same_state("straight", "run")
+
     def test_other_commands_say_it_too(self):
         self.train("run", "train.steps=2")
         with self.scarce(most=0), mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "3"}):
@@ -169,6 +188,14 @@ class FileSize(OffstageTest):
             self.assertIn("cannot save step 1", error)
             self.assertEqual([], list((self.folder / "run/checkpoints").glob("step-*")))
         self.train("run", *self.OPTIONS)
+
+    def test_a_record_of_level_1_leaves_nothing(self):
+        (self.folder / "node").mkdir()
+        command = self.command("run", *self.OPTIONS, f"checkpoint.local={self.folder}/node", "checkpoint.local-every=1")
+        self.assertIn("level-1.next.tmp", self.limited(0, *command))
+        self.assertFalse((self.folder / "run").exists())
+        self.assertEqual([], list((self.folder / "node").iterdir()))
+        self.assertEqual(0, self.call(*command).code)
 
     def test_an_export_leaves_no_directory(self):
         self.train("run", *self.OPTIONS)

@@ -5,10 +5,11 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import unittest
 from pathlib import Path
 
-from harness import OffstageTest, main
+from harness import OFFSTAGE, OffstageTest, main
 
 POLICIES = Path(__file__).resolve().parents[2] / "configs/policies"
 USAGE, IO = 64, 74
@@ -65,6 +66,15 @@ class Activations(PlatformTest):
 
 
 class Probe(PlatformTest):
+    def test_a_reader_of_the_table_that_is_gone_keeps_no_file_from_being_written(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as out:
+            command = [OFFSTAGE, "probe", "--quick", "--run.threads=1", "--output", self.folder / "node.cfg"]
+            self.assertEqual(0, subprocess.run(command, stdout=out, timeout=self.patience, check=False).returncode)
+        self.assertEqual(["node.cfg"], [path.name for path in self.folder.glob("node.cfg*")])
+        self.assertIn("platform", self.config("node.cfg"))
+
     def test_what_is_written_is_what_plan_and_train_read(self):
         (self.folder / "disk").mkdir()
         result = self.probe("--output", "node.cfg", "--dir", "disk,queue-depth=2", "--device.kind=host",

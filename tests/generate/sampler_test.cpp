@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -66,6 +68,21 @@ TEST(Sampler, TopPLeavesTheLikeliestThatHaveTheShareTogether) {
   EXPECT_EQ(shares(logits, {.temperature = 1.0, .top_p = 1.0}),
             shares(logits, {.temperature = 1.0}));
   EXPECT_EQ(sample(logits, {.temperature = 1.0, .top_p = 1e-9}, 3), 1);
+}
+
+// Equal probabilities: those that stay are the first ids.
+TEST(Sampler, TopPOfALargeVocabularyTakesOfEqualsTheLowerIds) {
+  std::vector<float> logits(20'000, 0.0F);
+  logits[15'000] = 1.0F;
+  Sampling const sampling{.temperature = 1.0, .top_p = 0.3};
+  auto const kept = static_cast<std::int32_t>(0.3 * (19'999 + std::exp(1.0)) - std::exp(1.0)) + 1;
+  std::int32_t highest = 0;
+  for (std::uint64_t position = 0; position < 2000; ++position) {
+    auto const token = sample(logits, sampling, position);
+    EXPECT_TRUE(token < kept || token == 15'000) << token;
+    highest = token == 15'000 ? highest : std::max(highest, token);
+  }
+  EXPECT_GT(highest, kept - 100);
 }
 
 TEST(Sampler, TakesMoreThanAllForAll) {

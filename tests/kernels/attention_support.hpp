@@ -49,6 +49,16 @@ inline std::vector<ShapeWithDocuments> shapes_with_documents() {
           {{1, 70, 1, 1, 16}, Documents{{std::vector<std::int32_t>(70, 1)}}}};
 }
 
+/// Shapes whose sequences and heads alone are enough work for some teams, and too little or uneven
+/// for others; with windows and documents that hide tiles.
+inline std::vector<ShapeWithDocuments> shapes_for_teams() {
+  return {{{2, 140, 6, 3, 32}, {}},
+          {{1, 200, 4, 1, 32}, {}},
+          {{1, 260, 1, 1, 40, 70}, {}},
+          {{1, 200, 4, 2, 16}, Documents{{{10, 90, 60, 40}}}},
+          {{3, 70, 2, 1, 64}, {}}};
+}
+
 /// Inputs and outputs of both directions, on random numbers.
 template <class T>
 struct Problem {

@@ -305,16 +305,24 @@ TEST(Attention, LaterPositionsDoNotReachEarlierOnes) {
 
 #ifdef _OPENMP
 TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
-  AttentionShape const shape{2, 140, 6, 3, 32};
+  auto const solved = [](ShapeWithDocuments const& of) {
+    Problem<float> problem{of.shape};
+    problem.documents = of.documents;
+    attention_forward_by(best_simd(), problem.forward());
+    attention_backward_by(best_simd(), problem.backward());
+    return problem;
+  };
   auto const threads = omp_get_max_threads();
-  omp_set_num_threads(1);
-  auto const one = solved_by_host<float>(shape);
-  for (int const several : {2, 3, 5}) {
-    omp_set_num_threads(several);
-    auto const many = solved_by_host<float>(shape);
-    EXPECT_EQ(one.out, many.out);
-    EXPECT_EQ(one.log_sum_exp, many.log_sum_exp);
-    EXPECT_EQ(one.d_qkv, many.d_qkv);
+  for (ShapeWithDocuments const& of : shapes_for_teams()) {
+    omp_set_num_threads(1);
+    auto const one = solved(of);
+    for (int const several : {2, 3, 5, 16}) {
+      omp_set_num_threads(several);
+      auto const many = solved(of);
+      EXPECT_EQ(one.out, many.out) << several << " of " << of.shape.sequence;
+      EXPECT_EQ(one.log_sum_exp, many.log_sum_exp) << several << " of " << of.shape.sequence;
+      EXPECT_EQ(one.d_qkv, many.d_qkv) << several << " of " << of.shape.sequence;
+    }
   }
   omp_set_num_threads(threads);
 }

@@ -207,6 +207,28 @@ TEST(Matmul, TheHostTakesEveryTransposeAndType) {
   expect_products<float16, float16>(small_cases(), [](auto const& p) { host::matmul(p); });
 }
 
+// Decoding multiplies one row: long rows, and more columns than a thread sums at a time.
+TEST(Matmul, ARowByATransposedMatrixHasTheSameBitsInATeam) {
+  constexpr std::int64_t n = 5003, k = 131;
+  auto const a = random_matrix<bfloat16>(k, 1);
+  auto const b = random_matrix<bfloat16>(n * k, 2);
+  auto const threads = team_size();
+  auto const product_in = [&](int team) {
+    set_team_size(team);
+    std::vector<float> c(n);
+    Matmul<bfloat16, float> const product{a.data(), b.data(), c.data(),      1,
+                                          n,        k,        Transpose::no, Transpose::yes};
+    host::matmul(product);
+    expect_product(product, 2e-6);
+    return c;
+  };
+  auto const alone = product_in(1);
+  for (int const team : {2, 3, 7}) {
+    EXPECT_EQ(product_in(team), alone) << team;
+  }
+  set_team_size(threads);
+}
+
 TEST(Matmul, TilesOfAWidenedProductJoin) {
   expect_products<float16, float>(cases_beyond_a_tile(), [](auto const& p) { host::matmul(p); });
   expect_products<float16, float16>(cases_beyond_a_tile(), [](auto const& p) { host::matmul(p); });

@@ -336,7 +336,10 @@ void File::fail(std::string const& message, int error_number) const {
 std::int64_t File::checked(std::int64_t result, std::string const& action) const {
   if (result < 0) {
     Reason const reason = innermost_reason();
-    fail(fmt::format("{}: cannot {}: {}", path_, action, reason.text), reason.error_number);
+    bool const has_remedy = reason.error_number == ENOSPC || reason.error_number == EMFILE;
+    fail(fmt::format("{}: cannot {}: {}", path_, action,
+                     has_remedy ? error_text(reason.error_number, path_) : reason.text),
+         reason.error_number);
   }
   return result;
 }
