@@ -99,6 +99,9 @@ template <class T>
 void attention_forward(AttentionForward<T> const&);
 template <class T>
 void attention_backward(AttentionBackward<T> const&);
+/// Scratch memory that either direction takes at most in a team of `threads`.
+template <class T>
+[[nodiscard]] Bytes attention_scratch_bytes(AttentionShape const&, int threads);
 }  // namespace host
 
 constexpr std::int64_t largest_tile_width = 128;  ///< head_dim that tensor cores can have

@@ -41,14 +41,24 @@ std::int64_t thread_index() {
 #endif
 }
 
+/// FP32 copies of a head of the sequence in each thread's scratch memory.
+struct Copies {
+  std::int64_t forward, backward;
+};
+constexpr Copies copies_by_loops{2, 5};
+constexpr Copies copies_by_unit{1, 4};  ///< bf16 takes half as much
+
+/// Scratch memory of a thread, in floats: `whole` copies, and less than eight of a tile.
+std::int64_t scratch_floats(AttentionShape const& shape, std::int64_t whole) {
+  return (whole * round_up(shape.sequence, attention_tile) + 8 * attention_tile) *
+         round_up(std::max(shape.head_dim, attention_tile), attention_padding);
+}
+
 /// Scratch memory of all threads; uninitialised, so that each page is first touched by its user.
 class ScratchPool {
  public:
-  /// Each thread has `whole` FP32 copies of a head of the sequence, and less than eight of a tile.
   ScratchPool(AttentionShape const& shape, std::int64_t whole, std::int64_t threads)
-      : floats_{(whole * round_up(shape.sequence, attention_tile) + 8 * attention_tile) *
-                round_up(std::max(shape.head_dim, attention_tile), attention_padding)},
-        data_{allocate(floats_ * threads)} {}
+      : floats_{scratch_floats(shape, whole)}, data_{allocate(floats_ * threads)} {}
   float* of_this_thread() const { return data_.get() + floats_ * thread_index(); }
 
  private:
@@ -254,20 +264,20 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
 
 template <class T>
 void attention_forward_by(Simd simd, AttentionForward<T> const& in) {
-  forward_by(simd, 2, in);
+  forward_by(simd, copies_by_loops.forward, in);
 }
 template <class T>
 void attention_backward_by(Simd simd, AttentionBackward<T> const& in) {
-  backward_by(simd, 5, in);
+  backward_by(simd, copies_by_loops.backward, in);
 }
 
 void attention_forward_by(Bf16Unit unit, AttentionForward<bfloat16> const& in) {
   require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
-  forward_by(unit, 1, in);
+  forward_by(unit, copies_by_unit.forward, in);
 }
 void attention_backward_by(Bf16Unit unit, AttentionBackward<bfloat16> const& in) {
   require(unit != Bf16Unit::none, "attention: no unit that multiplies bf16");
-  backward_by(unit, 4, in);
+  backward_by(unit, copies_by_unit.backward, in);
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward_by)
@@ -294,8 +304,16 @@ void attention_backward(AttentionBackward<T> const& in) {
   attention_backward_by(best_simd(), in);
 }
 
+template <class T>
+Bytes attention_scratch_bytes(AttentionShape const& shape, int threads) {
+  bool const by_unit = std::is_same_v<T, bfloat16> && best_bf16_unit() != Bf16Unit::none;
+  auto const copies = by_unit ? copies_by_unit : copies_by_loops;
+  return threads * scratch_floats(shape, copies.backward) * static_cast<Bytes>(sizeof(float));
+}
+
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_forward)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_backward)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, attention_scratch_bytes)
 
 }  // namespace host
 

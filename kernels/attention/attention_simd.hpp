@@ -36,7 +36,7 @@ struct Positions {
   std::int64_t begin, end;
 };
 
-/// What a task of backward makes. Sums have the same order whichever tasks make them.
+/// Gradients that a task of backward makes. Sums have the same order whichever tasks make them.
 enum class BackwardPart {
   all,
   queries,  ///< the gradient of queries at the task's positions

@@ -40,7 +40,8 @@ struct Prediction {
   Seconds forward{}, backward{}, update{};
   std::vector<ResourceUse> uses;  ///< busiest first, without idle ones
   std::vector<PathUse> paths;     ///< in the order of Machine's paths
-  /// Of sums and rank_link those that the step uses without a known rate: as if they took no time.
+  /// Kinds, of sums and rank_link, that the step uses without a known rate: as if they took no
+  /// time.
   std::vector<Resource::Kind> untimed;
 };
 

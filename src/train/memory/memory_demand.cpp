@@ -7,6 +7,7 @@
 #include "base/dtype.hpp"
 #include "checkpoint/file_exchange.hpp"
 #include "config/known_rates.hpp"
+#include "kernels/attention/attention.hpp"
 #include "model/block.hpp"
 #include "model/head.hpp"
 #include "parameters/node_memory.hpp"
@@ -27,14 +28,16 @@ constexpr Bytes library_bytes = 16 * MiB;
 /// with AVX-512.
 constexpr Bytes scratch_bytes = 2 * MiB;
 constexpr int threads_measured = 2;
+/// Part of library_bytes that the scratch memory of attention had.
+constexpr Bytes attention_measured = 4 * MiB;
 /// Extents of parameters that updates fill while others are brought to the device: one updated, one
 /// flushed.
 constexpr int updated_extents = 2;
 
-/// Memory of libraries, which grows with the threads that multiply; and that of products whose
-/// operands cores widen: tiles, and at most twice as much for code of more shapes. Measured: 35 MiB
-/// beside the plan for a hidden size of 1,024, 20 for 256. A limit that is small needs it for
-/// buffers.
+/// Memory of libraries, which grows with the threads that multiply; that of attention on cores,
+/// which grows with the sequence, too; and that of products whose operands cores widen: tiles, and
+/// at most twice as much for code of more shapes. Measured: 35 MiB beside the plan for a hidden
+/// size of 1,024, 20 for 256. A limit that is small needs it for buffers.
 Bytes reserve(config::RunConfig const& config, Room const& room) {
   if (config.device.kind == config::DeviceKind::cuda) {
     return library_bytes;
@@ -43,8 +46,12 @@ Bytes reserve(config::RunConfig const& config, Room const& room) {
   Bytes const widened = with_type(config.numerics.dtype, [&]<class T>(T) {
     return std::max(model::head_widened_bytes<T>(dims), model::block_widened_bytes<T>(dims));
   });
+  Bytes const attention = with_type(config.numerics.dtype, [&]<class T>(T) {
+    return kernels::host::attention_scratch_bytes<T>(dims.attention_shape(), config.threads);
+  });
   return library_bytes + scratch_bytes * std::max(0, config.threads - threads_measured) +
-         std::min(3 * widened, room.host_memory / room.ranks_per_node / 8);
+         std::min(3 * widened + std::max<Bytes>(0, attention - attention_measured),
+                  room.host_memory / room.ranks_per_node / 8);
 }
 
 }  // namespace
