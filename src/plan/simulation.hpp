@@ -42,7 +42,7 @@ struct Prediction {
   std::vector<PathUse> paths;     ///< in the order of Machine's paths
   /// Kinds, of sums and rank_link, that the step uses without a known rate: as if they took no
   /// time.
-  std::vector<Resource::Kind> untimed;
+  std::vector<Resource::Kind> untimed{};
 };
 
 /// The mean over steps of which the part `often` is as `other`.
