@@ -127,6 +127,20 @@ TEST_F(StoreFaults, NothingIsSavedThatIsNotReadBackAsWritten) {
   EXPECT_THAT(steps(), IsEmpty());
 }
 
+TEST_F(StoreFaults, AMasterThatIsNotReadBackAsWrittenGetsNoName) {
+  Shard shard = make_shard();
+  shard.fill(1);
+  std::string const file = path(1) + "/" + unfinished_master_name;
+  auto const damage = [&](std::int64_t) { flip_bit(file, 3); };  // of HDF5's signature
+  {
+    FailingCalls const calls{{.kinds = Call::sync, .times = 0, .name = file, .before = damage}};
+    EXPECT_THAT(message_of<mpi::AgreedError>(
+                    [&] { store.save(meta(1), shard.map, shard.subgroups, *shard.tiers); }),
+                HasSubstr("a file that was just written"));
+  }
+  EXPECT_THAT(steps(), IsEmpty());
+}
+
 /// How many of the syncs under `name` that `work` makes on this rank find `state`.
 template <class Work, class State>
 int syncs(std::string const& name, Work&& work, State&& state) {
