@@ -81,11 +81,11 @@ constexpr double attention_forward_products = 2.0;
 constexpr double attention_backward_products = 5.0;
 
 /// Source:  Dao, arXiv:2307.08691 (tiles, online softmax, recomputed probabilities).
-/// Exact:   a (sequence, key-value head) is one task and sums in a fixed order: the bits do not
-///          depend on the number of threads. host multiplies bfloat16 in bf16 where
-///          best_bf16_unit() says by what (bf16_unit.hpp), and then rounds weights and their
-///          gradients to bf16 between two products; its bits are those of the unit. All other
-///          types, and bfloat16 elsewhere, are widened to FP32.
+/// Exact:   sums have a fixed order, also where several threads share a sequence and key-value
+///          head: the bits do not depend on the number of threads. host multiplies bfloat16 in
+///          bf16 where best_bf16_unit() says by what (bf16_unit.hpp), and then rounds weights and
+///          their gradients to bf16 between two products; its bits are those of the unit. All
+///          other types, and bfloat16 elsewhere, are widened to FP32.
 /// Memory, order, types, errors: as in rmsnorm.hpp. Also PreconditionError if heads is no multiple
 /// of kv_heads.
 namespace ref {

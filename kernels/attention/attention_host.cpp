@@ -54,11 +54,13 @@ std::int64_t scratch_floats(AttentionShape const& shape, std::int64_t whole) {
          round_up(std::max(shape.head_dim, attention_tile), attention_padding);
 }
 
-/// Scratch memory of all threads; uninitialised, so that each page is first touched by its user.
+/// Scratch memory of the whole team, also where it has fewer tasks than threads: OpenMP ends the
+/// threads that a smaller team leaves out, and the next team must start them again. It is
+/// uninitialised, so that each page is first touched by its user.
 class ScratchPool {
  public:
-  ScratchPool(AttentionShape const& shape, std::int64_t whole, std::int64_t threads)
-      : floats_{scratch_floats(shape, whole)}, data_{allocate(floats_ * threads)} {}
+  ScratchPool(AttentionShape const& shape, std::int64_t whole)
+      : floats_{scratch_floats(shape, whole)}, data_{allocate(floats_ * team_size())} {}
   float* of_this_thread() const { return data_.get() + floats_ * thread_index(); }
 
  private:
@@ -211,11 +213,10 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   }
   auto const pieces = forward_pieces(sequence, tasks, team_size());
   auto const all = tasks * pieces.count();
-  auto const threads = static_cast<int>(std::min<std::int64_t>(all, team_size()));
   AllFirstKeys const first_keys{at, in.shape, in.documents};
-  ScratchPool const scratch{in.shape, whole, threads};
+  ScratchPool const scratch{in.shape, whole};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+#pragma omp parallel for schedule(dynamic)
   for (std::int64_t index = 0; index < all; ++index) {
     auto const piece = pieces.count() - 1 - index / tasks;  // the longest first
     auto const b = index % tasks / kv_heads;
@@ -239,11 +240,10 @@ void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) 
   }
   auto const pieces = backward_pieces(sequence, tasks, team_size());
   auto const parts = pieces ? 2 * pieces->count() : 1;
-  auto const threads = static_cast<int>(std::min<std::int64_t>(tasks * parts, team_size()));
   AllFirstKeys const first_keys{at, in.shape, in.documents};
-  ScratchPool const scratch{in.shape, whole, threads};
+  ScratchPool const scratch{in.shape, whole};
   auto const scale = 1 / std::sqrt(static_cast<float>(width));
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+#pragma omp parallel for schedule(dynamic)
   for (std::int64_t index = 0; index < tasks * parts; ++index) {
     auto const [part, positions] = backward_part(sequence, pieces, index / tasks);
     auto const b = index % tasks / kv_heads;

@@ -61,11 +61,11 @@ InputFile::InputFile(std::string const& path, std::string const& key)
   struct stat status {};
   if (file_.get() < 0 || fstat(file_.get(), &status) != 0) {
     int const error = errno;
-    std::string const why = "cannot open: " + std::generic_category().message(error);
+    std::string const why = "cannot open: " + error_text(error, path);
     if (is_unreadable(error)) {
       fail(why + "; name a readable file");
     }
-    throw IoError{name() + ": " + why + (error == EMFILE ? "; raise ulimit -n" : ""), error};
+    throw IoError{name() + ": " + why, error};
   }
   if (S_ISDIR(status.st_mode)) {
     fail(

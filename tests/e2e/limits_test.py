@@ -164,7 +164,7 @@ class OpenFiles(OffstageTest):
         shards = f"data.train={self.folder}/shards/*.txt"
         few = self.call("prlimit", "--nofile=200:200", *self.command("few", shards, "train.steps=2"))
         self.assertEqual(74, few.code, few)
-        self.assertIn("cannot open: Too many open files; raise ulimit -n", few.errors[0])
+        self.assertIn("cannot open: Too many open files (raise ulimit -n)", few.errors[0])
         enough = self.call("prlimit", "--nofile=200:1024", *self.command("run", shards, "train.steps=2"))
         self.assertEqual(0, enough.code, enough)
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -324,6 +326,22 @@ TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
       EXPECT_EQ(one.d_qkv, many.d_qkv) << several << " of " << of.shape.sequence;
     }
   }
+  omp_set_num_threads(threads);
+}
+
+// OpenMP ends the process where it cannot start a thread of a team again.
+TEST(Attention, OfFewerTasksThanThreadsLeavesTheTeamItsThreads) {
+  auto const threads = omp_get_max_threads();
+  omp_set_num_threads(3);
+  auto const team = [] {
+    std::array<pid_t, 3> members{};
+#pragma omp parallel
+    members.at(static_cast<std::size_t>(omp_get_thread_num())) = gettid();
+    return members;
+  };
+  auto const before = team();
+  (void)solved_by_host<float>({2, 8, 1, 1, 16});
+  EXPECT_EQ(team(), before);
   omp_set_num_threads(threads);
 }
 #endif
