@@ -285,7 +285,7 @@ constexpr std::array keys{
         "made longer, wsd (constant, a linear fall at the end), cooldown (the same by 1 - sqrt) or "
         "inverse-sqrt (lr sqrt(optimizer.warmup-steps / step))",
         [](RunConfig& c, Text t) {
-          using enum Schedule;
+          using enum RateSchedule;
           c.optimizer.schedule = named(t, {constant, linear, cosine, wsd, cooldown, inverse_sqrt});
         }},
     Key{"optimizer.schedule-begin", "N", "0",

@@ -154,7 +154,7 @@ void add_unused(OptimizerConfig const& optimizer, std::vector<UnusedKey>& unused
   }
   auto const with_schedule = fmt::format("with optimizer.schedule={}", name_of(optimizer.schedule));
   bool const falls_at_the_end =
-      optimizer.schedule == Schedule::wsd || optimizer.schedule == Schedule::cooldown;
+      optimizer.schedule == RateSchedule::wsd || optimizer.schedule == RateSchedule::cooldown;
   if (!falls_at_the_end) {
     unused.push_back({"optimizer.decay-fraction", with_schedule});
     unused.push_back({"optimizer.decay-steps", with_schedule});
@@ -162,7 +162,7 @@ void add_unused(OptimizerConfig const& optimizer, std::vector<UnusedKey>& unused
     unused.push_back({"optimizer.decay-fraction",
                       fmt::format("with optimizer.decay-steps={}", optimizer.decay_steps)});
   }
-  if (optimizer.schedule == Schedule::constant) {
+  if (optimizer.schedule == RateSchedule::constant) {
     unused.push_back({"optimizer.min-lr", with_schedule});
   }
 }
@@ -202,7 +202,7 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
                     optimizer.schedule_begin, steps, steps - 1)};
   }
   require_at_least<std::int64_t>("optimizer.warmup-steps", optimizer.warmup_steps, 0);
-  if (optimizer.schedule == Schedule::inverse_sqrt && optimizer.warmup_steps == 0) {
+  if (optimizer.schedule == RateSchedule::inverse_sqrt && optimizer.warmup_steps == 0) {
     throw UsageError{
         "optimizer.schedule=inverse-sqrt falls by sqrt(optimizer.warmup-steps / step), and "
         "optimizer.warmup-steps=0 leaves no rate; give 1 or more"};
@@ -394,7 +394,7 @@ bool is_given(std::vector<Setting> const& settings, std::string_view key) {
   });
 }
 
-char const* name_of(Schedule schedule) {
+char const* name_of(RateSchedule schedule) {
   constexpr std::array names{"constant", "linear", "cosine", "wsd", "cooldown", "inverse-sqrt"};
   return names[static_cast<std::size_t>(schedule)];
 }

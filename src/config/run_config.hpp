@@ -30,8 +30,8 @@ namespace offstage::config {
 /// The value of a key that is on or off, or leaves that to the run.
 enum class Switch { automatic, on, off };
 
-enum class Schedule { constant, linear, cosine, wsd, cooldown, inverse_sqrt };
-[[nodiscard]] char const* name_of(Schedule schedule);
+enum class RateSchedule { constant, linear, cosine, wsd, cooldown, inverse_sqrt };
+[[nodiscard]] char const* name_of(RateSchedule schedule);
 
 /// A key with the value in force and its origin: "default", "--train.steps=50", "a.cfg:12". A
 /// repeatable key (tiers.path) has one Setting for each value.
@@ -121,7 +121,7 @@ struct OptimizerConfig {
   double eps{};
   double weight_decay{};
   double clip{};  ///< global norm limit; 0: none
-  Schedule schedule{};
+  RateSchedule schedule{};
   std::int64_t schedule_begin{};  ///< step from which the schedule is counted
   std::int64_t warmup_steps{};
   double min_lr{};

@@ -37,7 +37,7 @@ TEST_F(Options, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(config.train.micro_batch, 1);
   EXPECT_EQ(config.optimizer.lr, 3e-4);
   EXPECT_EQ(config.optimizer.beta2, 0.95);
-  EXPECT_EQ(config.optimizer.schedule, config::Schedule::cosine);
+  EXPECT_EQ(config.optimizer.schedule, config::RateSchedule::cosine);
   EXPECT_EQ(config.numerics.dtype, DType::bf16);
   EXPECT_TRUE(config.numerics.accumulate_fp32);
   EXPECT_EQ(config.subgroup_size, 100'000'000);
@@ -90,7 +90,7 @@ TEST_F(Options, UnitsAndWordsAreRead) {
   EXPECT_TRUE(config.model.tied_head);
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::swap);
   EXPECT_EQ(config.train.activations.share, 0.25);
-  EXPECT_EQ(config.optimizer.schedule, config::Schedule::wsd);
+  EXPECT_EQ(config.optimizer.schedule, config::RateSchedule::wsd);
   EXPECT_EQ(config.train.seed, 18446744073709551615U);
 }
 

@@ -107,7 +107,7 @@ TEST(RunConfig, EpochsLeaveTheStepsOpen) {
 TEST(RunConfig, AnInverseSqrtNeedsAWarmUp) {
   auto const with = [](std::int64_t warmup_steps) {
     return error_after([&](RunConfig& c) {
-      c.optimizer.schedule = Schedule::inverse_sqrt;
+      c.optimizer.schedule = RateSchedule::inverse_sqrt;
       c.optimizer.warmup_steps = warmup_steps;
     });
   };
@@ -124,7 +124,7 @@ TEST(RunConfig, TheLeastRateIsNotAboveTheRate) {
 TEST(RunConfig, AFallIsNoLongerThanTheRun) {
   auto const with = [](std::int64_t decay_steps) {
     return error_after([&](RunConfig& c) {
-      c.optimizer.schedule = Schedule::wsd;
+      c.optimizer.schedule = RateSchedule::wsd;
       c.optimizer.decay_steps = decay_steps;
     });
   };

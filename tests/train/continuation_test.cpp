@@ -292,7 +292,8 @@ TEST(Continuation, AnotherPartThatIsHeldOutIsLearned) {
 }
 
 TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
-  config::OptimizerConfig optimizer{.lr = 1.0, .schedule = config::Schedule::cosine, .min_lr = 0.1};
+  config::OptimizerConfig optimizer{
+      .lr = 1.0, .schedule = config::RateSchedule::cosine, .min_lr = 0.1};
   double const last = learning_rate(optimizer, 100, 100);
   EXPECT_DOUBLE_EQ(last, 0.1);
   auto const advice = advice_on_rate(optimizer, 300, 100, last);
@@ -302,7 +303,7 @@ TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
                             HasSubstr("optimizer.schedule=cooldown")));
   // What it advises goes on.
   config::OptimizerConfig cooldown{
-      .lr = last, .schedule = config::Schedule::cooldown, .decay_fraction = 0.2};
+      .lr = last, .schedule = config::RateSchedule::cooldown, .decay_fraction = 0.2};
   EXPECT_THAT(advice_on_rate(cooldown, 300, 100, last), IsEmpty());
   EXPECT_EQ(learning_rate(cooldown, 300, 101), last);
   EXPECT_THAT(advice_on_rate(optimizer, 300, 100, 0.0), HasSubstr("a low optimizer.lr"));
@@ -310,8 +311,8 @@ TEST(Continuation, ARateThatWouldJumpIsSaidWithWhatGoesOn) {
 
 TEST(Continuation, ARateOfTheSameScheduleIsNoJump) {
   for (auto const schedule :
-       {config::Schedule::constant, config::Schedule::linear, config::Schedule::cosine,
-        config::Schedule::wsd, config::Schedule::cooldown}) {
+       {config::RateSchedule::constant, config::RateSchedule::linear, config::RateSchedule::cosine,
+        config::RateSchedule::wsd, config::RateSchedule::cooldown}) {
     config::OptimizerConfig const optimizer{
         .lr = 1.0, .schedule = schedule, .warmup_steps = 10, .min_lr = 0.1, .decay_fraction = 0.3};
     for (std::int64_t step = 0; step < 101; ++step) {

@@ -45,21 +45,21 @@ double learning_rate(config::OptimizerConfig const& optimizer, std::int64_t step
   }
   double const range = optimizer.lr - optimizer.min_lr;
   switch (optimizer.schedule) {
-    case config::Schedule::constant:
+    case config::RateSchedule::constant:
       break;
-    case config::Schedule::linear:
+    case config::RateSchedule::linear:
       return optimizer.min_lr + range * (1.0 - progress(step, warmup, steps));
-    case config::Schedule::cosine: {
+    case config::RateSchedule::cosine: {
       double const angle = std::numbers::pi * progress(step, warmup, steps);
       return optimizer.min_lr + range * 0.5 * (1.0 + std::cos(angle));
     }
-    case config::Schedule::wsd:
+    case config::RateSchedule::wsd:
       return optimizer.min_lr +
              range * (1.0 - progress(step, decay_begins(optimizer, steps), steps));
-    case config::Schedule::cooldown:
+    case config::RateSchedule::cooldown:
       return optimizer.min_lr +
              range * (1.0 - std::sqrt(progress(step, decay_begins(optimizer, steps), steps)));
-    case config::Schedule::inverse_sqrt: {
+    case config::RateSchedule::inverse_sqrt: {
       double const part = static_cast<double>(warmup) / static_cast<double>(step);
       return std::max(optimizer.min_lr, optimizer.lr * std::sqrt(part));
     }
@@ -95,8 +95,8 @@ std::string warning_of_rates(config::OptimizerConfig const& optimizer, std::int6
 
 std::string warning_of_decay(config::OptimizerConfig const& optimizer, std::int64_t steps,
                              std::int64_t done) {
-  bool const falls = optimizer.schedule == config::Schedule::wsd ||
-                     optimizer.schedule == config::Schedule::cooldown;
+  bool const falls = optimizer.schedule == config::RateSchedule::wsd ||
+                     optimizer.schedule == config::RateSchedule::cooldown;
   std::int64_t const all = steps - optimizer.schedule_begin;
   std::int64_t const wanted = decay_wanted(optimizer, all);
   std::int64_t const left = all - optimizer.warmup_steps;
