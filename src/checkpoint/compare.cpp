@@ -16,6 +16,9 @@
 namespace offstage::checkpoint {
 namespace {
 
+// Values that are compared as a whole before each by itself.
+constexpr std::int64_t values_at_once = 4096;
+
 /// The difference found so far in one plane of one tensor.
 struct Difference {
   std::int64_t count{};
@@ -103,13 +106,21 @@ void add_differences(Pair const& pair, state::TensorLayout const& tensor, Batch 
         pair.a_bytes.bytes().data() + pair.a.layout().plane_offset(in_a, batch.elements);
     std::byte const* const b =
         pair.b_bytes.bytes().data() + pair.b.layout().plane_offset(in_b, batch.elements);
-    for (std::int64_t i = begin / plane.elements_per_value;
-         i < ceil_div(end, plane.elements_per_value); ++i) {
-      if (std::memcmp(a + i * width, b + i * width, static_cast<std::size_t>(width)) != 0) {
-        std::int64_t const element = std::max(begin, i * plane.elements_per_value);
-        differences[k].add(batch.begin + element - tensor.offset,
-                           number_of(plane.type, a + i * width),
-                           number_of(plane.type, b + i * width));
+    std::int64_t const last = ceil_div(end, plane.elements_per_value);
+    std::int64_t first = begin / plane.elements_per_value;
+    for (std::int64_t count{}; first < last; first += count) {
+      count = std::min(values_at_once, last - first);
+      if (std::memcmp(a + first * width, b + first * width,
+                      static_cast<std::size_t>(count * width)) == 0) {
+        continue;
+      }
+      for (std::int64_t i = first; i < first + count; ++i) {
+        if (std::memcmp(a + i * width, b + i * width, static_cast<std::size_t>(width)) != 0) {
+          std::int64_t const element = std::max(begin, i * plane.elements_per_value);
+          differences[k].add(batch.begin + element - tensor.offset,
+                             number_of(plane.type, a + i * width),
+                             number_of(plane.type, b + i * width));
+        }
       }
     }
   }

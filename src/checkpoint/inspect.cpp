@@ -178,6 +178,34 @@ Found all_levels(std::string const& path) {
   return found;
 }
 
+std::string name_in(std::string const& path) {
+  return without_slash(fs::absolute(path).lexically_normal()).filename().string();
+}
+
+/// The checkpoints that list() looks at, oldest first. Errors: those of list().
+std::vector<std::string> directories_in(std::string const& path, Warn warn) {
+  if (step_of(name_in(path)) || has_master(path)) {
+    return {path};
+  }
+  if (!is_directory(path)) {
+    throw DataError{path + " is no directory; name a checkpoint or a directory of checkpoints"};
+  }
+  Found found = all_levels(path);
+  for (std::string const& sentence : found.left_out) {
+    if (warn == Warn::yes) {
+      log::warning("{}", sentence);
+    }
+  }
+  if (found.all.empty()) {
+    throw DataError{path + " holds no checkpoint; they are directories like step-000000100"};
+  }
+  std::vector<std::string> directories;
+  for (StepDirectory& each : found.all) {
+    directories.push_back(std::move(each.path));
+  }
+  return directories;
+}
+
 /// The first problem of one piece of a rank's state, read batch by batch; empty if there is none.
 std::string problem_in(Reader& reader, int layer, state::ChunkRange chunks,
                        std::span<std::byte> buffer) {
@@ -243,25 +271,19 @@ bool holds_any(std::string const& path) {
 }
 
 std::vector<Listed> list(std::string const& path, Warn warn) {
-  fs::path const name = without_slash(fs::absolute(path).lexically_normal()).filename();
-  if (step_of(name.string()) || has_master(path)) {
-    return {listed(path)};
-  }
-  if (!is_directory(path)) {
-    throw DataError{path + " is no directory; name a checkpoint or a directory of checkpoints"};
-  }
-  Found const found = all_levels(path);
-  for (std::string const& sentence : found.left_out) {
-    if (warn == Warn::yes) {
-      log::warning("{}", sentence);
-    }
-  }
   std::vector<Listed> all;
-  for (StepDirectory const& directory : found.all) {
-    all.push_back(listed(directory.path));
+  for (std::string const& directory : directories_in(path, warn)) {
+    all.push_back(listed(directory));
   }
-  if (all.empty()) {
-    throw DataError{path + " holds no checkpoint; they are directories like step-000000100"};
+  return all;
+}
+
+std::vector<Listed> list_step(std::string const& path, std::int64_t step) {
+  std::vector<Listed> all;
+  for (std::string const& directory : directories_in(path, Warn::no)) {
+    if (step_of(name_in(directory)) == step) {
+      all.push_back(listed(directory));
+    }
   }
   return all;
 }
@@ -273,11 +295,12 @@ char const* name_of(Completeness state) {
 }
 
 std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
-  auto entries = list(path, warn);
-  for (Listed& entry : entries | std::views::reverse) {
+  // From the newest on: there may be hundreds, and to inspect one looks at the files of every rank.
+  for (std::string const& directory : directories_in(path, warn) | std::views::reverse) {
+    Listed entry = listed(directory);
     switch (entry.state) {
       case Completeness::complete:
-        return std::move(entry);
+        return entry;
       case Completeness::partial:
       case Completeness::unfinished:
         break;

@@ -15,6 +15,7 @@
 #include "base/path.hpp"
 #include "base/printable.hpp"
 #include "base/regular_file.hpp"
+#include "base/text.hpp"
 #include "base/version.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/listing.hpp"
@@ -152,11 +153,12 @@ std::int64_t step_of(checkpoint::Listed const& entry) {
 std::optional<checkpoint::Listed> best_in(std::string const& directory,
                                           checkpoint::Listed const& newest) {
   auto const step = checkpoint::recorded(newest.meta, "best-validation.step");
+  auto const number = number_in<std::int64_t>(step);
+  if (!number) {
+    return std::nullopt;
+  }
   std::string refused, damaged;  // it may be there in another level
-  for (checkpoint::Listed& entry : checkpoint::list(directory, checkpoint::Warn::no)) {
-    if (std::to_string(step_of(entry)) != step) {
-      continue;
-    }
+  for (checkpoint::Listed& entry : checkpoint::list_step(directory, *number)) {
     if (entry.state == Completeness::complete) {
       return std::move(entry);
     }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <ranges>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -12,20 +14,38 @@ namespace {
 
 constexpr std::int64_t none = -1;
 
+/// The documents that are not left out, longest first; of one length in their order.
+std::vector<std::size_t> by_length(std::span<std::int64_t const> lengths, std::int64_t capacity) {
+  std::int64_t const most = lengths.empty() ? 0 : std::min(capacity, std::ranges::max(lengths));
+  auto const length_of = [&](std::size_t document) {
+    return static_cast<std::size_t>(std::min(lengths[document], most));
+  };
+  // Counted, not compared: there are millions of documents, and few lengths.
+  std::vector<std::size_t> next(static_cast<std::size_t>(most) + 1);
+  for (std::size_t document = 0; document < lengths.size(); ++document) {
+    ++next[length_of(document)];
+  }
+  next[0] = 0;
+  std::size_t begin = 0;
+  for (std::size_t& place : next | std::views::reverse) {
+    begin += std::exchange(place, begin);
+  }
+  std::vector<std::size_t> order(begin);
+  for (std::size_t document = 0; document < lengths.size(); ++document) {
+    if (lengths[document] > 0) {
+      order[next[length_of(document)]++] = document;
+    }
+  }
+  return order;
+}
+
 /// The window of each document, numbered as they are opened; `none`: left out.
 std::vector<std::int64_t> best_fit(std::span<std::int64_t const> lengths, std::int64_t capacity) {
-  std::vector<std::size_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{},
-                           [&](std::size_t document) { return lengths[document]; });
   std::vector<std::int64_t> window_of(lengths.size(), none);
   std::map<std::int64_t, std::vector<std::int64_t>> open;  // by the room that is left
   std::int64_t windows = 0;
-  for (std::size_t const document : order) {
+  for (std::size_t const document : by_length(lengths, capacity)) {
     std::int64_t const length = std::min(lengths[document], capacity);
-    if (length == 0) {
-      break;
-    }
     std::int64_t window = windows;
     std::int64_t room = capacity;
     if (auto const fitting = open.lower_bound(length); fitting != open.end()) {

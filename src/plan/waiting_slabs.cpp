@@ -8,19 +8,19 @@
 namespace offstage::plan {
 
 WaitingSlabs::WaitingSlabs(int slabs, int tensors)
-    : slabs_(static_cast<std::size_t>(slabs)), tensors_{tensors} {}
+    : slabs_(static_cast<std::size_t>(slabs)), slab_of_(static_cast<std::size_t>(tensors), none) {}
 
 void WaitingSlabs::begin() {
   for (Slab& slab : slabs_) {
     slab.tensor = none;
     slab.in_use = false;
   }
+  std::ranges::fill(slab_of_, none);
 }
 
 int WaitingSlabs::find(int tensor) const {
-  require(tensor >= 0 && tensor < tensors_, "WaitingSlabs: no such tensor");
-  auto const found = std::ranges::find(slabs_, tensor, &Slab::tensor);
-  return found == slabs_.end() ? none : static_cast<int>(found - slabs_.begin());
+  require(tensor >= 0 && std::cmp_less(tensor, slab_of_.size()), "WaitingSlabs: no such tensor");
+  return slab_of_[static_cast<std::size_t>(tensor)];
 }
 
 int WaitingSlabs::take(int tensor) {
@@ -32,14 +32,16 @@ int WaitingSlabs::take(int tensor) {
     }
   }
   require(best != none, "WaitingSlabs: more tensors are in use than there are slabs");
+  empty(best);
   at(best).tensor = tensor;
   at(best).in_use = true;
+  slab_of_[static_cast<std::size_t>(tensor)] = best;
   return best;
 }
 
 int WaitingSlabs::make(int tensor) {
   if (int const old = find(tensor); old != none && leave()) {
-    at(old).tensor = none;
+    empty(old);
   }
   return take(tensor);
 }
@@ -50,8 +52,14 @@ void WaitingSlabs::release(int slab) {
 }
 
 void WaitingSlabs::forget(int slab) {
-  at(slab).tensor = none;
+  empty(slab);
   release(slab);
+}
+
+void WaitingSlabs::empty(int slab) {
+  if (int const old = std::exchange(at(slab).tensor, none); old != none) {
+    slab_of_[static_cast<std::size_t>(old)] = none;
+  }
 }
 
 }  // namespace offstage::plan

@@ -19,7 +19,7 @@ class WaitingSlabs {
   WaitingSlabs(int slabs, int tensors);
   [[nodiscard]] int slabs() const noexcept { return static_cast<int>(slabs_.size()); }
   /// Returns whether there are more tensors than slabs.
-  [[nodiscard]] bool leave() const noexcept { return slabs() < tensors_; }
+  [[nodiscard]] bool leave() const noexcept { return slabs_.size() < slab_of_.size(); }
 
   /// Begins with no tensor there and no slab in use.
   void begin();
@@ -42,9 +42,11 @@ class WaitingSlabs {
     std::int64_t released = 0;  ///< number of its last release
   };
   [[nodiscard]] Slab& at(int slab) { return slabs_[static_cast<std::size_t>(slab)]; }
+  /// The slab's tensor is in none any more.
+  void empty(int slab);
 
   std::vector<Slab> slabs_;
-  int tensors_;
+  std::vector<int> slab_of_;  ///< by tensor
   std::int64_t releases_ = 0;
 };
 

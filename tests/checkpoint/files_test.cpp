@@ -1,8 +1,11 @@
 // Files of a checkpoint, written and read without MPI: one process plays all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -485,6 +488,46 @@ TEST(CheckpointList, SaysWhatIsWrongWithItsPath) {
   EXPECT_THAT(message_of<DataError>([&] { (void)list(scratch.path()); }),
               HasSubstr("holds no checkpoint"));
   EXPECT_THAT(message_of<DataError>([&] { (void)list(scratch / "absent"); }), HasSubstr("absent"));
+}
+
+/// Tells whether a file of a directory has been opened since it was made.
+class Opened {
+ public:
+  explicit Opened(std::string const& directory)
+      : descriptor_{inotify_init1(IN_NONBLOCK | IN_CLOEXEC)},
+        watch_{inotify_add_watch(descriptor_, directory.c_str(), IN_OPEN)} {}
+  ~Opened() { close(descriptor_); }
+  Opened(Opened const&) = delete;
+  Opened& operator=(Opened const&) = delete;
+
+  [[nodiscard]] bool watches() const { return watch_ >= 0; }
+  [[nodiscard]] bool any() const {
+    std::array<char, 4096> events{};
+    return read(descriptor_, events.data(), events.size()) > 0;
+  }
+
+ private:
+  int descriptor_;
+  int watch_;
+};
+
+TEST(CheckpointList, LooksForTheNewestAndForAStepAtNoOther) {
+  ScratchDirectory const scratch;
+  std::string const old = write_checkpoint(scratch.path(), 3, 1, two_chunks, 1);
+  std::string const newest = write_checkpoint(scratch.path(), 20, 2, two_chunks, 2);
+  Opened const in_old{old};
+  ASSERT_TRUE(in_old.watches());
+  auto const found = newest_complete(scratch.path());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->path, newest);
+  EXPECT_EQ(found->meta.step, 20);
+  auto const of_step = list_step(scratch.path(), 20);
+  ASSERT_THAT(of_step, SizeIs(1));
+  EXPECT_EQ(of_step[0].path, newest);
+  EXPECT_THAT(list_step(scratch.path(), 4), IsEmpty());
+  EXPECT_FALSE(in_old.any());
+  EXPECT_THAT(list_step(scratch.path(), 3), SizeIs(1));
+  EXPECT_TRUE(in_old.any());
 }
 
 TEST(CheckpointCompare, FindsNoDifferenceWhateverRanksWrote) {

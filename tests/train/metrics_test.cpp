@@ -1,5 +1,6 @@
 #include "train/report/metrics.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -311,6 +312,18 @@ TEST_F(Metrics, ResumingKeepsRecordsUpToTheStep) {
   file.write(record(3));
   EXPECT_EQ(lines().back(), before[4]);
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+TEST_F(Metrics, ResumingKeepsTheOrderOfMoreThanIsWrittenAtOnce) {
+  constexpr int steps = 60'000;  // more than a MiB
+  std::string text;
+  for (int step = 1; step <= steps; ++step) {
+    text += fmt::format("{{\"step\":{},\"loss\":2.5}}\n", step);
+  }
+  put(text);
+  auto const before = lines();
+  MetricsFile const file{path_, {steps - 1}};
+  EXPECT_EQ(lines(), (std::vector<std::string>{before.begin(), before.end() - 1}));
 }
 
 TEST_F(Metrics, AFreshStartKeepsNothing) {

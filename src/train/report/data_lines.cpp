@@ -115,28 +115,29 @@ std::vector<std::string> describe_validation_files(std::vector<data::FileFacts> 
   return lines;
 }
 
-std::vector<std::string> describe_data(data::Dataset const& train, data::Dataset const* valid,
+std::vector<std::string> describe_data(data::Dataset const& train,
+                                       std::vector<data::FileFacts> const& train_files,
+                                       data::Dataset const* valid,
+                                       std::vector<data::FileFacts> const& valid_files,
                                        config::RunConfig const& config) {
   auto const warn = [](std::vector<std::string> const& doubts) {
     for (std::string const& doubt : doubts) {
       log::warning("{}", doubt);
     }
   };
-  auto const files = train.files();
-  auto lines = describe_training_files(files, config.train);
+  auto lines = describe_training_files(train_files, config.train);
   for (config::Skip const& skip : config.data.skips) {
     lines.push_back(
         fmt::format("data.skip: {} sequences left out behind step {}{}", skip.sequences, skip.step,
                     skip.step >= config.train.steps ? ", which is none of this run" : ""));
   }
-  warn(doubts_about(files, train.short_files(), "data.train"));
+  warn(doubts_about(train_files, train.short_files(), "data.train"));
   if (valid != nullptr) {
-    auto const others = valid->files();
-    auto const more =
-        describe_validation_files(others, windows_per_validation(config.train, valid->windows()));
+    auto const more = describe_validation_files(
+        valid_files, windows_per_validation(config.train, valid->windows()));
     lines.insert(lines.end(), more.begin(), more.end());
-    warn(doubts_about(others, valid->short_files(), "data.valid"));
-    warn(doubts_about_both(files, others));
+    warn(doubts_about(valid_files, valid->short_files(), "data.valid"));
+    warn(doubts_about_both(train_files, valid_files));
   }
   return lines;
 }

@@ -26,10 +26,12 @@ namespace offstage::train {
     std::vector<data::FileFacts> const& files, std::int64_t windows);
 
 /// All these lines, for the header, and one for each data.skip. Logs a warning for doubtful files.
-/// `valid` is null if there is no validation data.
-[[nodiscard]] std::vector<std::string> describe_data(data::Dataset const& train,
-                                                     data::Dataset const* valid,
-                                                     config::RunConfig const& config);
+/// `valid` is null if there is no validation data. The files are those of Dataset::files, with
+/// samples.
+[[nodiscard]] std::vector<std::string> describe_data(
+    data::Dataset const& train, std::vector<data::FileFacts> const& train_files,
+    data::Dataset const* valid, std::vector<data::FileFacts> const& valid_files,
+    config::RunConfig const& config);
 
 /// A sentence for each doubtful file: "data.train=a.bin: every second of its u16 is 0, ...". One
 /// for all `short_files` (Dataset::short_files). `key` may be an option, "--data".

@@ -10,11 +10,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ranges>
+#include <string>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/regular_file.hpp"
+#include "base/units.hpp"
 #include "platform/aio/file.hpp"
 
 namespace offstage::train {
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char const* metrics_context = "run.dir";
+constexpr Bytes written_at_once = MiB;
 
 using Record = nlohmann::ordered_json;
 
@@ -109,12 +112,18 @@ Kept copy_kept(std::string const& name, std::string const& path, OutputFile& tar
                std::int64_t last_step) {
   Kept kept;
   Keeper keeper{last_step};
+  std::string text;  // of kept lines, not yet written: there may be millions
   for_each_record(name, path, [&](std::string const& line, Record const& record, bool is_whole) {
     if (!keeper.keeps(record)) {
       kept.cut = std::max(kept.cut, weight_of(record));
       return;
     }
-    target.write(line + '\n');
+    text += line;
+    text += '\n';
+    if (std::ssize(text) >= written_at_once) {
+      target.write(text);
+      text.clear();
+    }
     double const loss = loss_in(record);
     kept.losses.add(loss);
     if (integer_in(record, "step") == last_step && record.contains("loss")) {
@@ -126,6 +135,7 @@ Kept copy_kept(std::string const& name, std::string const& path, OutputFile& tar
       kept.cut = std::max(kept.cut, Cut::rest);
     }
   });
+  target.write(text);
   return kept;
 }
 

@@ -163,9 +163,9 @@ void RunParts<T>::open_files() {
   config_.data.attended = train_data_->attended();
   mpi::agree(comm_, [&] { settle_length(config_, train_data_->windows()); });
   settings_ = config_.settings;
-  compare_data(*train_data_, "data.train");
+  train_files_ = compare_data(*train_data_, "data.train");
   if (valid_data_) {
-    compare_data(*valid_data_, "data.valid");
+    valid_files_ = compare_data(*valid_data_, "data.valid");
   }
   // The locks come first, so that a second run on a busy directory takes no memory or space.
   mpi::agree(comm_, [&] {
@@ -195,10 +195,11 @@ void RunParts<T>::require_same_directory() {
 }
 
 template <class T>
-void RunParts<T>::compare_data(data::Dataset const& data, char const* key) {
-  auto const files = files_of(data, comm_);
+std::vector<data::FileFacts> RunParts<T>::compare_data(data::Dataset const& data, char const* key) {
+  auto files = files_of(data, comm_);
   require_same_data(key, files, comm_);
   settings_.push_back(contents_of(key, files));
+  return files;
 }
 
 template <class T>
@@ -234,9 +235,11 @@ void RunParts<T>::print_header(std::string const& link) {
   std::vector<std::string> data;
   mpi::agree(comm_, [&] {
     if (comm_.rank() == 0) {
-      data = describe_data(*train_data_, valid_data_.get(), config_);
+      data = describe_data(*train_data_, train_files_, valid_data_.get(), valid_files_, config_);
     }
   });
+  train_files_ = decltype(train_files_){};
+  valid_files_ = decltype(valid_files_){};
   if (auto const idle = warning_of_idle_ranks(config_, comm_.size());
       comm_.rank() == 0 && !idle.empty()) {
     log::warning("{}", idle);

@@ -68,8 +68,10 @@ class RunParts {
   void open_files();
   /// Ends a start where a node has another checkpoint.dir than rank 0's, before any work is done.
   void require_same_directory();
-  /// Compares the files with those of other ranks, and adds their contents to the settings.
-  void compare_data(data::Dataset const& data, char const* key);
+  /// Compares the files with those of other ranks, and adds their contents to the settings. Returns
+  /// them: their samples are read once.
+  [[nodiscard]] std::vector<data::FileFacts> compare_data(data::Dataset const& data,
+                                                          char const* key);
   /// Returns the way of layers from rank to rank, in words.
   [[nodiscard]] std::string make_runner(PlanChoice<T>& plan_choice);
   void print_header(std::string const& link);
@@ -81,6 +83,7 @@ class RunParts {
   launch::RankPlace const& place_;
   std::unique_ptr<data::Dataset> train_data_;
   std::unique_ptr<data::Dataset> valid_data_;
+  std::vector<data::FileFacts> train_files_, valid_files_;  ///< until the header is printed
   std::vector<config::Setting> settings_;
   std::unique_ptr<Directories> directories_;  ///< the runner's slots are in them
   std::unique_ptr<LocalLevel> local_level_;
