@@ -45,11 +45,12 @@ enum class Warn { yes, no };
 /// where it is neither this user's nor root's nor that of the record's owner or the directory's.
 /// Errors: DataError if there is none, IoError if the directory cannot be read.
 [[nodiscard]] std::vector<Listed> list(std::string const& path, Warn warn = Warn::yes);
-/// Those of list() whose directories are named by this step, in any level; no other is looked at.
-/// Errors: those of list().
+/// Checkpoints of list() whose directories are named by this step, in any level; no other is looked
+/// at. Errors: those of list().
 [[nodiscard]] std::vector<Listed> list_step(std::string const& path, std::int64_t step);
-/// The newest complete one of list(); no older one is looked at. A warning names newer ones that are
-/// damaged. None if there is none. Errors: those of list(); IoError if a newer one cannot be read.
+/// The newest complete one of list(); no older one is looked at. A warning names newer ones that
+/// are damaged. None if there is none. Errors: those of list(); IoError if a newer one cannot be
+/// read.
 [[nodiscard]] std::optional<Listed> newest_complete(std::string const& path, Warn warn = Warn::yes);
 
 /// Reads every file that a checkpoint names, of levels 1 and 3 those on this node, and compares all
