@@ -225,7 +225,7 @@ void OutputFile::shorten(Bytes size) {
 }
 
 void OutputFile::sync() {
-  if (::fsync(descriptor_) != 0) {
+  if (TEMP_FAILURE_RETRY(::fsync(descriptor_)) != 0) {
     fail("sync");
   }
 }

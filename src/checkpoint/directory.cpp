@@ -32,7 +32,7 @@ constexpr std::string_view step_prefix = "step-";
 
 void sync(aio::Descriptor const& file) {
   Waiting const waiting{"fsync"};
-  if (fsync(file.descriptor()) != 0) {
+  if (TEMP_FAILURE_RETRY(fsync(file.descriptor())) != 0) {
     throw IoError{"cannot sync", file.path(), errno};
   }
 }

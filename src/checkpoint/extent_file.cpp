@@ -86,8 +86,14 @@ bool may_link(std::string const& from, std::string const& to, std::string const&
   std::string const target = fmt::format("{}/{}", to, name);
   remove_file(source);
   remove_file(target);
-  write_text(source, "");
-  bool const linked = link_file(source, target);
+  bool linked = false;
+  try {
+    write_text(source, "");
+    linked = link_file(source, target);
+  } catch (IoError const&) {
+    unlink(source.c_str());
+    throw;
+  }
   remove_file(source);
   remove_file(target);
   return linked;

@@ -101,7 +101,7 @@ void PartFile::read_at(Bytes offset, std::span<std::byte> out) const {
 
 void PartFile::sync() {
   flush();
-  if (fsync(file_) != 0) {
+  if (TEMP_FAILURE_RETRY(fsync(file_)) != 0) {
     throw IoError{"cannot write", part_, errno};
   }
 }

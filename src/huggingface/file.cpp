@@ -68,7 +68,7 @@ void File::allocate(Bytes size) const {
 }
 
 void File::sync() const {
-  if (fsync(descriptor()) != 0) {
+  if (TEMP_FAILURE_RETRY(fsync(descriptor())) != 0) {
     throw IoError{"cannot sync", path(), errno};
   }
 }

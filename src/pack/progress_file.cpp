@@ -289,7 +289,7 @@ void ProgressFile::append(std::string line) {
   }
   size_ += std::ssize(line);
   // Behind the end may be the rest of a longer line that was not whole.
-  if (ftruncate(descriptor_, size_) != 0 || fsync(descriptor_) != 0) {
+  if (ftruncate(descriptor_, size_) != 0 || TEMP_FAILURE_RETRY(fsync(descriptor_)) != 0) {
     throw IoError{"cannot write", path_, errno};
   }
   aio::sync_name(path_);

@@ -31,7 +31,7 @@ memory::SharedFile make_file(mpi::Communicator const& comm, mpi::Communicator co
   bool const first = node.rank() == 0;
   mpi::agree(comm, [&] {
     if (first) {
-      file = memory::SharedFile::create();
+      file = memory::SharedFile::create(remedy);
     }
   });
   std::string const name = node.broadcast(file.name(), 0);

@@ -94,6 +94,11 @@ aio::File const& KeptFiles::give_away(std::int64_t slot) {
 }
 
 bool KeptFiles::give(aio::File const& file, std::string const& name) const {
+  if (Bytes const found = file.size(); found != shape_->file_bytes()) {
+    throw IoError{fmt::format(
+        "{} has {} bytes where {} were written; nobody else may change it while a run has it",
+        file.path(), found, shape_->file_bytes())};
+  }
   file.sync_for_good();
   if (link_file(file.path(), name)) {
     return true;

@@ -63,7 +63,7 @@ class KeptFiles {
   /// Makes the bytes of a file that was given away durable and `name` another name of it; the name
   /// itself is durable when its directory is synced. False, with a warning the first time, if it
   /// cannot have the name.
-  /// Errors: IoError of fdatasync.
+  /// Errors: IoError of fdatasync; somebody has shortened the file, which nobody could read.
   [[nodiscard]] bool give(aio::File const& file, std::string const& name) const;
   /// Nobody here reads the slot any more. It has no file then if that was given away.
   void leave(std::int64_t slot) noexcept;

@@ -72,6 +72,28 @@ class Faults(OffstageTest):
         self.assertIn("continuing after step 3", result.out)
         self.assert_same_state("straight", "run")
 
+    def test_a_sync_that_a_signal_interrupts_is_called_again(self):
+        self.straight(steps=4)
+        local = self.folder / "local"
+        local.mkdir()
+        for after in range(0, 40, 5):
+            with self.subTest(after=after), self.failing("sync", self.folder, errno.EINTR, after=after, times=2):
+                result = self.train(f"run-{after}", *COMMON, *self.both, f"checkpoint.local={local}", "checkpoint.local-every=1",
+                                    "train.steps=4")
+                self.assertEqual(2, sum(call.startswith("sync ") and "failed" in call for call in self.calls()))
+                self.assertNotIn("sync", result.err)
+                self.assert_same_state("straight", f"run-{after}")
+
+    def test_a_trial_of_links_that_fails_leaves_nothing(self):
+        local = self.folder / "local"
+        local.mkdir()
+        with self.failing("sync", self.paths[0], errno.EIO):
+            result = self.train("run", *COMMON, f"tiers.path={self.paths[0]}", f"checkpoint.local={local}",
+                                "checkpoint.local-every=1", "train.steps=2")
+        self.assertTrue(any("/offstage-level-1-" in call and "failed" in call for call in self.calls()))
+        self.assertIn("checkpoint.local: no links from", result.out)
+        self.assertEqual([], list(self.paths[0].iterdir()))
+
     def test_where_the_trial_of_locks_fails_processes_take_turns(self):
         self.straight()
         with self.failing("aio-write", self.paths[0], errno.EIO):

@@ -142,6 +142,13 @@ class NodeHome(OffstageTest):
                           result.errors[0])
             self.assertEqual([], [name for name in listing.read_text().split() if name.startswith("offstage")])
 
+    @unittest.skipUnless(may_mount(), "no right to mount a small file system")
+    def test_shared_memory_that_cannot_be_written_is_said_with_what_helps(self):
+        result = self.call(*on_small_disk(SHARED, 1, self.command("run", *MODEL, NODE), ",ro"))
+        self.assertEqual(74, result.code, result)
+        self.assertRegex(result.errors[0], r"cannot create memory that ranks share as /dev/shm/offstage-\d+-\d+: Read-only file system\. "
+                                           r"Have /dev/shm mounted so that you may write there, or set parameters\.home=host$")
+
     def test_whole_gradients_and_parameters_on_the_device_are_refused(self):
         for sharding in "zero2", "zero1":
             result = self.train("run", *MODEL, NODE, f"parameters.sharding={sharding}", "numerics.sum-block=2", ranks=2, expect=64)

@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(SharedFile, IsTheSameMemoryWhereverItIsMapped) {
-  auto first = SharedFile::create();
+  auto first = SharedFile::create("do without");
   auto const second = SharedFile::open(first.name(), "do without");
   first.remove_name();
   Bytes const page = system_page_bytes();
@@ -40,7 +40,7 @@ TEST(SharedFile, IsTheSameMemoryWhereverItIsMapped) {
 TEST(SharedFile, HasANameUntilItIsTakenAway) {
   std::string path;
   {
-    auto file = SharedFile::create();
+    auto file = SharedFile::create("do without");
     path = "/dev/shm" + file.name();
     EXPECT_TRUE(std::filesystem::exists(path));
     EXPECT_EQ(std::filesystem::file_size(path), 0U)
@@ -63,7 +63,7 @@ TEST(SharedFile, HasMemoryForAllOfAPartThatIsMadeInPieces) {
   if (SharedFile::room() < part) {
     GTEST_SKIP() << "/dev/shm has less room than a part";
   }
-  auto const file = SharedFile::create();
+  auto const file = SharedFile::create("do without");
   file.allocate(std::array{Slice{0, part}}, part, "a test", "do without");
   EXPECT_EQ(std::filesystem::file_size("/dev/shm" + file.name()), std::uintmax_t{part});
 }

@@ -67,6 +67,23 @@ TEST_F(KeptFilesTest, SharesAFileThatHoldsTheVersionAlone) {
   EXPECT_TRUE(fs::is_empty(paths[0].directory)) << "its names are elsewhere";
 }
 
+TEST_F(KeptFilesTest, SharesNoFileThatSomebodyHasShortened) {
+  add_persistent_path();
+  auto const tiers = make_filled(4);
+  for (auto const& slot : fs::directory_iterator{slots}) {
+    fs::resize_file(slot.path(), 4096 + extent_bytes);
+  }
+  std::string message;
+  try {
+    static_cast<void>(tiers->give(2, name));
+  } catch (IoError const& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, AllOf(HasSubstr(slots + "/slot-0003-0-"),
+                             HasSubstr(" has 12288 bytes where 12291 were written")));
+  EXPECT_FALSE(fs::exists(name));
+}
+
 TEST_F(KeptFilesTest, NeverWritesTheSharedFileAgain) {
   add_persistent_path();
   auto const tiers = make_filled(4);

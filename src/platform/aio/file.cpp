@@ -144,7 +144,7 @@ void File::allocate(Bytes size) const {
 
 void File::sync() const {
   Waiting const waiting{"fdatasync"};
-  if (fdatasync(descriptor()) != 0) {
+  if (TEMP_FAILURE_RETRY(fdatasync(descriptor())) != 0) {  // FUSE: a signal may interrupt it
     throw IoError{"cannot sync", path(), errno};
   }
 }
@@ -161,7 +161,7 @@ void sync_directory(std::string const& path) {
   Descriptor const directory{path, O_RDONLY | O_DIRECTORY, 0};
   Waiting const waiting{"fsync of a directory"};
   // EINVAL: the file system (CIFS, some of FUSE) has no such call, as it has nothing to do there.
-  if (fsync(directory.descriptor()) != 0 && errno != EINVAL) {
+  if (TEMP_FAILURE_RETRY(fsync(directory.descriptor())) != 0 && errno != EINVAL) {
     throw IoError{"cannot sync the directory", path, errno};
   }
 }

@@ -55,7 +55,7 @@ void SharedMapping::reset() noexcept {
   }
 }
 
-SharedFile SharedFile::create() {
+SharedFile SharedFile::create(std::string const& remedy) {
   auto const moment = std::chrono::steady_clock::now().time_since_epoch().count();
   SharedFile file;
   for (int i = 0; i < most_names; ++i) {
@@ -69,7 +69,11 @@ SharedFile SharedFile::create() {
       break;
     }
   }
-  throw IoError{"cannot create memory that ranks share as", path_of(file.name_), errno};
+  int const error = errno;
+  throw IoError{fmt::format("cannot create memory that ranks share as {}: {}. Have {} mounted so "
+                            "that you may write there, or {}",
+                            path_of(file.name_), error_text(error, directory), directory, remedy),
+                error};
 }
 
 SharedFile SharedFile::open(std::string const& name, std::string const& remedy) {

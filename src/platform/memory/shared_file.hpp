@@ -43,7 +43,7 @@ class SharedFile {
  public:
   SharedFile() noexcept = default;
   /// An empty file with a new name, for this user alone.
-  [[nodiscard]] static SharedFile create();
+  [[nodiscard]] static SharedFile create(std::string const& remedy);
   /// The file that another process has created. `remedy` is the one of require_room.
   [[nodiscard]] static SharedFile open(std::string const& name, std::string const& remedy);
   ~SharedFile() { close(); }
