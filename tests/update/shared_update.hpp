@@ -182,7 +182,7 @@ class SharedUpdate {
     }
   }
   void prepare(int t) {
-    gradients_.set(numbers_.gradients[static_cast<std::size_t>(t - 1)]);
+    gradients_.set(numbers_.gradients.at(static_cast<std::size_t>(t - 1)));
     state_->forget_events();
     gradient_tiers_.forget_events();
   }

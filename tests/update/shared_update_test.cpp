@@ -253,7 +253,7 @@ TEST(SharedUpdate, CountsWhatItMoves) {
 
 TEST(SharedUpdate, MeasuresTheRatesThatAreEmulated) {
   Shard const shard{6};
-  Numbers<bfloat16> const numbers{shard, 1};
+  Numbers<bfloat16> const numbers{shard, most_tries};
   auto const device = device::make_host_device(0, {8e6, 6e6, 0.5e6, 0.0});
   Sharing sharing;
   sharing.host_update_rate = 0.6e6;
