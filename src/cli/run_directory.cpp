@@ -36,9 +36,9 @@ std::string given_checkpoints(std::string const& path) {
   if (!is_visible(config.string()) || checkpoint::holds_any(path)) {
     return path;
   }
-  // Its keys may be those of another version.
-  auto const values =
-      read_recorded_settings(without_comments(checkpoint::read_text(config.string())));
+  // Its keys may be those of another version, and it may be a link.
+  auto const values = read_recorded_settings(
+      without_comments(checkpoint::read_text(checkpoint::canonical(config.string()))));
   // A relative place counts as none: nobody knows where the run was started.
   auto const place_of = [&](char const* key) {
     auto const found = values.find(key);

@@ -68,6 +68,11 @@ TEST_F(CheckpointCommand, ARunsDirectoryStandsForItsCheckpoints) {
       << "[platform]\nconversion = 1GB/s\n[of-a-later]\nversion = 2\n";
   EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
   EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
+  // Tools that keep versions of files leave a link in the place of one.
+  fs::rename(run / "effective.cfg", scratch / "kept.cfg");
+  fs::create_symlink(scratch / "kept.cfg", run / "effective.cfg");
+  EXPECT_EQ(call("ls", run.string()), ExitCode::done) << err;
+  EXPECT_THAT(out, HasSubstr(scratch / "elsewhere"));
   // That place is not a copy's.
   fs::path const copy{scratch / "copy"};
   fs::create_directories(copy);

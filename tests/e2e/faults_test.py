@@ -76,13 +76,18 @@ class Faults(OffstageTest):
         self.straight(steps=4)
         local = self.folder / "local"
         local.mkdir()
-        for after in range(0, 40, 5):
+        for after in range(0, 40, 10):
             with self.subTest(after=after), self.failing("sync", self.folder, errno.EINTR, after=after, times=2):
                 result = self.train(f"run-{after}", *COMMON, *self.both, f"checkpoint.local={local}", "checkpoint.local-every=1",
                                     "train.steps=4")
                 self.assertEqual(2, sum(call.startswith("sync ") and "failed" in call for call in self.calls()))
                 self.assertNotIn("sync", result.err)
                 self.assert_same_state("straight", f"run-{after}")
+
+    def test_the_sync_of_a_lock_that_a_signal_interrupts_is_called_again(self):
+        with self.failing("sync", self.folder, errno.EINTR, file=self.folder / "run/lock", times=2):
+            self.train("run", *COMMON, "train.steps=2")
+            self.assertEqual(2, sum("failed" in call for call in self.calls()))
 
     def test_a_trial_of_links_that_fails_leaves_nothing(self):
         local = self.folder / "local"

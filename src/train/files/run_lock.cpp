@@ -104,7 +104,7 @@ std::string write_holder(int descriptor) {
   bool const is_there =
       ::ftruncate(descriptor, 0) == 0 &&
       write_fully(descriptor, std::as_bytes(std::span{text}), 0) == std::ssize(text) &&
-      ::fsync(descriptor) == 0;
+      TEMP_FAILURE_RETRY(::fsync(descriptor)) == 0;
   return is_there ? std::move(line) : std::string{};
 }
 
