@@ -57,7 +57,7 @@ std::thread start(std::string const& name, std::function<void()> body) {
       work();
     }};
   } catch (std::system_error const& error) {
-    // With its number, so that nobody takes it for damage of what the thread was to read.
+    // The number says that this is no damage of what the thread was to read.
     throw IoError{
         "cannot start the thread \"" + name + "\": " + error.code().message() + "; " + remedy(),
         error.code().value()};

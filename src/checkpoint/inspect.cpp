@@ -295,7 +295,7 @@ char const* name_of(Completeness state) {
 }
 
 std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
-  // From the newest on: there may be hundreds, and to inspect one looks at the files of every rank.
+  // The newest comes first: there may be hundreds, and each look opens files of every rank.
   for (std::string const& directory : directories_in(path, warn) | std::views::reverse) {
     Listed entry = listed(directory);
     switch (entry.state) {

@@ -143,7 +143,7 @@ void print_row(std::string const& name, train::Forecast const& forecast,
     return;
   }
   auto const& step = forecast.step;
-  // Long times without digits: the columns stay apart.
+  // Long times have no digits behind the point, so that the columns stay apart.
   auto const text = [](double value, int digits) {
     return fmt::format("{:.{}f}", value, value < 9999.0 ? digits : 0);
   };

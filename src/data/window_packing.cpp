@@ -20,7 +20,7 @@ std::vector<std::size_t> by_length(std::span<std::int64_t const> lengths, std::i
   auto const length_of = [&](std::size_t document) {
     return static_cast<std::size_t>(std::min(lengths[document], most));
   };
-  // Counted, not compared: there are millions of documents, and few lengths.
+  // Lengths are counted, not compared: there are millions of documents, and few lengths.
   std::vector<std::size_t> next(static_cast<std::size_t>(most) + 1);
   for (std::size_t document = 0; document < lengths.size(); ++document) {
     ++next[length_of(document)];

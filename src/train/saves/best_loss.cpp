@@ -51,7 +51,7 @@ EarlierRecords read_earlier_records(std::string const& metrics) {
     throw IoError{"run.dir: cannot open", metrics, errno};
   }
   for (std::string line; std::getline(file, line);) {
-    // Of a million steps' records few are of a validation or a start.
+    // Few of a million records are of a validation or a start.
     if (line.find(R"("valid_loss")") == std::string::npos &&
         line.find(R"("start")") == std::string::npos) {
       continue;
