@@ -181,8 +181,8 @@ Pieces forward_pieces(std::int64_t sequence, std::int64_t tasks, std::int64_t th
   return {sequence, even ? 1 : ceil_div(4 * threads, tasks)};
 }
 
-/// As forward_pieces, of queries and again of keys, which compute the same scores. Together they do
-/// 1.6 to 1.7 times the work of the task, worth it if more than half of the team would be idle.
+/// Pieces of queries, and again of keys, which compute the same scores. Together they do 1.6 to 1.7
+/// times the work of the task, worth it if more than half of the team would be idle.
 std::optional<Pieces> backward_pieces(std::int64_t sequence, std::int64_t tasks,
                                       std::int64_t threads) {
   bool const idle = 2 * tasks < ceil_div(tasks, threads) * threads;

@@ -36,7 +36,7 @@ std::string given_checkpoints(std::string const& path) {
   if (!is_visible(config.string()) || checkpoint::holds_any(path)) {
     return path;
   }
-  // Its keys may be those of another version, and it may be a link.
+  // The keys may be those of another version, and the file may be a link.
   auto const values = read_recorded_settings(
       without_comments(checkpoint::read_text(checkpoint::canonical(config.string()))));
   // A relative place counts as none: nobody knows where the run was started.

@@ -81,7 +81,7 @@ class SimulatedMachine {
   [[nodiscard]] std::vector<PathUse> moved() const;
   /// Seconds for which each resource was in use so far, in a fixed order; host memory last.
   [[nodiscard]] std::vector<ResourceUse> uses() const;
-  /// As Prediction::untimed.
+  /// Kinds for Prediction::untimed, of the step so far.
   [[nodiscard]] std::vector<Resource::Kind> untimed() const;
 
  private:
