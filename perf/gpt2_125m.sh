@@ -3,7 +3,7 @@
 # perf/gpt2_125m.sh [DIR [RANKS]] (default: the working directory, 1; 8 GB are needed there). BUILD_DIR=<dir> uses
 # another build.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 ranks=${2:-1}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh

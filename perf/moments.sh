@@ -3,7 +3,7 @@
 # Each run takes one core, as many at a time as there are cores (JOBS=N: so many). STEPS, SEEDS and CONFIG as in moments.py.
 # Runs that DIR/moments has are not repeated. BUILD_DIR=<dir> uses another build. Some 40 minutes on 4 cores.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

@@ -2,7 +2,7 @@
 # Fuyou's update under backward on the machines of its Table 3, to scale: perf/overlap.sh [DIR [PICTURE]] (default:
 # /dev/shm, where 200 MB are needed, and no picture). BUILD_DIR=<dir> uses another build. Some 6 minutes.
 set -euo pipefail
-directory=$(realpath -- "${1:-/dev/shm}")
+directory=$(realpath -e -- "${1:-/dev/shm}")
 picture=${2:+$(realpath -- "$2")}
 cd "$(dirname "$0")/.."
 source perf/prepare.sh

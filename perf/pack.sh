@@ -3,7 +3,7 @@
 # working directory; 500 MB are needed there). The first run makes an environment with the package from PyPI in PACK_VENV (build/tokenizers)
 # unless TOKENIZERS_PYTHON names a Python that has it. ROUNDS (3), MEGABYTES (64) of text. BUILD_DIR=<dir> uses another build. Some 3 minutes.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

@@ -4,7 +4,7 @@
 # that has them. DeepSpeed builds its parts with a C++ compiler and, for storage, libaio's headers. ROUNDS (3), STEPS (8); WAIT (600):
 # seconds to wait for an idle machine before each run. TRY=1 takes a small model, to see that everything runs. BUILD_DIR=<dir> uses another build. Some 12 minutes where nobody else runs.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

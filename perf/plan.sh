@@ -7,7 +7,7 @@
 # whose names have one of them, JOBS=<n> so many tried configurations at a time (3): regret takes 5 minutes for each machine then.
 # RANDOM_MACHINES=<n> (60) and HAND=<n> (30): so many random machines, and so many random configurations on each by hand.
 set -euo pipefail
-directory=$(realpath -- "${1:-/dev/shm}")
+directory=$(realpath -e -- "${1:-/dev/shm}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

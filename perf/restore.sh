@@ -2,7 +2,7 @@
 # How fast a checkpoint is loaded and verified, beside its disk: perf/restore.sh [DIR] (default: the working directory; 3 GB are needed there).
 # BUILD_DIR=<dir> uses another build. Less than a minute.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

@@ -5,7 +5,7 @@
 # perf/scale.sh [DIR] (default: /dev/shm, where 300 MB are needed). PARTS=<words of messages start figures real network> runs a part.
 # OLDER=<program> starts 64 ranks of another build, too. BUILD_DIR=<dir> uses another build. Some 10 minutes.
 set -euo pipefail
-directory=$(realpath -- "${1:-/dev/shm}")
+directory=$(realpath -e -- "${1:-/dev/shm}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

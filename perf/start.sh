@@ -2,7 +2,7 @@
 # The start of a run: perf/start.sh [DIR] (default: the working directory; 3 GB are needed there).
 # BUILD_DIR=<dir> uses another build, PEERS_PYTHON=<python> one that has PyTorch. Some 2 minutes.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build offstage

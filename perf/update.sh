@@ -4,7 +4,7 @@
 # devices there (root), else two directories of DIR. tiers.verify's cost is measured in /dev/shm (6 GB of memory).
 # BUILD_DIR=<dir> uses another build.
 set -euo pipefail
-directory=$(realpath -- "${1:-.}")
+directory=$(realpath -e -- "${1:-.}")
 cd "$(dirname "$0")/.."
 source perf/prepare.sh
 build perf_update

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/dtype.hpp"
+#include "base/simd.hpp"
 #include "device/device.hpp"
 
 namespace offstage::kernels {
@@ -27,12 +28,13 @@ struct CachedAttention {
   INSTANTIATE(__VA_ARGS__, float)                \
   INSTANTIATE(__VA_ARGS__, bfloat16)
 
-/// Types:  float, bfloat16; sums in FP32, in a fixed order for each row and head: the bits do not
-///         depend on the number of threads.
-/// Errors: PreconditionError for spans of other sizes, or heads that are no multiple of kv_heads.
+/// Types:  float, bfloat16; sums in FP32, in a fixed order for each row, head and `simd`: the
+///         bits do not depend on the number of threads.
+/// Errors: PreconditionError for spans of other sizes, heads that are no multiple of kv_heads, or a
+///         `simd` beyond best_simd().
 namespace host {
 template <class T>
-void cached_attention(CachedAttention<T> const&);
+void cached_attention(CachedAttention<T> const&, Simd simd = best_simd());
 }
 /// Queues it on a host stream. Errors: also PreconditionError for a stream of another kind.
 template <class T>

@@ -1,28 +1,19 @@
 #include "kernels/attention/cached.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
+#include "kernels/attention/cached_simd.hpp"
+#include "kernels/host/simd_dispatch.hpp"
 
 namespace offstage::kernels {
 namespace {
 
 // Fewer products than these are done before a team has begun.
 constexpr std::int64_t worth_a_team = 1 << 16;
-
-template <class T>
-float dot(T const* a, T const* b, std::int64_t count) {
-  float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < count; ++c) {
-    sum += load(a[c]) * load(b[c]);
-  }
-  return sum;
-}
 
 template <class T>
 void check(CachedAttention<T> const& a) {
@@ -36,40 +27,20 @@ void check(CachedAttention<T> const& a) {
           "cached_attention: spans do not have the sizes of their shape");
 }
 
-/// One row of one head.
 template <class T>
-void attend(CachedAttention<T> const& a, std::int64_t row, std::int64_t head,
-            std::vector<float>& score) {
+CachedRow<T> row_of(CachedAttention<T> const& a, std::int64_t row, std::int64_t head) {
   auto const width = a.head_dim;
   auto const pitch = a.kv_heads * width;
   auto const end = a.past + row + 1;
   auto const first = a.window > 0 ? std::max<std::int64_t>(0, end - a.window) : 0;
-  auto const count = end - first;
   auto const offset = first * pitch + head / (a.heads / a.kv_heads) * width;
-  T const* const query = a.qkv.data() + row * (a.heads + 2 * a.kv_heads) * width + head * width;
-  T const* const keys = a.keys.data() + offset;
-  T const* const values = a.values.data() + offset;
-  float const scale = 1.0F / std::sqrt(static_cast<float>(width));
-  score.resize(static_cast<std::size_t>(count + width));
-  float* const sum = score.data() + count;
-  std::fill(sum, sum + width, 0.0F);
-  for (std::int64_t j = 0; j < count; ++j) {
-    score[static_cast<std::size_t>(j)] = scale * dot(query, keys + j * pitch, width);
-  }
-  float const largest = *std::max_element(score.begin(), score.begin() + count);
-  float total = 0.0F;
-  for (std::int64_t j = 0; j < count; ++j) {
-    float const weight = std::exp(score[static_cast<std::size_t>(j)] - largest);
-    T const* const value = values + j * pitch;
-    total += weight;
-    for (std::int64_t c = 0; c < width; ++c) {
-      sum[c] += weight * load(value[c]);
-    }
-  }
-  T* const out = a.out.data() + (row * a.heads + head) * width;
-  for (std::int64_t c = 0; c < width; ++c) {
-    out[c] = store<T>(sum[c] / total);
-  }
+  return {.count = end - first,
+          .width = width,
+          .pitch = pitch,
+          .query = a.qkv.data() + (row * (a.heads + 2 * a.kv_heads) + head) * width,
+          .keys = a.keys.data() + offset,
+          .values = a.values.data() + offset,
+          .out = a.out.data() + (row * a.heads + head) * width};
 }
 
 }  // namespace
@@ -77,18 +48,22 @@ void attend(CachedAttention<T> const& a, std::int64_t row, std::int64_t head,
 namespace host {
 
 template <class T>
-void cached_attention(CachedAttention<T> const& a) {
+void cached_attention(CachedAttention<T> const& a, Simd simd) {
   check(a);
   [[maybe_unused]] bool const large =
       a.rows * a.heads * (a.past + a.rows) * a.head_dim >= worth_a_team;
+  with_simd(simd, [&](auto chosen) {
 #pragma omp parallel if (large)
-  {
-    std::vector<float> score;
+    {
+      std::vector<float> scratch;
 #pragma omp for schedule(dynamic)
-    for (std::int64_t i = 0; i < a.rows * a.heads; ++i) {
-      attend(a, i / a.heads, i % a.heads, score);
+      for (std::int64_t i = 0; i < a.rows * a.heads; ++i) {
+        auto const row = row_of(a, i / a.heads, i % a.heads);
+        scratch.resize(static_cast<std::size_t>(row.count + row.width));
+        attend_row<chosen()>(row, scratch.data());
+      }
     }
-  }
+  });
 }
 
 OFFSTAGE_INSTANTIATE(OFFSTAGE_DECODER_TYPES, cached_attention)

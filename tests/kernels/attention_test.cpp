@@ -44,17 +44,6 @@ Problem<T> solved_by_host(AttentionShape const& shape) {
   return problem;
 }
 
-/// All that this CPU runs.
-std::vector<Simd> instruction_sets() {
-  std::vector<Simd> sets;
-  for (auto const simd : {Simd::baseline, Simd::avx2, Simd::avx512}) {
-    if (simd <= best_simd()) {
-      sets.push_back(simd);
-    }
-  }
-  return sets;
-}
-
 /// softmax(Q K^T / sqrt(d)) V with the whole row of scores, one output element at a time.
 double attention_by_definition(AttentionShape const& s, std::vector<double> const& qkv,
                                std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t c) {
