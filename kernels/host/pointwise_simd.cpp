@@ -1,5 +1,6 @@
 #include "kernels/host/pointwise_loops.hpp"
 #include "kernels/host/simd_exp.hpp"
+#include "kernels/host/simd_rows.hpp"
 #include "kernels/pointwise/normal_tail.hpp"
 
 // Plain loops that the compiler vectorises. `omp simd` promises independent iterations (equal
@@ -217,20 +218,6 @@ void add_rows(T* target, T const* source, std::int64_t stride, std::int64_t cons
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     target[i] = store<T>(sum[i]);
-  }
-}
-
-template <class T>
-void row_products(T const* x, T const* w, std::int64_t stride, float* y, std::int64_t rows,
-                  std::int64_t count) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    T const* const row = w + r * stride;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < count; ++i) {
-      sum += load(x[i]) * load(row[i]);
-    }
-    y[r] = sum;
   }
 }
 
