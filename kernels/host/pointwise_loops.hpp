@@ -60,6 +60,9 @@ struct PointwiseLoops {
   /// y[r] = sum over i < `count` of x[i] * w[r * stride + i], for r < `rows`.
   void (*row_products)(T const* x, T const* w, std::int64_t stride, float* y, std::int64_t rows,
                        std::int64_t count);
+  /// y[i] = sum over r < `rows` of x[r] * w[r * stride + i], for i < `count`.
+  void (*weighted_rows)(T const* x, T const* w, std::int64_t stride, float* y, std::int64_t rows,
+                        std::int64_t count);
 
   float (*maximum)(float const* x, std::int64_t count);
   /// The sum of exp(x - shift).

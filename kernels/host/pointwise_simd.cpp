@@ -270,6 +270,7 @@ constexpr PointwiseLoops<T> table{.add = add<T>,
                                   .exact_gelu_backward = exact_gelu_backward<T>,
                                   .add_rows = add_rows<T>,
                                   .row_products = row_products<T>,
+                                  .weighted_rows = weighted_rows<T, T>,
                                   .maximum = maximum,
                                   .sum_exp = sum_exp,
                                   .scaled_exp = scaled_exp<T>};

@@ -94,8 +94,8 @@ bool has_loose_vector(Matmul<T, Out> const& product) {
   return a || b || (product.n == 1 && product.c_stride() > 1);
 }
 
-/// C = A B of one row and a transposed B. Memory is the bound, and oneDNN rearranges B first, which
-/// takes half as long again to three times as long.
+/// C = A B of one row. Memory is the bound. oneDNN rearranges B first, which takes half as long
+/// again to three times as long.
 template <class T, class Out>
 void multiply_vector(Matmul<T, Out> const& p) {
   constexpr std::int64_t most = 1024;
@@ -106,15 +106,19 @@ void multiply_vector(Matmul<T, Out> const& p) {
   for (std::int64_t first = 0; first < p.n; first += columns) {
     std::int64_t const count = std::min(columns, p.n - first);
     std::array<float, most> sums;
-    loops.row_products(p.a, p.b + first * p.b_stride(), p.b_stride(), sums.data(), count, p.k);
+    if (p.transpose_b == Transpose::yes) {
+      loops.row_products(p.a, p.b + first * p.b_stride(), p.b_stride(), sums.data(), count, p.k);
+    } else {
+      loops.weighted_rows(p.a, p.b + first, p.b_stride(), sums.data(), p.k, count);
+    }
     std::transform(sums.begin(), sums.begin() + count, p.c + first,
                    [](float sum) { return store<Out>(sum); });
   }
 }
 
 template <class T, class Out>
-bool is_vector_by_rows(Matmul<T, Out> const& p) {
-  return p.m == 1 && p.transpose_a == Transpose::no && p.transpose_b == Transpose::yes && !p.add;
+bool is_vector(Matmul<T, Out> const& p) {
+  return p.m == 1 && p.transpose_a == Transpose::no && !p.add;
 }
 
 /// C = A B, or C += A B with Sum::go_on. False if oneDNN has no such product on this CPU. Nothing
@@ -313,7 +317,7 @@ void matmul(Matmul<T, Out> const& product) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       std::fill_n(product.c + row * product.c_stride(), product.n, Out{});
     }
-  } else if (is_vector_by_rows(product)) {
+  } else if (is_vector(product)) {
     multiply_vector(product);
   } else {
     multiply_or_throw(product);
