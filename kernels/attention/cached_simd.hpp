@@ -13,8 +13,8 @@ struct CachedRow {
   std::int64_t width;
   std::int64_t pitch;  ///< elements from one key to the next
   T const* query;
-  T const* keys;    ///< from the first that it sees on
-  T const* values;  ///< likewise
+  T const* keys;    ///< the first that it sees, and those behind it
+  T const* values;  ///< of these keys
   T* out;
 };
 
