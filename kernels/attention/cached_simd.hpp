@@ -14,7 +14,7 @@ struct CachedRow {
   std::int64_t pitch;  ///< elements from one key to the next
   T const* query;
   T const* keys;    ///< the first that it sees, and those behind it
-  T const* values;  ///< of these keys
+  T const* values;  ///< the values of these keys
   T* out;
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How the program starts: once more by itself, so that OpenMP's idle threads sleep soon; by which MPI."""
 import os
+import re
 import signal
 import unittest
 from pathlib import Path
@@ -27,6 +28,15 @@ class Start(OffstageTest):
             process.send_signal(signal.SIGTERM)
             self.assertEqual(75, self.finish(name, process).code)
             self.assertEqual(expected, found)
+
+    def test_no_library_is_looked_for_in_the_current_directory(self):
+        """An empty part of the program's own search path would be that."""
+        with mock.patch.dict(os.environ, {"LD_DEBUG": "libs"}):
+            result = self.call(OFFSTAGE, "--version")
+        self.assertEqual(0, result.code, result)
+        self.assertIn("find library=libc.so", result.err)
+        for places in re.findall(r"search path=(.*?)\t+\((?:RPATH|RUNPATH) from file", result.err):
+            self.assertEqual([], [place for place in places.split(":") if not place.startswith("/")])
 
     def test_idle_threads_sleep_unless_the_environment_says_otherwise(self):
         self.check_run("default", {"GOMP_SPINCOUNT": "5000", "OMPI_MCA_mpi_yield_when_idle": "1"})
