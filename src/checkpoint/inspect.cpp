@@ -249,6 +249,8 @@ Inspection inspect(std::string const& step_directory) {
     return look_at(step_directory);
   } catch (IoError const& error) {
     return {Completeness::refused, error.what(), {}, 0, {}};
+  } catch (Refused const& error) {
+    return {Completeness::newer, error.what(), {}, 0, {}};
   } catch (Error const& error) {
     return {Completeness::unreadable, error.what(), {}, 0, {}};
   }
@@ -289,8 +291,8 @@ std::vector<Listed> list_step(std::string const& path, std::int64_t step) {
 }
 
 char const* name_of(Completeness state) {
-  constexpr std::array names{"complete",   "partial",    "unfinished",
-                             "incomplete", "unreadable", "refused"};
+  constexpr std::array names{"complete",   "partial", "unfinished", "incomplete",
+                             "unreadable", "newer",   "refused"};
   return names[static_cast<std::size_t>(state)];
 }
 
@@ -307,6 +309,7 @@ std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
       case Completeness::refused:
       case Completeness::incomplete:
       case Completeness::unreadable:
+      case Completeness::newer:
         if (was_removed(entry)) {
           break;
         }

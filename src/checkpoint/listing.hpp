@@ -16,7 +16,8 @@ enum class Completeness {
   partial,     ///< the same at level 1 or 3, but files of some ranks are on other nodes
   unfinished,  ///< there is no master: the save did not come to its end, and nothing is lost
   incomplete,  ///< a file that the master names is missing or has another size
-  unreadable,  ///< the master is damaged or of a newer format
+  unreadable,  ///< the master is damaged
+  newer,       ///< the master is of a newer program
   refused,     ///< a file cannot be read at present, or not by this user
 };
 

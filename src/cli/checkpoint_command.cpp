@@ -98,6 +98,8 @@ std::string state_of(checkpoint::Listed const& entry) {
       return entry.level == 3 ? "another node's part" : "this node's part";
     case Completeness::unfinished:
       return "unfinished";
+    case Completeness::newer:
+      return "of a newer offstage";
     case Completeness::refused:
       return "cannot be read";
     case Completeness::incomplete:
@@ -225,8 +227,11 @@ ExitCode verify(std::string const& path) {
       continue;
     }
     code = found.refused && code != ExitCode::data ? ExitCode::io : ExitCode::data;
+    std::string const what = found.refused     ? "cannot be read"
+                             : has_meta(entry) ? "damaged"
+                                               : state_of(entry);
     for (std::string const& problem : found.problems) {
-      log::info("{}: {}: {}", entry.path, found.refused ? "cannot be read" : "damaged", problem);
+      log::info("{}: {}: {}", entry.path, what, problem);
     }
   }
   if (std::ranges::all_of(

@@ -404,7 +404,9 @@ TEST_F(DamagedCheckpoint, RefusesANewerFormatByName) {
   EXPECT_THAT(message_of<Refused>([&] { (void)read_master(step); }),
               AllOf(HasSubstr(step), HasSubstr("format 9, this program reads up to 8"),
                     HasSubstr("newer offstage")));
-  EXPECT_THAT(list(scratch.path()).at(0).problem, HasSubstr("format 9"));
+  Listed const listed = list(scratch.path()).at(0);
+  EXPECT_EQ(listed.state, Completeness::newer);
+  EXPECT_THAT(listed.problem, HasSubstr("format 9"));
 }
 
 class OlderFormat : public ::testing::TestWithParam<char const*> {};
