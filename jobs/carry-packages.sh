@@ -123,7 +123,8 @@ if [[ \$(printf '%s\n' "${glibc#GLIBC_}" "\${glibc#glibc }" | sort -V | head -n 
   unset here glibc
   return 1
 fi
-# cuDNN compiles some of its kernels by NVRTC, which it finds beside itself.
+# cuDNN compiles some of its kernels by NVRTC, which it finds beside itself. Python is asked in /, as it takes modules from the
+# current directory, where anybody may have put them.
 cublas=$cublas cudnn=$cudnn nvrtc=${cudnn:+libnvrtc.so.${cublas##*.so.}} library= place=
 known=\$(PATH=\$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null || true)
 for library in \$cublas \$cudnn \$nvrtc; do
@@ -132,7 +133,7 @@ for library in \$cublas \$cudnn \$nvrtc; do
     if [[ -e \$place/\$library ]]; then break; fi
     place=
   done <<< "\${CUDA_HOME:-/usr/local/cuda}/lib64
-\$(python3 -c 'import glob, sys
+\$(cd / && python3 -c 'import glob, sys
 print(*(place for path in sys.path for place in glob.glob(path + "/nvidia/*/lib")), sep="\n")' 2> /dev/null || true)"
   # cuDNN and NVRTC load others of their names.
   if [[ -n \$place ]]; then

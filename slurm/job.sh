@@ -32,12 +32,13 @@ work_dir=  # of the job; Slurm goes to /tmp where a node does not have it
 # What the shell that submitted this job had from a job of its own is still here, wherever this job puts nothing in its
 # place: the task of an array that the other was, how often it was started again, where its step was bound, its memory.
 forget_other_jobs() {
-  local shown granted=("${!SLURM_MEM_PER_@}")
+  local shown before behind granted=("${!SLURM_MEM_PER_@}")
   shown=$(timeout 30 scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
-  if [[ $shown =~ [[:space:]]WorkDir=([^$'\n']+) ]]; then work_dir=${BASH_REMATCH[1]}; fi
-  if [[ $shown == *JobId=* && $shown != *ArrayTaskId=* ]]; then
+  before=${shown%%" JobName="*} behind=${shown#*" JobName=${SLURM_JOB_NAME:-}"}  # a name may hold any of these words
+  if [[ $behind =~ [[:space:]]WorkDir=([^$'\n']+) ]]; then work_dir=${BASH_REMATCH[1]}; fi
+  if [[ $before == *JobId=* && $before != *ArrayTaskId=* ]]; then
     unset "${!SLURM_ARRAY_@}"
-    if [[ $shown =~ [[:space:]]Restarts=([0-9]+) ]]; then SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; fi
+    if [[ $behind =~ [[:space:]]Restarts=([0-9]+) ]]; then SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; fi
   fi
   forget_binding
   if ((${#granted[@]} > 1)); then unset "${granted[@]}"; fi  # a step without them has all of its job's

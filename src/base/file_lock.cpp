@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,6 +16,14 @@
 #include "base/error.hpp"
 
 namespace offstage {
+
+unsigned mode_of_lock(std::string const& path) {
+  auto const directory = std::filesystem::absolute(path).parent_path();
+  struct stat status {};
+  bool const is_of_group =
+      ::stat(directory.c_str(), &status) == 0 && (status.st_mode & S_IWGRP) != 0;
+  return is_of_group ? 0660 : 0600;
+}
 
 FileLock lock_file(int descriptor, std::string const& action, std::string const& path) {
   struct flock whole_file {};

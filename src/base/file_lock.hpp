@@ -10,6 +10,10 @@ enum class FileLock {
   missing,    ///< the file system has no locks; errno says why
 };
 
+/// Permissions of a file that is made at `path` to be locked. Whoever may read it may lock it, and
+/// so keep its owner out: the group may where it may write the directory.
+[[nodiscard]] unsigned mode_of_lock(std::string const& path);
+
 /// Locks a file that is open for writing, whole (F_OFD_SETLK), without waiting.
 /// Errors: IoError: `action`, as in "run.dir=a: cannot lock", and `path`.
 [[nodiscard]] FileLock lock_file(int descriptor, std::string const& action,

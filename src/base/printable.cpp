@@ -21,8 +21,7 @@ struct Range {
 };
 
 /// Characters beyond ASCII that are not seen, or that move others.
-constexpr std::array<Range, 9> hidden{{
-    {0x80, 0x9f},        // C1: 0x9b begins an escape sequence
+constexpr std::array<Range, 8> hidden{{
     {0x61c, 0x61c},      // Arabic letter mark
     {0x180e, 0x180e},    // of no width
     {0x200b, 0x200f},    // of no width, marks of direction
@@ -66,11 +65,19 @@ Character first_of(std::string_view text) {
   return {bytes, code, true};
 }
 
+bool is_in(Range const& range, Character const& character) {
+  return character.code >= range.first && character.code <= range.last;
+}
+
+/// False for what a terminal may act on.
+bool is_harmless(Character const& character) {
+  constexpr Range c1{0x7F, 0x9f};  // with DEL; 0x9b begins an escape sequence
+  return character.valid && character.code >= ' ' && !is_in(c1, character);
+}
+
 bool is_seen(Character const& character) {
-  return character.valid && character.code >= ' ' && character.code != 0x7F &&
-         std::ranges::none_of(hidden, [&](Range const& range) {
-           return character.code >= range.first && character.code <= range.last;
-         });
+  return is_harmless(character) &&
+         std::ranges::none_of(hidden, [&](Range const& range) { return is_in(range, character); });
 }
 
 /// One character as it is to be shown.
@@ -79,12 +86,12 @@ struct Piece {
   std::size_t width{};
 };
 
-/// Takes the first character from a text that is not empty.
-Piece take(std::string_view& text) {
+/// Takes the first character from a text that is not empty; `stays`: it is shown as it is.
+Piece take(std::string_view& text, bool (*stays)(Character const&) = is_seen) {
   Character const character = first_of(text);
   std::string_view const bytes = text.substr(0, character.bytes);
   text.remove_prefix(character.bytes);
-  if (is_seen(character)) {
+  if (stays(character)) {
     return {std::string{bytes}, 1};
   }
   std::string escaped;
@@ -174,6 +181,19 @@ std::string printable_lines(std::string_view text) {
     result += '\n';
     begin = end + 1;
   }
+}
+
+std::string printable_text(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    if (text.front() == '\n' || text.front() == '\t') {
+      result += text.front();
+      text.remove_prefix(1);
+    } else {
+      result += take(text, is_harmless).text;
+    }
+  }
+  return result;
 }
 
 // Such as "... syntax error while parsing value - invalid string: missing closing quote; last read:

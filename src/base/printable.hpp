@@ -21,6 +21,10 @@ namespace offstage {
 /// The same with line breaks left as they are: a table, a usage text.
 [[nodiscard]] std::string printable_lines(std::string_view text);
 
+/// A text of any language for a terminal: line breaks, tabs and characters that are not seen stay,
+/// and what a terminal would act on becomes visible.
+[[nodiscard]] std::string printable_text(std::string_view text);
+
 /// Characters of a name that comes from outside: a file of another user, a key or a text out of a
 /// file, an answer of another program.
 constexpr std::size_t longest_name = 128;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -17,6 +18,7 @@
 
 #include "base/dtype.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/regular_file.hpp"
 #include "base/team.hpp"
 #include "cli/command_options.hpp"
@@ -376,7 +378,8 @@ std::vector<Prompt> prompts_of(Options const& options, data::Tokenizer const* to
   return prompts.empty() ? std::vector<Prompt>(1) : prompts;
 }
 
-/// Prints tokens as they come, or keeps what it would print: text up to a stop text, or numbers.
+/// Prints tokens as they come, or keeps what it would print: text up to a stop text, or numbers. A
+/// terminal gets nothing that would command it.
 class Printer {
  public:
   Printer(data::Tokenizer const* tokenizer, std::vector<std::string> stops, bool keeps)
@@ -413,8 +416,11 @@ class Printer {
     last_ = text.back();
     if (keeps_) {
       kept_ += text;
-    } else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-               std::fflush(stdout) != 0) {
+      return;
+    }
+    std::string const shown = is_terminal_ ? printable_text(text) : text;
+    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() ||
+        std::fflush(stdout) != 0) {
       throw IoError{"cannot write to", "standard output", errno};
     }
   }
@@ -429,6 +435,7 @@ class Printer {
   std::optional<generate::TextStream> text_;
   generate::StopTexts stops_;
   bool keeps_;
+  bool is_terminal_ = ::isatty(STDOUT_FILENO) != 0;
   std::string kept_;
   bool any_ = false;
   char last_ = '\n';

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -42,11 +41,8 @@ constexpr char const* run_dirs_name = "run-dir";
 
 /// Values of effective.cfg, which is missing if a run was stopped before its first step. An empty
 /// map where it cannot be read.
-std::map<std::string, std::string> settings_of(std::filesystem::path const& folder) {
-  std::ifstream file{folder / config::effective_config_name};
-  std::ostringstream text;
-  text << file.rdbuf();
-  return file ? read_recorded_settings(text.str()) : std::map<std::string, std::string>{};
+std::map<std::string, std::string> settings_of(std::string const& directory) {
+  return read_recorded_settings(report::text_beside(directory, config::effective_config_name));
 }
 
 report::Run read_with_settings(std::string const& directory) {

@@ -14,6 +14,8 @@
 #include "base/text.hpp"
 #include "pack/json_line.hpp"
 
+// A line may be nested deeper than the stack is: no part of it is copied or written, which
+// nlohmann's library does by recursion.
 namespace offstage::pack {
 namespace {
 
@@ -80,8 +82,10 @@ bool has_weight(nlohmann::json const& message, std::size_t number, std::string c
     return true;
   }
   if (!weight->is_number() || (*weight != 0 && *weight != 1)) {
+    std::string const shown =
+        weight->is_structured() ? weight->type_name() : printable_name(weight->dump());
     fail(place, fmt::format("weight of message {} is {}, but 0 (not learned) or 1 is expected",
-                            number, printable_name(weight->dump())));
+                            number, shown));
   }
   return *weight == 1;
 }
@@ -120,11 +124,11 @@ Message read_message(nlohmann::json const& object, std::size_t number, Template 
     fail(place, fmt::format("message {} has role '{}', but the template has {}", number,
                             printable_name(name), form.role_names()));
   }
-  auto const content = object.value(names.content, nlohmann::json{});
+  auto const content = object.find(names.content);
   Message message{role, "", has_weight(object, number, place)};
-  if (!content.is_null() || !calls) {
+  if (content != object.end() && !(content->is_null() && calls)) {
     message.content =
-        content_of(content, fmt::format("{} of message {}", names.content, number), place);
+        content_of(*content, fmt::format("{} of message {}", names.content, number), place);
   }
   // To end the answer where a call followed is not what the model did there.
   message.learns = message.learns && !calls;
@@ -207,9 +211,11 @@ bool takes_system(nlohmann::json const& object, nlohmann::json const& messages,
                   Template const& form) {
   std::string const system{Template::system_role};
   auto const begins_with_it = [&] {
-    return !messages.empty() && messages.front().is_object() &&
-           (messages.front().value("role", nlohmann::json{}) == system ||
-            messages.front().value("from", nlohmann::json{}) == system);
+    auto const says = [&](char const* name) {
+      auto const found = messages.front().find(name);
+      return found != messages.front().end() && *found == system;
+    };
+    return !messages.empty() && messages.front().is_object() && (says("role") || says("from"));
   };
   return form.role(system) != nullptr && object.contains(system) && object[system].is_string() &&
          !is_empty(object[system]) && !begins_with_it();

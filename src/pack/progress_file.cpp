@@ -107,9 +107,9 @@ struct Contents {
   std::optional<ProgressFile::Saved> saved;
 };
 
-void add(Json const& line, Contents& contents) {
+void add(Json line, Contents& contents) {
   if (line.contains("pack")) {
-    contents.request = line;
+    contents.request = std::move(line);
     return;
   }
   auto const saved = saved_from(line);
@@ -128,12 +128,12 @@ Contents parse(std::string& lines) {
   for (std::size_t begin = 0; begin < lines.size();) {
     auto const end = lines.find('\n', begin) + 1;
     bool const is_last = end == lines.size() && begin > 0;
-    auto const line = Json::parse(lines.substr(begin, end - begin), nullptr, !is_last);
+    auto line = Json::parse(lines.substr(begin, end - begin), nullptr, !is_last);
     if (line.is_discarded()) {
       lines.resize(begin);
       break;
     }
-    add(line, contents);
+    add(std::move(line), contents);
     begin = end;
   }
   return contents;
@@ -198,7 +198,8 @@ std::optional<data::Written> ProgressFile::begun() const {
 
 void ProgressFile::open() {
   for (;;) {
-    descriptor_ = open_regular("data pack: cannot open", path_, O_RDWR | O_CREAT, 0666);
+    descriptor_ =
+        open_regular("data pack: cannot open", path_, O_RDWR | O_CREAT, mode_of_lock(path_));
     auto const lock = lock_file(descriptor_, "data pack: cannot lock", path_);
     if (lock == FileLock::elsewhere) {
       throw LockedError{fmt::format(

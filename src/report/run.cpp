@@ -11,7 +11,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <ranges>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/path.hpp"
@@ -52,12 +51,16 @@ bool truth(Json const& record, char const* key, bool otherwise) {
   return found != record.end() && found->is_boolean() ? found->get<bool>() : otherwise;
 }
 
-/// The objects of a list.
-std::vector<Json> objects(Json const& record, char const* key) {
-  std::vector<Json> all;
+/// The objects of a list, where they stand: a copy of one that is nested deeply would not fit the
+/// stack.
+std::vector<Json const*> objects(Json const& record, char const* key) {
+  std::vector<Json const*> all;
   if (auto const found = record.find(key); found != record.end() && found->is_array()) {
-    std::ranges::copy_if(*found, std::back_inserter(all),
-                         [](Json const& each) { return each.is_object(); });
+    for (Json const& each : *found) {
+      if (each.is_object()) {
+        all.push_back(&each);
+      }
+    }
   }
   return all;
 }
@@ -67,10 +70,10 @@ std::string losses_of_sources(Json const& record) {
   constexpr std::size_t most = 8;
   std::string all;
   auto const sources = objects(record, "valid_losses");
-  for (Json const& source : sources | std::views::take(most)) {
-    double const loss = number(source, "loss");
+  for (Json const* const source : sources | std::views::take(most)) {
+    double const loss = number(*source, "loss");
     all += fmt::format("{}{} {}", all.empty() ? "" : ", ",
-                       std::filesystem::path{words(source, "path")}.filename().string(),
+                       std::filesystem::path{words(*source, "path")}.filename().string(),
                        std::isnan(loss) ? "no target counts" : fmt::format("{:.4f}", loss));
   }
   return sources.size() > most ? fmt::format("{}, and {} more", all, sources.size() - most) : all;
@@ -182,11 +185,11 @@ class Reader {
     }
     run_.advice.clear();
     memory(record);
-    for (Json const& path : objects(record, "paths")) {
-      PathTotals& totals = path_of(words(path, "path"));
-      totals.can_read = number(path, "can_read_gb_per_s");
-      totals.can_write = number(path, "can_write_gb_per_s");
-      totals.sharing_transfers = known_or(number(path, "sharing_transfers"), 1.0);
+    for (Json const* const path : objects(record, "paths")) {
+      PathTotals& totals = path_of(words(*path, "path"));
+      totals.can_read = number(*path, "can_read_gb_per_s");
+      totals.can_write = number(*path, "can_write_gb_per_s");
+      totals.sharing_transfers = known_or(number(*path, "sharing_transfers"), 1.0);
     }
   }
 
@@ -211,17 +214,17 @@ class Reader {
     double const counted =
         now().steps.empty() ? known_or(step.seconds, 0.0) : step.at - now().steps.back().at;
     now().steps.push_back(step);
-    for (Json const& path : objects(record, "paths")) {
-      PathTotals& totals = path_of(words(path, "path"));
-      totals.emulated = truth(path, "emulated", false);
+    for (Json const* const path : objects(record, "paths")) {
+      PathTotals& totals = path_of(words(*path, "path"));
+      totals.emulated = truth(*path, "emulated", false);
       auto const add = [&](char const* bytes, char const* rate, double& sum, double& seconds) {
-        double const moved = known_or(number(path, bytes), 0.0);
+        double const moved = known_or(number(*path, bytes), 0.0);
         sum += moved;
-        seconds += known_or(moved / (1e9 * number(path, rate)), 0.0);
+        seconds += known_or(moved / (1e9 * number(*path, rate)), 0.0);
       };
       add("read_bytes", "read_gb_per_s", totals.read_bytes, totals.read_seconds);
       add("write_bytes", "write_gb_per_s", totals.write_bytes, totals.write_seconds);
-      totals.busy_seconds += known_or(number(path, "busy"), 0.0) * counted;
+      totals.busy_seconds += known_or(number(*path, "busy"), 0.0) * counted;
       totals.counted_seconds += counted;
     }
   }
@@ -260,14 +263,20 @@ class Reader {
   double origin_ = unknown;
 };
 
-std::string text_of(std::filesystem::path const& path) {
-  std::ifstream file{path};
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 }  // namespace
+
+std::string text_beside(std::string const& directory, char const* name) {
+  constexpr std::size_t most = 1 << 20;
+  auto const path = (std::filesystem::path{directory} / name).string();
+  if (!is_file(path)) {
+    return {};  // a pipe would wait, and a device never end
+  }
+  std::ifstream file{path};
+  std::string text(most, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return file.bad() ? std::string{} : text;
+}
 
 std::int64_t Run::steps() const {
   Step const* const newest = last();
@@ -319,7 +328,7 @@ Run read_run(std::string const& directory) {
         fmt::format("{}:1: this is no JSON object, and no other line is; give the run.dir of a run",
                     metrics.string())};
   }
-  run.header = text_of(folder / "header.txt");
+  run.header = text_beside(directory, "header.txt");
   return run;
 }
 

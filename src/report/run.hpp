@@ -128,6 +128,9 @@ struct Run {
 ///         if there are lines and none is a record; IoError if it cannot be read.
 [[nodiscard]] Run read_run(std::string const& directory);
 
+/// Up to 1 MiB of a file in a run's directory; empty: there is no regular file that can be read.
+[[nodiscard]] std::string text_beside(std::string const& directory, char const* name);
+
 /// Runs whose directories have the same last part are named by more of them.
 void tell_apart(std::vector<Run>& runs);
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -24,6 +26,16 @@ std::string message_of(int code) {
 // Far more than any pattern of a tokenizer needs; taken as it is used.
 constexpr std::size_t smallest_stack = std::size_t{32} << 10;
 constexpr std::size_t largest_stack = std::size_t{8} << 20;
+constexpr std::uint32_t largest_heap_kib = 1 << 20;
+
+/// Steps that a match may take. A tokenizer's own patterns take a few for each byte, and one that
+/// tries all ways through a text would not end.
+std::uint32_t most_steps(std::size_t bytes) {
+  constexpr std::size_t always = 50'000'000;
+  constexpr std::size_t of_byte = 100;
+  constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(std::min(always + of_byte * std::min(bytes, most), most));
+}
 
 }  // namespace
 
@@ -37,15 +49,16 @@ struct Pattern::Compiled {
 };
 
 struct Pattern::Search::State {
-  explicit State(Compiled const& compiled)
+  State(Compiled const& compiled, std::size_t bytes)
       : data{pcre2_match_data_create_from_pattern(compiled.code, nullptr)},
         context{pcre2_match_context_create(nullptr)} {
     if (data == nullptr || context == nullptr) {
       free();
       throw std::bad_alloc{};
     }
-    pcre2_set_match_limit(context, UINT32_MAX);
+    pcre2_set_match_limit(context, most_steps(bytes));
     pcre2_set_depth_limit(context, UINT32_MAX);
+    pcre2_set_heap_limit(context, largest_heap_kib);
   }
   ~State() { free(); }
   State(State const&) = delete;
@@ -113,7 +126,7 @@ Pattern Pattern::expression(std::string const& text, std::string const& place) {
 Pattern::Search::Search(Pattern const& pattern, std::string_view text)
     : pattern_{pattern}, text_{text} {
   if (pattern.compiled_) {
-    state_ = std::make_unique<State>(*pattern.compiled_);
+    state_ = std::make_unique<State>(*pattern.compiled_, text.size());
   }
 }
 Pattern::Search::~Search() = default;

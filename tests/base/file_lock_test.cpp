@@ -67,5 +67,14 @@ TEST_F(LocalLocks, AreNoneWhereMountsAreNotToBeSeen) {
   ::close(file);
 }
 
+TEST(ModeOfLock, IsTheGroupsWhereItMayWriteTheDirectory) {
+  TemporaryDirectory const directory;
+  auto const path = (directory.path() / "lock").string();
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+  EXPECT_EQ(mode_of_lock(path), 0600U);
+  ASSERT_EQ(::chmod(directory.path().c_str(), 02770), 0);
+  EXPECT_EQ(mode_of_lock(path), 0660U);
+}
+
 }  // namespace
 }  // namespace offstage

@@ -55,6 +55,13 @@ TEST(Printable, ShowsCharactersThatAreNotSeenOrMoveOthers) {
   EXPECT_EQ(printable("\U000e0041"), "\\U000e0041");
 }
 
+TEST(Printable, ATextKeepsItsLinesAndAllThatCommandsNoTerminal) {
+  EXPECT_EQ(printable_text("a\n\tb \u0645\u06cc\u200c\u0634 \u202e \ufeff"),
+            "a\n\tb \u0645\u06cc\u200c\u0634 \u202e \ufeff");
+  EXPECT_EQ(printable_text("\x1b]52;c;\x07\r\x7f"), "\\x1b]52;c;\\x07\\x0d\\x7f");
+  EXPECT_EQ(printable_text("\u009b0m \x9b \xe6\n"), "\\u009b0m \\x9b \\xe6\n");
+}
+
 TEST(Printable, CutsALongTextInTheMiddle) {
   EXPECT_EQ(printable("0123456789", 10), "0123456789");
   EXPECT_EQ(printable("0123456789abcdef", 15), "0123456[...]def");

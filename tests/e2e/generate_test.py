@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """offstage generate continues a text with what a run has learnt."""
+import contextlib
 import json
 import os
+import pty
 import subprocess
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -73,6 +75,23 @@ class Generate(OffstageTest):
         given = subprocess.run([OFFSTAGE, "generate", *map(str, start), "--prompt-file", "-"], input="the quick\n",
                                capture_output=True, text=True, check=True)
         self.assertEqual(expected + "\n", given.stdout)
+
+    def test_a_terminal_obeys_no_text(self):
+        self.train("run", "train.steps=2")
+        text = b"\x1b]0;a title\a\tof\x9b \xd9\x85\xe2\x80\x8c"
+        command = [OFFSTAGE, "generate", "--from", self.folder / "run", "--prompt", text, "--tokens=1"]
+        piped = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.patience, check=True).stdout
+        self.assertTrue(piped.startswith(text), piped)
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(command, stdout=theirs)
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(ours, 65536):
+                shown += data
+        os.close(ours)
+        self.assertEqual(0, process.wait(self.patience))
+        self.assertTrue(shown.startswith(b"\\x1b]0;a title\\x07\tof\\x9b \xd9\x85\xe2\x80\x8c"), shown)
 
     def test_sampling_depends_on_the_seed_alone(self):
         self.train("run", "train.steps=2", ranks=2)

@@ -66,6 +66,7 @@ class Users(OffstageTest):
 
     def test_a_file_that_the_group_may_not_write_is_named_with_its_owner(self):
         self.train_as(ANNA, "shared/run")
+        self.assertEqual(0o600, self.mode(self.shared / "run/lock"))  # who may read it may lock it
         (self.shared / "run").chmod(0o2775)
         refused = self.train_as(BEN, "shared/run", "run.allow-foreign=true", expect=74)
         self.assertRegex(refused.errors[0], rf"shared/run/lock: Permission denied; it belongs to user {ANNA}, .*umask 002")

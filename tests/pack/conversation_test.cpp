@@ -162,12 +162,24 @@ TEST_F(Conversations, DoNotLearnMessagesOfWeightZero) {
   EXPECT_EQ(encode(R"(, "weight": 0)", ""), "(<no)>[so]<YES)!>");
   EXPECT_EQ(encode(R"(, "weight": 1.0)", R"(, "weight": 0.0)"), "(<NO)!>[so]<yes)>");
   EXPECT_EQ(encode(R"(, "weight": null)", R"(, "weight": 0)"), "(<NO)!>[so]<yes)>");
-  for (std::string const weight : {"2", "0.5", "-1", "true", "\"0\"", "[]"}) {
+  for (std::string const weight : {"2", "0.5", "-1", "true", "\"0\""}) {
     EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "x"},
                         {"role": "assistant", "content": "x", "weight": )" +
                         weight + "}]}"),
                 HasSubstr("a.jsonl: line 7: weight of message 2 is " + weight + ", but 0"));
   }
+}
+
+TEST_F(Conversations, AreRefusedHoweverDeepTheyAreNested) {
+  constexpr std::size_t levels = 200'000;
+  auto const deep = std::string(levels, '[') + std::string(levels, ']');
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": )" + deep + "}]}"),
+              HasSubstr("part 1 of content of message 1 is no {"));
+  EXPECT_THAT(
+      refusal(R"({"messages": [{"role": "user", "content": "x", "weight": )" + deep + "}]}"),
+      HasSubstr("weight of message 1 is array, but 0"));
+  EXPECT_THAT(refusal(R"({"system": "x", "messages": [{"role": )" + deep + "}]}"),
+              HasSubstr("message 1 is no object with role and content"));
 }
 
 TEST_F(Conversations, DoNotLearnCallsOfTools) {

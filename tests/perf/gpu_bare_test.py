@@ -104,6 +104,18 @@ class GpuBare(unittest.TestCase):
         self.assertEqual(0, process.returncode, printed)
         return printed
 
+    def test_no_module_of_python_is_taken_from_where_env_sh_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = Path(folder, "programs")
+            programs.mkdir()
+            (programs / "ldconfig").write_text("#!/bin/sh\n")  # knows no library, so that Python is asked
+            (programs / "ldconfig").chmod(0o755)
+            Path(folder, "glob.py").write_text("open('taken', 'w')\n")
+            subprocess.run(["bash", "-c", 'source "$0"', self.bare.root / "carried/env.sh"], cwd=folder, check=True,
+                           env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CUDA_HOME": folder},
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.assertEqual(["glob.py", "programs"], sorted(os.listdir(folder)))
+
     def test_what_is_carried_finds_its_libraries_by_itself_and_no_other_program_sees_them(self):
         self.assertIn("offstage", self.call("/carried/build/offstage", "--help"))
         self.assertIn("Open MPI", self.call("bash", "-c", "source /carried/env.sh; mpirun --version"))

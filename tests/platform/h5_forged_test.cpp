@@ -147,6 +147,14 @@ TEST_F(ForgedH5File, ReadsNothingInPiecesOrBehindAFilter) {
   EXPECT_THAT(problem_reading("/filtered"), HasSubstr("/filtered does not stand in this file"));
 }
 
+TEST_F(ForgedH5File, LoadsNoPlugin) {
+  write([](hid_t file) { add(file, "/plain", H5T_STD_I64LE); });
+  EXPECT_EQ(problem_reading("/plain"), "no such error");
+  unsigned kinds = H5PL_ALL_PLUGIN;
+  EXPECT_GE(H5PLget_loading_state(&kinds), 0);
+  EXPECT_EQ(kinds, 0U);
+}
+
 TEST_F(ForgedH5File, MakesNoRoomForWhatIsNotThere) {
   constexpr hsize_t many = hsize_t{1} << 40;
   write([](hid_t file) {

@@ -1,8 +1,10 @@
 #include "report/run.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "temporary_directory.hpp"
@@ -187,6 +189,27 @@ TEST_F(RunOf, KeysOfOtherTypesAreTakenAsNotRecorded) {
 )");
   EXPECT_EQ(run.steps(), 1);
   EXPECT_TRUE(std::isnan(run.memory.host_limit));
+}
+
+TEST_F(RunOf, NestingHasNoLimit) {
+  constexpr std::size_t levels = 200'000;
+  auto const deep = std::string(levels, '[') + std::string(levels, ']');
+  auto const run = read(R"({"start":0,"paths":[{"path":)" + deep + R"(}]}
+{"step":1,"loss":2.5,"paths":[{"path":"a","busy":)" +
+                        deep +
+                        R"(}]}
+)");
+  EXPECT_EQ(run.steps(), 1);
+}
+
+TEST_F(RunOf, WhatIsNoFileIsNotRead) {
+  std::string const folder = directory_.path().string();
+  ASSERT_EQ(mkfifo((folder + "/header.txt").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", folder + "/effective.cfg");
+  EXPECT_EQ(read("{\"start\":0}\n").header, "");
+  EXPECT_EQ(text_beside(folder, "effective.cfg"), "");
+  directory_.write("long", std::string(3 << 20, 'x'));
+  EXPECT_EQ(text_beside(folder, "long").size(), 1U << 20);
 }
 
 TEST(RunIn, ADirectoryWithoutMetricsIsNamedWithWhatIsWanted) {

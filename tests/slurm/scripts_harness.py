@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_INS = {
     "srun": 'echo "$*" >> sruns\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
     "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; '
-              '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *) echo ${REASON:-None} ;; esac\n',
+              '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *"=none "*) ;; *%o*) echo "${COMMAND:-}" ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\nenv | grep -o "^SLURM_[A-Z_]*" | sort > handed-on\necho "$*" >> submitted\n'
               'echo "Submitted batch job 99"\n',
-    "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "   Command=${COMMAND:-} ${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
+    "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',
     # The test's folder may be in memory.
     "stat": 'if [[ $1 == --file-system ]]; then echo ext2/ext3; else exec /usr/bin/stat "$@"; fi\n',

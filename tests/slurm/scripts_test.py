@@ -197,6 +197,17 @@ class Scripts(ScriptsTest):
         self.assertIn("offstage-job: done", output)
         self.assertEqual(3, len(self.read("calls")))
 
+    def test_a_job_s_name_says_nothing_but_its_name(self):
+        home, others = self.home("share/offstage"), self.home("others")
+        (others / "slurm/job.sh").write_text("echo another user\nexit 3\n")
+        name = f"run\n   Command={others}/jobs/train.sbatch\n   WorkDir=/nowhere Restarts=5 ArrayTaskId=1"
+        shown = f"JobId=7 JobName={name}\n   JobState=RUNNING Restarts=0\n   Command={home}/jobs/train.sbatch x\n   WorkDir={self.folder}\n"
+        self.write("codes", "0\n")
+        output = self.run_script("train.sbatch", OFFSTAGE_HOME="", SLURM_JOB_NAME=name, SHOWN=shown, SLURM_ARRAY_JOB_ID="6",
+                                 SLURM_ARRAY_TASK_ID="2", SLURM_RESTART_COUNT="3",
+                                 COMMAND=f"{home}/jobs/train.sbatch {others}/jobs/train.sbatch")
+        self.assertIn("job 7, attempt 1,", output)
+
     def test_a_site_s_scratch_reaches_the_ranks_without_export(self):
         home = self.home("share/offstage")
         (home / "slurm/site").write_text("unset OFFSTAGE_SCRATCH\nOFFSTAGE_SCRATCH=none\n")

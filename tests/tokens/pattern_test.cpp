@@ -80,6 +80,12 @@ TEST(Expression, RefusesWhatItWouldReadOtherwise) {
   }
 }
 
+TEST(Expression, DoesNotTryAllWaysThroughAText) {
+  auto const pattern = Pattern::expression("(?:a|a)+b|c", "here");
+  std::string const text = std::string(30, 'a') + "c";
+  EXPECT_THROW(parts_of(pattern, text, Behavior::isolated), DataError);
+}
+
 TEST(Expression, SplitsMegabytesOfOneKindOfCharacter) {
   std::string const spaces(3'000'000, ' ');
   EXPECT_THAT(matches("\\s+(?!\\S)|\\s+", spaces + "x").front().size(), spaces.size() - 1);

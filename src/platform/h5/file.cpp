@@ -220,7 +220,8 @@ std::recursive_mutex& Turn::library() {
 void prepare_library() noexcept {
   [[maybe_unused]] static bool const is_open = [] {
     H5dont_atexit();
-    return H5open() >= 0;
+    // A file names filters by their numbers, for groups too, and HDF5 would load the plugins.
+    return H5open() >= 0 && H5PLset_loading_state(0) >= 0;
   }();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }

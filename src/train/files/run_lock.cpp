@@ -253,9 +253,7 @@ void RunLock::remove() noexcept {
 /// Returns false if the file was removed in between.
 bool RunLock::open() {
   auto const action = fmt::format("{}={}: cannot open the lock file", key_, directory_);
-  // Whoever may read it may lock it.
-  constexpr unsigned user_and_group = 0660;
-  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, user_and_group);
+  descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode_of_lock(path_));
   created_ = descriptor_ >= 0;
   if (!created_ && errno == EEXIST) {
     descriptor_ = open_regular(action, path_, O_RDWR);

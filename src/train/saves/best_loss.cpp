@@ -29,7 +29,8 @@ void take(nlohmann::json const& record, EarlierRecords& all) {
   if (!step || loss == record.end()) {
     return;
   }
-  bool const counts = record.value("counts", nlohmann::json(true)) != false;
+  auto const counted = record.find("counts");
+  bool const counts = counted == record.end() || *counted != false;
   Validation const validation{*step,
                               counts && loss->is_number() ? loss->get<double>() : std::nan("")};
   if (!all.validations.empty() && all.validations.back().step == *step) {
