@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/printable.hpp"
+#include "data/character_map.hpp"
 #include "data/input_file.hpp"
 
 namespace offstage::data {
@@ -80,6 +81,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     auto const model =
         read_whole(file, largest_model,
                    "is too large for a SentencePiece model; name a .model file, or bytes");
+    if (!has_sound_character_maps(model)) {
+      file.fail("is no SentencePiece model, or its table of characters is damaged");
+    }
     auto const status = processor_.LoadFromSerializedProto(model);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       file.fail("is no SentencePiece model; name a .model file, or bytes");

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "formats.hpp"
 #include "temporary_directory.hpp"
@@ -45,6 +48,58 @@ TEST(SentencePieceTokenizer, MakesWordsOfPiecesAndGivesTheTextBack) {
   EXPECT_THAT(tokenizer->encode("The ship waits for nothing."),
               ElementsAre(269, 278, 388, 399, 360, 357, 375, 393));
   EXPECT_THAT(tokenizer->encode(""), testing::IsEmpty());
+}
+
+/// The model with a table of characters of 256 units, which `change` may change: A becomes a.
+template <class Change>
+std::string with_character_map(Change const& change) {
+  constexpr std::uint32_t offset_unit = 1U << 10U, has_text = 1U << 8U, leaf = 1U << 31U;
+  std::vector<std::uint32_t> units(256);
+  units[0] = 1 * offset_unit;  // the children of the root are at 1 ^ their letter
+  units[1 ^ 'A'] = 'A' | has_text | 0xC0 * offset_unit;
+  units[0x80] = leaf | 0;  // 0x40 ^ 0xC0: the first text
+  std::string texts{"a\0", 2};
+  change(units, texts);
+  auto const as_text = [](auto const& numbers) {
+    return std::string{reinterpret_cast<char const*>(numbers.data()), 4 * numbers.size()};
+  };
+  auto const field = [](char tag, std::string const& contents) {
+    auto const size = static_cast<unsigned>(contents.size());
+    std::string const length{static_cast<char>(0x80 | (size & 0x7FU)),
+                             static_cast<char>(size >> 7U)};
+    return tag + length + contents;
+  };
+  std::vector<std::uint32_t> const bytes{static_cast<std::uint32_t>(4 * units.size())};
+  std::ifstream file{sea, std::ios::binary};
+  return std::string{std::istreambuf_iterator<char>{file}, {}} +
+         field(0x1A, field(0x12, as_text(bytes) + as_text(units) + texts));
+}
+
+TEST(SentencePieceTokenizer, RefusesATableOfCharactersThatLeadsOutOfItself) {
+  using Units = std::vector<std::uint32_t>;
+  TemporaryDirectory const folder;
+  auto const problem = [&](auto const& change) -> std::string {
+    auto const path = folder.write("m.model", with_character_map(change));
+    try {
+      auto const tokenizer = open_tokenizer(path, "data.tokenizer");
+      return tokenizer->encode("sAid") == tokenizer->encode("said") ? "none" : "other tokens";
+    } catch (DataError const& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(problem([](Units&, std::string&) {}), "none");
+  EXPECT_THAT(problem([](Units& units, std::string&) { units[0] = 1U << 18U; }),
+              HasSubstr("table of characters is damaged"));
+  EXPECT_THAT(problem([](Units& units, std::string&) { units[0] = ~0U; }),
+              HasSubstr("table of characters is damaged"));
+  EXPECT_THAT(problem([](Units& units, std::string&) { units[7] = (1U << 31U) - 1; }),
+              HasSubstr("table of characters is damaged"));
+  EXPECT_THAT(problem([](Units& units, std::string&) { units[0x80] = 2; }),
+              HasSubstr("table of characters is damaged"));
+  EXPECT_THAT(problem([](Units& units, std::string&) { units.resize(255); }),
+              HasSubstr("table of characters is damaged"));
+  EXPECT_THAT(problem([](Units&, std::string& texts) { texts = "a"; }),
+              HasSubstr("table of characters is damaged"));
 }
 
 TEST(Tokenizer, RefusesTokensOutsideTheVocabulary) {
