@@ -165,32 +165,32 @@ __device__ void step(float& p, float& m, float& v, float gradient, bool decays,
     g = __fmaf_rn(decays ? c.l2 : call.not_decayed.l2, p, g);
   }
   if constexpr (rule == Rule::adamw || rule == Rule::adam) {
-    m = __fmaf_rn(c.beta1, m, __fmul_rn(c.one_minus_beta1, g));
-    v = __fmaf_rn(c.beta2, v, __fmul_rn(__fmul_rn(c.one_minus_beta2, g), g));
+    m = kept(__fmaf_rn(c.beta1, m, __fmul_rn(c.one_minus_beta1, g)));
+    v = kept(__fmaf_rn(c.beta2, v, __fmul_rn(__fmul_rn(c.one_minus_beta2, g), g)));
     float const d = __fmaf_rn(__fsqrt_rn(v), c.inverse_sqrt_correction2, c.epsilon);
-    float const kept = rule == Rule::adamw ? __fmul_rn(p, decay) : p;
-    p = __fmaf_rn(-c.step_size, __fdiv_rn(m, d), kept);
+    float const decayed = rule == Rule::adamw ? __fmul_rn(p, decay) : p;
+    p = __fmaf_rn(-c.step_size, __fdiv_rn(m, d), decayed);
   } else if constexpr (rule == Rule::adagrad) {
-    v = __fmaf_rn(g, g, v);
+    v = kept(__fmaf_rn(g, g, v));
     p = __fmaf_rn(-c.step_size, __fdiv_rn(g, __fadd_rn(__fsqrt_rn(v), c.epsilon)), p);
   } else if constexpr (rule == Rule::rmsprop || rule == Rule::rmsprop_momentum) {
-    v = __fmaf_rn(c.beta2, v, __fmul_rn(__fmul_rn(c.one_minus_beta2, g), g));
+    v = kept(__fmaf_rn(c.beta2, v, __fmul_rn(__fmul_rn(c.one_minus_beta2, g), g)));
     float u = __fdiv_rn(g, __fadd_rn(__fsqrt_rn(v), c.epsilon));
     if constexpr (rule == Rule::rmsprop_momentum) {
-      u = __fmaf_rn(c.momentum, m, u);
+      u = kept(__fmaf_rn(c.momentum, m, u));
       m = u;
     }
     p = __fmaf_rn(-c.step_size, u, p);
   } else if constexpr (rule == Rule::sgd) {
     p = __fmaf_rn(-c.step_size, g, p);
   } else if constexpr (rule == Rule::sgd_momentum) {
-    m = __fmaf_rn(c.momentum, m, g);
+    m = kept(__fmaf_rn(c.momentum, m, g));
     p = __fmaf_rn(-c.step_size, m, p);
   } else {
     float const towards = __fmaf_rn(c.beta1, m, __fmul_rn(c.one_minus_beta1, g));
     float const sign = towards > 0.0F ? 1.0F : towards < 0.0F ? -1.0F : towards;
     p = __fmaf_rn(-c.step_size, sign, __fmul_rn(p, decay));
-    m = __fmaf_rn(c.beta2, m, __fmul_rn(c.one_minus_beta2, g));
+    m = kept(__fmaf_rn(c.beta2, m, __fmul_rn(c.one_minus_beta2, g)));
   }
   p = device_canonical(p);
   m = device_canonical(m);

@@ -96,7 +96,8 @@ struct OptimizerPart {
 ///          layer, element and plane alone: the same on any number of ranks, paths, subgroups and
 ///          devices. The working copy is p rounded to nearest: to bf16 with ties away from zero
 ///          (working_copy.hpp), to fp16 with ties to even. A NaN result is stored in canonical
-///          form: 0x7FC00000 in FP32, 0x7FC0 in bf16, 0x7E00 in fp16. Subnormals are kept. In 8
+///          form: 0x7FC00000 in FP32, 0x7FC0 in bf16, 0x7E00 in fp16. A moment that would be
+///          subnormal is zero (rounding.hpp), other subnormals are kept. In 8
 ///          bits a block with a moment that is infinite or NaN has a NaN for its scale, and is all
 ///          NaN from the next step on.
 /// Errors:  PreconditionError if a length, a type or the layout does not fit the step, if step < 1,

@@ -79,37 +79,37 @@ Element stepped(Rule rule, Element e, float gradient, Coefficients const& c) {
   float const g = std::fma(c.l2, p, scaled);
   switch (rule) {
     case Rule::adamw: {
-      e.m = std::fma(c.beta1, m, c.one_minus_beta1 * scaled);
-      e.v = std::fma(c.beta2, v, (c.one_minus_beta2 * scaled) * scaled);
+      e.m = kept(std::fma(c.beta1, m, c.one_minus_beta1 * scaled));
+      e.v = kept(std::fma(c.beta2, v, (c.one_minus_beta2 * scaled) * scaled));
       float const d = std::fma(std::sqrt(e.v), c.inverse_sqrt_correction2, c.epsilon);
       e.p = std::fma(-c.step_size, e.m / d, p * c.decay);
       break;
     }
     case Rule::adam: {
-      e.m = std::fma(c.beta1, m, c.one_minus_beta1 * g);
-      e.v = std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g);
+      e.m = kept(std::fma(c.beta1, m, c.one_minus_beta1 * g));
+      e.v = kept(std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g));
       float const d = std::fma(std::sqrt(e.v), c.inverse_sqrt_correction2, c.epsilon);
       e.p = std::fma(-c.step_size, e.m / d, p);
       break;
     }
     case Rule::adagrad:
-      e.v = std::fma(g, g, v);
+      e.v = kept(std::fma(g, g, v));
       e.p = std::fma(-c.step_size, g / (std::sqrt(e.v) + c.epsilon), p);
       break;
     case Rule::rmsprop:
-      e.v = std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g);
+      e.v = kept(std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g));
       e.p = std::fma(-c.step_size, g / (std::sqrt(e.v) + c.epsilon), p);
       break;
     case Rule::rmsprop_momentum:
-      e.v = std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g);
-      e.m = std::fma(c.momentum, m, g / (std::sqrt(e.v) + c.epsilon));
+      e.v = kept(std::fma(c.beta2, v, (c.one_minus_beta2 * g) * g));
+      e.m = kept(std::fma(c.momentum, m, g / (std::sqrt(e.v) + c.epsilon)));
       e.p = std::fma(-c.step_size, e.m, p);
       break;
     case Rule::sgd:
       e.p = std::fma(-c.step_size, g, p);
       break;
     case Rule::sgd_momentum:
-      e.m = std::fma(c.momentum, m, g);
+      e.m = kept(std::fma(c.momentum, m, g));
       e.p = std::fma(-c.step_size, e.m, p);
       break;
     case Rule::lion: {
@@ -117,7 +117,7 @@ Element stepped(Rule rule, Element e, float gradient, Coefficients const& c) {
       // Zero and NaN are their own signs.
       float const sign = towards > 0.0F ? 1.0F : towards < 0.0F ? -1.0F : towards;
       e.p = std::fma(-c.step_size, sign, p * c.decay);
-      e.m = std::fma(c.beta2, m, c.one_minus_beta2 * scaled);
+      e.m = kept(std::fma(c.beta2, m, c.one_minus_beta2 * scaled));
       break;
     }
   }

@@ -46,21 +46,21 @@ template <Rule rule>
       g = __builtin_fmaf(c.l2, p, g);
     }
     if constexpr (rule == Rule::adamw || rule == Rule::adam) {
-      float const m = __builtin_fmaf(c.beta1, ms[i], c.one_minus_beta1 * g);
-      float const v = __builtin_fmaf(c.beta2, vs[i], (c.one_minus_beta2 * g) * g);
+      float const m = kept(__builtin_fmaf(c.beta1, ms[i], c.one_minus_beta1 * g));
+      float const v = kept(__builtin_fmaf(c.beta2, vs[i], (c.one_minus_beta2 * g) * g));
       float const d = __builtin_fmaf(__builtin_sqrtf(v), c.inverse_sqrt_correction2, c.epsilon);
       p = __builtin_fmaf(-c.step_size, m / d, rule == Rule::adamw ? p * c.decay : p);
       ms[i] = m;
       vs[i] = v;
     } else if constexpr (rule == Rule::adagrad) {
-      float const v = __builtin_fmaf(g, g, vs[i]);
+      float const v = kept(__builtin_fmaf(g, g, vs[i]));
       p = __builtin_fmaf(-c.step_size, g / (__builtin_sqrtf(v) + c.epsilon), p);
       vs[i] = v;
     } else if constexpr (rule == Rule::rmsprop || rule == Rule::rmsprop_momentum) {
-      float const v = __builtin_fmaf(c.beta2, vs[i], (c.one_minus_beta2 * g) * g);
+      float const v = kept(__builtin_fmaf(c.beta2, vs[i], (c.one_minus_beta2 * g) * g));
       float u = g / (__builtin_sqrtf(v) + c.epsilon);
       if constexpr (rule == Rule::rmsprop_momentum) {
-        u = __builtin_fmaf(c.momentum, ms[i], u);
+        u = kept(__builtin_fmaf(c.momentum, ms[i], u));
         ms[i] = u;
       }
       p = __builtin_fmaf(-c.step_size, u, p);
@@ -68,7 +68,7 @@ template <Rule rule>
     } else if constexpr (rule == Rule::sgd) {
       p = __builtin_fmaf(-c.step_size, g, p);
     } else if constexpr (rule == Rule::sgd_momentum) {
-      float const m = __builtin_fmaf(c.momentum, ms[i], g);
+      float const m = kept(__builtin_fmaf(c.momentum, ms[i], g));
       p = __builtin_fmaf(-c.step_size, m, p);
       ms[i] = m;
     } else {
@@ -77,7 +77,7 @@ template <Rule rule>
       float const one = float_of_bits((bits_of_float(towards) & 0x80000000U) | 0x3F800000U);
       bool const has_sign = towards < 0.0F || towards > 0.0F;
       p = __builtin_fmaf(-c.step_size, has_sign ? one : towards, p * c.decay);
-      ms[i] = __builtin_fmaf(c.beta2, ms[i], c.one_minus_beta2 * g);
+      ms[i] = kept(__builtin_fmaf(c.beta2, ms[i], c.one_minus_beta2 * g));
     }
     ps[i] = p;
     any_nan |= p != p ? 1U : 0U;

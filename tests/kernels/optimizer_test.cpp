@@ -321,6 +321,43 @@ TEST(Optimize, WithSmallMomentsTakesTheStepOfTheNumbersThatTheyStandFor) {
   }
 }
 
+// The smallest normal numbers, without a gradient: what is left of them is subnormal.
+TEST(Optimize, MomentsThatFadeBecomeZero) {
+  constexpr std::size_t count = 300;
+  for (OptimizerCase const& of : all_moments()) {
+    if (of.moments == Moments::int8 || of.optimizer == Optimizer::adagrad) {
+      continue;  // 8 bits have none that are subnormal, and sums of squares do not fade
+    }
+    SCOPED_TRACE(of.name());
+    StateLayout const layout = of.layout();
+    for_each_optimize([&](auto const& optimize) {
+      OptimizerArrays arrays{of, count, 0, Values::ordinary};
+      std::ranges::fill(arrays.gradient, std::byte{0});
+      auto const set = [&](std::size_t plane, std::uint32_t bits) {
+        for (std::size_t i = 0; i < count; ++i) {
+          if (of.moments == Moments::fp32 || plane == 0) {
+            arrays.plane<std::uint32_t>(plane)[i] = bits;
+          } else {
+            arrays.plane<std::uint16_t>(plane)[i] = static_cast<std::uint16_t>(bits >> 16);
+          }
+        }
+      };
+      set(0, 0);
+      for (std::size_t plane = 1; plane < layout.planes().size(); ++plane) {
+        bool const has_sign = layout.planes()[plane].name == "momentum";
+        set(plane, has_sign ? 0x80800000U : 0x00800000U);
+      }
+      optimize(layout, arrays.part(), ordinary_optimizer_step(of));
+      for (std::size_t plane = 1; plane < layout.planes().size(); ++plane) {
+        auto const* const bytes = arrays.at(plane);
+        auto const size = count * static_cast<std::size_t>(bytes_of(layout.planes()[plane].type));
+        EXPECT_TRUE(std::all_of(bytes, bytes + size, [](std::byte b) { return b == std::byte{0}; }))
+            << layout.planes()[plane].name;
+      }
+    });
+  }
+}
+
 TEST(Optimize, PaddingStaysZero) {
   for (OptimizerCase of : all_moments()) {
     for (bool const split : {false, true}) {
