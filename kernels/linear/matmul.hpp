@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/error.hpp"
 #include "device/device.hpp"
@@ -102,6 +103,9 @@ void matmul(Matmul<T, Out> const& product);
 namespace host {
 template <class T, class Out>
 void matmul(Matmul<T, Out> const& product);
+
+/// The library that multiplies, and its version: "oneDNN 2.6.0".
+[[nodiscard]] std::string matmul_library();
 
 /// Memory of the tiles in which operands of 16 bits are widened; 0 where the CPU multiplies them.
 /// Each thread that multiplies keeps those of its largest product. No address is read.

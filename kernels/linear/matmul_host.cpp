@@ -327,6 +327,11 @@ void matmul(Matmul<T, Out> const& product) {
   }
 }
 
+std::string matmul_library() {
+  auto const* const version = dnnl::version();
+  return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
+}
+
 template <class T, class Out>
 Bytes widened_bytes(Matmul<T, Out> const& product) {
   require_sizes(product);

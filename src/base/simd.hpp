@@ -8,8 +8,8 @@ namespace offstage {
 /// might keep one with AVX-512 in it): it works on raw pointers and its own internal functions.
 enum class Simd { baseline, avx2, avx512 };
 
-/// The best one that this CPU runs, the baseline on others than x86-64 (AVX2 stands for AVX2, FMA,
-/// BMI2 and F16C; AVX-512 for F, BW, DQ and VL).
+/// The best one that this CPU runs and ONEDNN_MAX_CPU_ISA allows, the baseline on others than
+/// x86-64 (AVX2 stands for AVX2, FMA, BMI2 and F16C; AVX-512 for F, BW, DQ and VL).
 [[nodiscard]] Simd best_simd() noexcept;
 [[nodiscard]] char const* name_of(Simd simd) noexcept;
 

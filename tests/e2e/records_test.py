@@ -305,7 +305,7 @@ class Records(OffstageTest):
                 result = self.train(name, "train.steps=1", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
             said[name] = re.search(r"^(?:offstage: )?attention: (bf16 .*)$", result.out, re.MULTILINE)[1]
             master = (self.folder / name / "checkpoints" / "step-000000001" / "master.h5").read_bytes()
-            self.assertIn(f"; attention: {said[name]})".encode(), master)
+            self.assertIn(f", attention: {said[name]})".encode(), master)
         self.assertEqual("bf16 widened to FP32", said["widened"])
         self.assertRegex(said["free"], "^bf16 (products by (AVX512-BF16|AMX)|widened to FP32)$")
         with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "SSE41"}):
@@ -313,8 +313,43 @@ class Records(OffstageTest):
         line = re.search(r"the checkpoint is of offstage .*", other.out) if said["free"] != said["widened"] else None
         self.assertEqual(said["free"] != said["widened"], line is not None, other)
         again = self.train("widened", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
-        self.assertEqual(said["free"] != said["widened"], "the checkpoint is of offstage" in again.out, again)
+        self.assertEqual(self.processor() != self.processor("AVX2"), "the checkpoint is of offstage" in again.out, again)
         self.assertNotIn("attention:", self.train("fp32", "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0").out)
+
+    def processor(self, most=None):
+        with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": most} if most else {}):
+            return re.search(r"(?m)^this processor: (.*)$", self.call(OFFSTAGE, "--version").out)[1]
+
+    def test_what_the_cores_compute_by_is_recorded_and_may_be_limited(self):
+        best, least = self.processor(), self.processor("SSE41")
+        self.assertEqual("NEON" if best == "NEON" else "SSE2", least)
+        self.assertEqual(least if best == least else "AVX2", self.processor("avx2"))
+        for dtype in "fp32", "bf16":
+            keys = "optimizer.warmup-steps=0", f"numerics.dtype={dtype}"
+            self.train(dtype, "train.steps=1", "run.threads=1", *keys)
+            program = self.records(dtype)[0]["program"]
+            self.assertRegex(program, rf"; 1 thread, {best}, oneDNN \d+\.\d+\.\d+")
+            same = self.train(dtype, "train.steps=2", "run.threads=1", *keys)
+            self.assertNotIn("the checkpoint is of", same.out)
+            more = self.train(dtype, "train.steps=3", "run.threads=2", *keys)
+            self.assertIn("; 1 thread, ", re.search(r"the checkpoint is of .*: the bits may be others", more.out)[0])
+            self.assertNotIn("no weight depends on it: run.threads", more.out)
+            with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "SSE41"}):
+                other = self.train(dtype, "train.steps=4", "run.threads=2", *keys)
+            self.assertEqual(best != least, f"; 2 threads, {least}, oneDNN" in other.out, other)
+
+    def test_ranks_whose_cores_compute_otherwise_are_named(self):
+        if self.processor() == "NEON":
+            self.skipTest("one instruction set")
+        script = '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export ONEDNN_MAX_CPU_ISA=SSE41; exec "$@"'
+        for dtype in "fp32", "bf16":
+            command = self.command(dtype, "train.steps=2", f"numerics.dtype={dtype}", "optimizer.warmup-steps=0")
+            mixed = self.call(MPI, "2", "sh", "-c", script, "rank", *command)
+            alike = self.call(MPI, "2", *self.command(f"{dtype}-alike", "train.steps=2", f"numerics.dtype={dtype}", "optimizer.warmup-steps=0"))
+            self.assertEqual((0, 0), (mixed.code, alike.code), (mixed, alike))
+            self.assertNotIn("ONEDNN_MAX_CPU_ISA", alike.err)
+            said = re.findall(r"rank 1 on \S+ computes by SSE2, oneDNN .*, but rank 0 by (\S+), oneDNN .* the bits depend", mixed.err)
+            self.assertEqual([] if self.processor() == "SSE2" else [self.processor()], said, mixed)
 
     def test_a_later_source_wins(self):
         first = self.write("a.cfg", "[train]\nsteps = 2\nsequence = 16\n[optimizer]\nlr = 1e-3\n")

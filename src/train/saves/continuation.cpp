@@ -39,6 +39,8 @@ constexpr std::array not_learned{"train.activations", "train.log-every",     "tr
 constexpr std::string_view start_key = "train.init-from";
 /// Keys of a run's places, which do not matter.
 constexpr std::array places{"run.dir", "checkpoint.dir", "checkpoint.resume"};
+/// Keys on which the rounding of weights depends: what they come to is part of Meta::program.
+constexpr std::array in_program{"run.threads", "device.kind", "device.attention"};
 /// The section of the model's keys, which were compared with the checkpoint's before, and the one
 /// key that was not.
 constexpr std::string_view model_section = "model.", free_of_model = "model.max-sequence";
@@ -79,7 +81,8 @@ bool is_learned(std::string_view key) {
 
 bool is_left_out(std::string_view key) {
   return (key.starts_with(model_section) && key != free_of_model) || key == start_key ||
-         std::ranges::find(places, key) != places.end();
+         std::ranges::find(places, key) != places.end() ||
+         std::ranges::find(in_program, key) != in_program.end();
 }
 
 /// The number of "0.1", "1e-1", "10%" and "20k"; nullopt if the text is none.

@@ -9,6 +9,9 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/simd.hpp"
+#include "kernels/linear/matmul.hpp"
+#include "platform/cpu/affinity.hpp"
 
 namespace offstage::train {
 namespace {
@@ -49,6 +52,31 @@ void plan_everywhere(mpi::Communicator const& comm, config::RunConfig const& con
     facts.workspace = comm.maximum(attention.plans->workspace());
   } else if (!all && lowest > 0) {
     facts.about += fmt::format(" (rank {})", lowest);
+  }
+}
+
+/// The instruction set and the library of cores, on which bits depend.
+std::string cores_text(DType type) {
+  auto const text = fmt::format("{}, {}", name_of(best_simd()), kernels::host::matmul_library());
+  return type == DType::bf16
+             ? fmt::format("{}, attention: {}", text, bf16_on_host(kernels::best_bf16_unit()))
+             : text;
+}
+
+/// Warns on rank 0 of the first rank whose cores compute otherwise. Collective.
+void look_at_cores(mpi::Communicator const& comm, std::string const& mine) {
+  auto const first = comm.broadcast(mine, 0);
+  auto const other = static_cast<int>(comm.minimum(mine == first ? comm.size() : comm.rank()));
+  if (other == comm.size()) {
+    return;
+  }
+  auto const text = comm.broadcast(mine, other);
+  auto const node = comm.broadcast(cpu::host_name(), other);
+  if (comm.rank() == 0) {
+    log::warning(
+        "rank {} on {} computes by {}, but rank 0 by {}: the bits depend on which rank has which "
+        "micro-batch; ONEDNN_MAX_CPU_ISA, set to what all nodes have, makes them alike",
+        other, node, text, first);
   }
 }
 
@@ -143,9 +171,14 @@ RunAttention make_run_attention(config::RunConfig const& config, mpi::Communicat
   } else {
     attention.plans.reset();
   }
-  if (!facts.gpus && config.numerics.dtype == DType::bf16) {
-    attention.text = bf16_on_host(kernels::best_bf16_unit());
-    attention.libraries = "attention: " + attention.text;
+  if (!facts.gpus) {
+    if (config.numerics.dtype == DType::bf16) {
+      attention.text = bf16_on_host(kernels::best_bf16_unit());
+    }
+    auto const cores = cores_text(config.numerics.dtype);
+    look_at_cores(comm, cores);
+    attention.libraries =
+        fmt::format("{} thread{}, {}", config.threads, config.threads == 1 ? "" : "s", cores);
   }
   return attention;
 }

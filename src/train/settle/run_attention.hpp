@@ -52,15 +52,17 @@ struct RunAttention {
   std::unique_ptr<cudnn::Library> library;
   std::unique_ptr<cudnn::Attention> plans;
   std::string text;  ///< as AttentionChoice's, or bf16_on_host()
-  /// Libraries on which the bits depend: "cuDNN 9.19.0 (eng2_k24=7, eng6_k24=26)", "attention: bf16
-  /// products by AMX". Empty: only the device's.
+  /// Facts on which the bits depend beside the device's libraries: "cuDNN 9.19.0 (eng2_k24=7,
+  /// eng6_k24=26)"; on cores "2 threads, AVX-512, oneDNN 2.6.0", in bf16 followed by ", attention:
+  /// bf16 products by AMX". Empty: none.
   std::string libraries;
 };
 
 /// Makes the attention of a run on the device's GPU, which is the calling thread's current one.
 /// cuDNN computes attention if all ranks have the same version and plans, and the device has room
 /// for their workspace beside everything else of the run. If with device.attention=auto only that
-/// room is missing, rank 0 warns, because Offstage's own kernels give other bits. Collective;
+/// room is missing, rank 0 warns, because Offstage's own kernels give other bits. It warns, too, if
+/// the cores of some rank compute otherwise than its own. Collective;
 /// `has_room(workspace)` says the same on all ranks (has_attention_room).
 /// Errors: as choose_attention, as mpi::AgreedError.
 [[nodiscard]] RunAttention make_run_attention(config::RunConfig const& config,
