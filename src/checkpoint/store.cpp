@@ -350,7 +350,9 @@ bool Store::has(std::string const& path) const {
 
 void Store::took(std::string const& canonical_path) {
   current_ = canonical_path;
-  sound_.insert(canonical_path);
+  if (!is_local()) {
+    sound_.insert(canonical_path);
+  }
 }
 
 void Store::say_loaded(std::string const& path, Meta const& meta, RunState const& run) {

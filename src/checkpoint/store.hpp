@@ -257,9 +257,10 @@ class Store {
   SaveRate rate_;
   tiers::StoragePath* path_ = nullptr;
   // The next members are canonical paths, on near_'s rank 0 alone.
-  std::string current_;          ///< the step directory that was restored or saved last
-  std::string named_;            ///< the checkpoint that restore() took, or spare()
-  std::set<std::string> sound_;  ///< checkpoints that this run wrote, loaded or looked through
+  std::string current_;  ///< the step directory that was restored or saved last
+  std::string named_;    ///< the checkpoint that restore() took, or spare()
+  /// Level 2: checkpoints there that this run wrote, loaded or looked through.
+  std::set<std::string> sound_;
   /// Names, not paths, of checkpoints not yet set aside; at level 1, not yet removed. Those that
   /// this start passed over are here on all ranks; near_'s rank 0 alone acts on them.
   std::vector<std::string> passed_over_;

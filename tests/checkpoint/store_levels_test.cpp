@@ -1,6 +1,7 @@
 // Level 1, each rank a node of its own with a directory of its own, beside level 2 that all see.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <filesystem>
 #include <string>
@@ -57,6 +58,29 @@ TEST_F(StoreLevels, ASaveLeavesNoEarlierOne) {
   }
   local->remove_all();
   EXPECT_THAT(names_of(mine()), IsEmpty());
+}
+
+// A run saves level 1 every minute for weeks. The long path makes what stays of a save stand out.
+TEST_F(StoreLevels, NothingOfASaveStaysInMemoryOnceItsCheckpointIsGone) {
+  std::string deep = mine();
+  for (int i = 0; i < 10; ++i) {
+    deep += "/" + std::string(200, 'x');
+  }
+  fs::create_directories(deep);
+  Store local{deep, world, Store::Node{.ranks = self, .copies = my_copies()}};
+  Shard shard = make_shard();
+  shard.fill(1);
+  std::int64_t step = 0;
+  auto const grown_by = [&](int saves) {
+    auto const before = static_cast<std::int64_t>(mallinfo2().uordblks);
+    for (int i = 0; i < saves; ++i) {
+      (void)local.save(meta(++step), shard.map, shard.subgroups, *shard.tiers);
+    }
+    local.finish_removal();
+    return static_cast<std::int64_t>(mallinfo2().uordblks) - before;
+  };
+  (void)grown_by(4);
+  EXPECT_LT(grown_by(12), 12 * std::ssize(deep) / 2);
 }
 
 TEST_F(StoreLevels, NoMoreAreThereDuringASaveThanAreCountedForTheirSpace) {
