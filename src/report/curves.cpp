@@ -69,7 +69,7 @@ Plot loss_plot(std::vector<Run> const& runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     auto const smoothed = smooth(curve(runs[i], &Step::loss));
     plot.line(thinned(smoothed, most_points), "bold " + run_look(i));
-    for (Validation const& each : runs[i].validations) {
+    for (Validation const& each : thinned(runs[i].validations, most_marks)) {
       plot.mark({static_cast<double>(each.step), each.loss}, Mark::circle, "hollow " + run_look(i),
                 fmt::format("{}: validation loss {:.4f} after step {}{}{}", runs[i].name, each.loss,
                             each.step, each.sources.empty() ? "" : ": ", each.sources));
@@ -124,7 +124,7 @@ std::string losses_over(std::vector<Run> const& runs, double Spent::*x, Axis acr
   Plot plot{caption, std::move(across), std::move(down), half_page};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     plot.line(thinned(losses[i], most_points), "bold " + run_look(i));
-    for (Point const& each : validations[i]) {
+    for (Point const& each : thinned(validations[i], most_marks)) {
       plot.mark(each, Mark::circle, "hollow " + run_look(i),
                 fmt::format("{}: validation loss {:.4f}", runs[i].name, each.y));
     }
@@ -183,10 +183,11 @@ std::string small(std::vector<Run> const& runs, Axis axis, double Step::*figure_
 }  // namespace
 
 std::string loss_section(std::vector<Run> const& runs) {
-  bool any = false, validated = false;
+  bool any = false;
+  std::size_t validations = 0;  // of the run that has most
   for (Run const& run : runs) {
     any = any || run.last() != nullptr;
-    validated = validated || !run.validations.empty();
+    validations = std::max(validations, run.validations.size());
   }
   if (!any) {
     return {};
@@ -194,8 +195,9 @@ std::string loss_section(std::vector<Run> const& runs) {
   auto keys = run_keys(runs);
   keys.push_back({Key::Shape::line, "thin ink", "each step"});
   keys.push_back({Key::Shape::line, "bold ink", "smoothed over some 10 steps"});
-  if (validated) {
-    keys.push_back({Key::Shape::circle, "hollow ink", "validation"});
+  if (validations > 0) {
+    keys.push_back({Key::Shape::circle, "hollow ink",
+                    validations > most_marks ? "validation, a few of many" : "validation"});
   }
   std::string const pictures =
       figure("Loss", loss_plot(runs).text()) + comparisons(runs) +

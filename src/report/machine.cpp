@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 
 namespace offstage::report {
 namespace {
+
+/// Of a run's line over time, all starts together.
+constexpr std::size_t points_over_time = 400;
 
 std::string of_run(Run const& run, std::size_t runs) {
   return runs > 1 ? run.name + ": " : std::string{};
@@ -80,6 +84,18 @@ std::string memory_figure(std::string const& caption, std::string const& title,
     }
   }
   return figure(caption, bars(title, large ? "GB" : "MB", rows));
+}
+
+/// The saves that are drawn. Those of nodes' storage may be far more than those of level 2.
+std::vector<Save> shown_saves(Run const& run) {
+  std::vector<Save> shown;
+  for (bool const of_nodes : {true, false}) {
+    std::vector<Save> all;
+    std::ranges::copy_if(run.saves, std::back_inserter(all),
+                         [=](Save const& save) { return (save.level != 2) == of_nodes; });
+    std::ranges::copy(thinned(all, most_marks), std::back_inserter(shown));
+  }
+  return shown;
 }
 
 }  // namespace
@@ -163,7 +179,6 @@ std::string memory_section(std::vector<Run> const& runs) {
 }
 
 std::string time_section(std::vector<Run> const& runs) {
-  constexpr std::size_t most_points = 400;
   Range time{0.0, 0.0}, steps{0.0, 1.0};
   for (Run const& run : runs) {
     steps.take(static_cast<double>(run.steps()));
@@ -185,13 +200,15 @@ std::string time_section(std::vector<Run> const& runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run const& run = runs[i];
     auto const look = run_look(i);
+    std::size_t const points_of_a_start =
+        std::max<std::size_t>(2, points_over_time / std::max<std::size_t>(1, run.starts.size()));
     for (std::size_t number = 0; number < run.starts.size(); ++number) {
       Start const& start = run.starts[number];
       std::vector<Point> points{{start.at, static_cast<double>(start.step)}};
       for (Step const& step : start.steps) {
         points.push_back({step.at, static_cast<double>(step.number)});
       }
-      plot.line(thinned(points, most_points), "bold " + look);
+      plot.line(thinned(points, points_of_a_start), "bold " + look);
       auto const job = start.job.empty() ? "" : fmt::format(", job {}", start.job);
       plot.mark(points.front(), Mark::triangle, look,
                 fmt::format("{}: start {} after step {}\n{}{}\n{} rank{} on {} node{}", run.name,
@@ -199,7 +216,7 @@ std::string time_section(std::vector<Run> const& runs) {
                             start.ranks == 1 ? "" : "s", start.nodes.size(),
                             start.nodes.size() == 1 ? "" : "s"));
     }
-    for (Save const& save : run.saves) {
+    for (Save const& save : shown_saves(run)) {
       auto const mark = save.level == 2 ? Mark::square : Mark::diamond;
       plot.mark(
           {save.at, static_cast<double>(save.step)}, mark,

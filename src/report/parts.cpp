@@ -100,18 +100,6 @@ std::vector<Point> smooth(std::vector<Point> const& points) {
   return smoothed;
 }
 
-std::vector<Point> thinned(std::vector<Point> const& points, std::size_t most) {
-  std::size_t const stride = std::max<std::size_t>(1, (points.size() + most - 1) / most);
-  std::vector<Point> few;
-  for (std::size_t i = 0; i < points.size(); i += stride) {
-    few.push_back(points[i]);
-  }
-  if (!points.empty() && (points.size() - 1) % stride != 0) {
-    few.push_back(points.back());
-  }
-  return few;
-}
-
 Envelope envelope(std::vector<Point> const& points, std::size_t most) {
   std::size_t const stride = std::max<std::size_t>(1, (points.size() + most - 1) / most);
   Envelope around;

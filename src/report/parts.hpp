@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -35,8 +36,21 @@ struct Key {
                                        std::function<double(Step const&)> const& of);
 /// The running mean of a curve (base/smoothed.hpp), with a gap where the curve is not finite.
 [[nodiscard]] std::vector<Point> smooth(std::vector<Point> const& points);
-/// At most `most` points: every so many-th and the last one.
-[[nodiscard]] std::vector<Point> thinned(std::vector<Point> const& points, std::size_t most);
+/// More marks of a kind than these cover each other, and a run of weeks has tens of thousands.
+constexpr std::size_t most_marks = 400;
+/// `all`, or where there are more than `most` every so many-th of them and the last one.
+template <class T>
+[[nodiscard]] std::vector<T> thinned(std::vector<T> const& all, std::size_t most) {
+  std::size_t const stride = std::max<std::size_t>(1, (all.size() + most - 1) / most);
+  std::vector<T> few;
+  for (std::size_t i = 0; i < all.size(); i += stride) {
+    few.push_back(all[i]);
+  }
+  if (!all.empty() && (all.size() - 1) % stride != 0) {
+    few.push_back(all.back());
+  }
+  return few;
+}
 /// Least and greatest of each of at most `most` stretches of a curve.
 struct Envelope {
   std::vector<Point> low, high;

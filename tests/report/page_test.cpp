@@ -185,6 +185,29 @@ TEST(LossSection, ComparesRunsByTokensAndByTheTimeThatTheyTrained) {
                              Not(HasSubstr(">25</text>"))));
 }
 
+TEST(PageOf, ARunOfWeeksIsNoLargerThanItsPictureNeeds) {
+  constexpr int starts = 200, steps = 500;
+  report::Run run;
+  for (int i = 0; i < starts; ++i) {
+    Start& start = run.starts.emplace_back();
+    start.step = i * steps;
+    start.at = static_cast<double>(start.step);
+    for (int j = 1; j <= steps; ++j) {
+      start.steps.push_back(step(start.step + j, unknown));
+      run.saves.push_back({.step = start.step + j, .level = 1, .at = start.at + j});
+      run.validations.push_back({start.step + j, 2.0});
+    }
+    start.last_at = start.at + steps;
+    run.saves.push_back({.step = start.step + steps, .level = 2, .at = start.last_at});
+  }
+  auto const text = page({run});
+  EXPECT_LT(text.size(), 600'000U);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("validation, a few of many"),
+                    HasSubstr("validation loss 2.0000 after step 100000"),
+                    HasSubstr("step 500 saved, level 2"), HasSubstr("step 100000 saved, level 1")));
+}
+
 TEST(Smooth, HasAGapWhereTheCurveIsNotFinite) {
   auto const smoothed = smooth({{1.0, 2.0}, {2.0, unknown}, {3.0, 2.0}});
   EXPECT_EQ(smoothed.at(0).y, 2.0);
