@@ -185,13 +185,15 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
   int kept = retention.keeps_for_good(saved) || is_spared ? 0 : 1;
   std::vector<std::string> paths;
   for (StepDirectory const& found : std::views::reverse(step_directories(directory))) {
+    // Hundreds may stay for good. A canonical name takes a call for each directory above it, and an
+    // inspection one for each file.
+    bool const for_good = retention.keeps_for_good(found.step);
+    if (for_good && has_master(found.path)) {
+      continue;
+    }
     std::string const path = canonical(found.path);
     if (path == newest || std::ranges::find(spared, path) != spared.end()) {
       continue;
-    }
-    bool const for_good = retention.keeps_for_good(found.step);
-    if (for_good && has_master(found.path)) {
-      continue;  // there may be hundreds, and to inspect one looks at the files of every rank
     }
     Inspection const inspection = inspect(found.path);
     Completeness const state = inspection.state;

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/inspect.hpp"
 #include "checkpoint/store_fixture.hpp"
+#include "platform/failing_calls.hpp"
 
 namespace offstage::checkpoint {
 namespace {
@@ -137,6 +141,36 @@ TEST_F(CheckpointStore, KeepsWhatIsKeptForGoodBesideTheNewest) {
   milestones.save(meta(9), shard.map, shard.subgroups, *shard.tiers);
   milestones.finish_removal();
   EXPECT_THAT(steps(), ElementsAre(3, 6, 7, 8, 9)) << "one kept for good does not count";
+}
+
+// A long run has hundreds, and on a parallel file system each look at one is a message.
+TEST_F(CheckpointStore, ASaveHardlyLooksAtWhatIsKeptForGood) {
+  constexpr std::int64_t interval = 100, many = 40, most_looks = 4;
+  Store kept{directory, {.keep_every = interval}, world};
+  Shard shard = make_shard();
+  shard.fill(1);
+  std::int64_t step = interval * many;
+  auto const looks = [&] {
+    std::atomic<std::int64_t> count{};
+    FailingCalls const none{{.kinds = Call::size,
+                             .first = std::numeric_limits<std::int64_t>::max(),
+                             .name = "/step-",
+                             .before = [&](std::int64_t) { ++count; }}};
+    (void)kept.save(meta(++step), shard.map, shard.subgroups, *shard.tiers);
+    kept.finish_removal();
+    return count.load();
+  };
+  for (int i = 0; i < 3; ++i) {
+    (void)looks();
+  }
+  std::int64_t const few = looks();
+  on_one_rank([&] {
+    for (std::int64_t i = 1; i <= many; ++i) {
+      fs::create_directory(path(interval * i));
+      write_text(path(interval * i) + "/" + master_name, "");
+    }
+  });
+  EXPECT_LE(looks(), few + most_looks * many);
 }
 
 TEST_F(CheckpointStore, KeepsWhatEarlierStartsKeepForGood) {
