@@ -1,17 +1,19 @@
 # Compiler settings that every target shares, and the functions that make a room.
 
 # No contraction: products and sums fuse only where the source says std::fma, so that every instruction set computes the
-# same bits. No errno from sqrt: it vectorises.
+# same bits. No fast math either, whatever CXXFLAGS say or a compiler does by itself: sums keep their order, NaN is looked for,
+# and the program keeps subnormal numbers. No errno from sqrt: it vectorises. Clang's -Wconversion has -Wsign-conversion, too.
 add_library(offstage_warnings INTERFACE)
 add_library(offstage::warnings ALIAS offstage_warnings)
 target_compile_options(offstage_warnings INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-ffp-contract=off;-fno-math-errno>")
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-fno-fast-math;-ffp-contract=off;-fno-math-errno>")
+target_link_options(offstage_warnings INTERFACE "$<$<LINK_LANGUAGE:CXX>:-fno-fast-math>")
 # Sources that are compiled together (CMAKE_UNITY_BUILD) see each other's names.
-if(CMAKE_UNITY_BUILD)
+if(NOT CMAKE_UNITY_BUILD)
+  target_compile_options(offstage_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow>")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(offstage_warnings INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow=local;-Wno-subobject-linkage>")
-else()
-  target_compile_options(offstage_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow>")
 endif()
 # Warnings are errors with the compiler that the project is tested with; a newer one's stop nobody's build. Those that
 # depend on what was inlined are not: GCC 12 has false ones.
@@ -25,7 +27,7 @@ add_compile_definitions(OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 
 if(OFFSTAGE_SANITIZE)
   # GCC finds memory that may not be initialised in what sanitizers add.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>
                       $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${OFFSTAGE_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
@@ -178,6 +180,9 @@ function(offstage_room)
   set(flags_avx2 -mavx2 -mfma -mbmi2 -mf16c)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 19)
+    list(APPEND flags_avx512_bf16 "SHELL:-mllvm -disable-vector-combine")  # Clang 16 crashes in that pass, 19 does not
+  endif()
   set(flags_amx ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
   foreach(level baseline avx2 avx512 avx512_bf16 amx)
     set(sources ${arg_SIMD})

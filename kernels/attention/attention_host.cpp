@@ -206,8 +206,11 @@ std::pair<BackwardPart, Positions> backward_part(std::int64_t sequence,
 template <class Unit, class T>
 void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
-  auto const tasks = batch * kv_heads;
+  // No structured binding: Clang takes none into a parallel region.
+  auto const sequence = in.shape.sequence;
+  auto const kv_heads = in.shape.kv_heads;
+  auto const width = in.shape.head_dim;
+  auto const tasks = in.shape.batch * kv_heads;
   if (sequence == 0 || tasks == 0) {
     return;
   }
@@ -233,8 +236,11 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
 template <class Unit, class T>
 void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  auto const [batch, sequence, heads, kv_heads, width, window] = in.shape;
-  auto const tasks = batch * kv_heads;
+  // No structured binding: Clang takes none into a parallel region.
+  auto const sequence = in.shape.sequence;
+  auto const kv_heads = in.shape.kv_heads;
+  auto const width = in.shape.head_dim;
+  auto const tasks = in.shape.batch * kv_heads;
   if (sequence == 0 || tasks == 0) {
     return;
   }

@@ -94,7 +94,8 @@ RowStatistics layernorm_forward(T const* x, T const* delta, T* residual, T const
 template <class T>
 void layernorm_backward(T const* x, T const* weight, T const* dy, RowStatistics row, T* dx,
                         float* d_weight, float* d_bias, std::int64_t width) {
-  auto const [mean, inverse] = row;
+  float const mean = row.mean;  // no structured binding: Clang takes none into an OpenMP loop
+  float const inverse = row.inverse_deviation;
   float shift = 0;
   float stretch = 0;
 #pragma omp simd reduction(+ : shift, stretch)

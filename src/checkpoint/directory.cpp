@@ -188,7 +188,8 @@ std::string why_no_checkpoint(std::string const& path, std::string const& direct
     if (!fs::is_directory(place, ignored)) {
       continue;
     }
-    for (StepDirectory const& found : std::views::reverse(step_directories(place))) {
+    auto const steps = step_directories(place);
+    for (StepDirectory const& found : steps | std::views::reverse) {
       if (known.size() < most_named && has_master(found.path)) {
         known.push_back(found.path);
       }

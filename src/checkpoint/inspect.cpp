@@ -298,7 +298,8 @@ char const* name_of(Completeness state) {
 
 std::optional<Listed> newest_complete(std::string const& path, Warn warn) {
   // The newest comes first: there may be hundreds, and each look opens files of every rank.
-  for (std::string const& directory : directories_in(path, warn) | std::views::reverse) {
+  auto const directories = directories_in(path, warn);
+  for (std::string const& directory : directories | std::views::reverse) {
     Listed entry = listed(directory);
     switch (entry.state) {
       case Completeness::complete:

@@ -184,7 +184,8 @@ std::vector<std::string> superfluous(std::string const& directory, Retention con
   bool const is_spared = std::ranges::find(spared, newest) != spared.end();
   int kept = retention.keeps_for_good(saved) || is_spared ? 0 : 1;
   std::vector<std::string> paths;
-  for (StepDirectory const& found : std::views::reverse(step_directories(directory))) {
+  auto const steps = step_directories(directory);
+  for (StepDirectory const& found : steps | std::views::reverse) {
     // Hundreds may stay for good. A canonical name takes a call for each directory above it, and an
     // inspection one for each file.
     bool const for_good = retention.keeps_for_good(found.step);

@@ -186,8 +186,8 @@ checkpoint::Listed newest_that_validated(std::string const& directory, checkpoin
   if (knows_best(newest)) {
     return newest;
   }
-  for (checkpoint::Listed& entry :
-       checkpoint::list(directory, checkpoint::Warn::no) | std::views::reverse) {
+  auto entries = checkpoint::list(directory, checkpoint::Warn::no);
+  for (checkpoint::Listed& entry : entries | std::views::reverse) {
     if (entry.state == Completeness::complete && knows_best(entry)) {
       return std::move(entry);
     }

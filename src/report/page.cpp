@@ -155,13 +155,13 @@ std::string setting_of(Run const& run, std::string const& key) {
 std::string differences(std::vector<Run> const& runs) {
   std::set<std::string> keys;
   for (Run const& run : runs) {
-    for (auto const& [key, value] : run.settings) {
+    for (auto const& setting : run.settings) {
       bool const differs = std::ranges::any_of(runs, [&](Run const& other) {
-        auto const found = other.settings.find(key);
-        return !other.settings.empty() && (found == other.settings.end() || found->second != value);
+        auto const found = other.settings.find(setting.first);
+        return !other.settings.empty() && (found == other.settings.end() || *found != setting);
       });
-      if (differs && key != "run.dir") {
-        keys.insert(key);
+      if (differs && setting.first != "run.dir") {
+        keys.insert(setting.first);
       }
     }
   }

@@ -225,13 +225,17 @@ TEST_F(Convert, AFileIsNoPlaceForAModelOrACheckpoint) {
   auto const refusal = [&](auto&& action) {
     return message_of<mpi::AgreedError>([&] { (void)action(); });
   };
-  for (auto const& [to, words] : {std::pair{file, file + " is a file; name a directory"},
-                                  {file + "/in", file + "/in lies in a file"}}) {
-    EXPECT_THAT(refusal([&] { return import_model(path("model"), to, self); }),
-                HasSubstr("--to=" + words));
-    EXPECT_THAT(
-        refusal([&] { return export_model({path("model")}, to, DType::fp32, GiB, {}, self); }),
-        HasSubstr("--to=" + words));
+  struct Wrong {
+    std::string to, words;
+  };
+  for (Wrong const& wrong : {Wrong{file, file + " is a file; name a directory"},
+                             {file + "/in", file + "/in lies in a file"}}) {
+    EXPECT_THAT(refusal([&] { return import_model(path("model"), wrong.to, self); }),
+                HasSubstr("--to=" + wrong.words));
+    EXPECT_THAT(refusal([&] {
+                  return export_model({path("model")}, wrong.to, DType::fp32, GiB, {}, self);
+                }),
+                HasSubstr("--to=" + wrong.words));
   }
 }
 

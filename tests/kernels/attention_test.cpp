@@ -132,7 +132,9 @@ Problem<double> rows_alone(Problem<double> const& all, std::int64_t b, std::int6
 }
 
 TEST(Attention, DocumentsThatShareASequenceAreAsEachAlone) {
-  for (auto const& [shape, documents] : shapes_with_documents()) {
+  for (ShapeWithDocuments const& each : shapes_with_documents()) {
+    AttentionShape const& shape = each.shape;
+    Documents const& documents = each.documents;
     Problem<double> packed{shape};
     packed.documents = documents;
     ref::attention_forward(packed.forward());

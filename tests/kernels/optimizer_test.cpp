@@ -134,7 +134,8 @@ TEST(Optimize, StepsAsComputedByHand) {
       {{.optimizer = Optimizer::sgd, .momentum = 0.5}, 6.75F, 5.0F, 0.0F},
       // The sign of 1 / 2: 8 - (1 + 4) / 4; m = 1 / 4.
       {{.optimizer = Optimizer::lion}, 6.75F, 0.25F, 0.0F}};
-  for (auto const& [of, p, m, v] : all) {
+  for (Expected const& expected : all) {
+    OptimizerCase const& of = expected.of;
     SCOPED_TRACE(of.name());
     StateLayout const layout = of.layout();
     for_each_optimize([&](auto const& optimize) {
@@ -159,10 +160,10 @@ TEST(Optimize, StepsAsComputedByHand) {
                 .weight_decay = 0.5,
                 .gradient_scale = 0.5,
                 .step = 1});
-      EXPECT_FLOAT_EQ(values[0], p);
+      EXPECT_FLOAT_EQ(values[0], expected.p);
       EXPECT_EQ(to_float(copy), to_float(upper_half(values[0])));
       for (std::size_t i = 1; i < layout.planes().size(); ++i) {
-        EXPECT_FLOAT_EQ(values[i], layout.planes()[i].name == "momentum" ? m : v);
+        EXPECT_FLOAT_EQ(values[i], layout.planes()[i].name == "momentum" ? expected.m : expected.v);
       }
     });
   }

@@ -139,6 +139,24 @@ class Options(unittest.TestCase):
         self.assertEqual(1, done.returncode, done)
         self.assertIn("OFFSTAGE_CUDA=0: give AUTO, ON or OFF", done.stderr)
 
+    def test_fast_math_that_others_ask_for_is_left_out(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "CMakeLists.txt").write_text(
+                f"cmake_minimum_required(VERSION 3.25)\nproject(numbers LANGUAGES CXX)\ninclude({SOURCES}/src/rooms.cmake)\n"
+                "add_executable(numbers numbers.cpp)\ntarget_link_libraries(numbers offstage::warnings)\n")
+            (folder / "numbers.cpp").write_text(
+                "#include <cmath>\n#include <cstdlib>\n#include <limits>\n"
+                "int main() {\n"
+                "  float volatile const smallest = std::numeric_limits<float>::min();\n"
+                "  bool const is_number = std::isfinite(std::strtof(\"nan\", nullptr));\n"
+                "  return is_number ? 1 : smallest / 2 == 0 ? 2 : 0;\n}\n")
+            for step in (["-S", folder, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-ffast-math"],
+                         ["--build", folder / "build"]):
+                done = subprocess.run(["cmake", *step], capture_output=True, text=True)
+                self.assertEqual(0, done.returncode, done)
+            self.assertEqual(0, subprocess.run([folder / "build/numbers"]).returncode)
+
 
 class Citation(unittest.TestCase):
     def test_cites_this_version(self):

@@ -223,7 +223,9 @@ TEST(Simulation, SendsThePartOfAVerticalSchedulesTensorsToStorageOfWhichItSimula
   std::mt19937 random{73};
   int vertical = 0;
   for (int trial = 0; trial < 120; ++trial) {
-    auto [machine, work, schedule] = draw_large(random);
+    Drawn drawn = draw_large(random);
+    Workload& work = drawn.work;
+    Schedule& schedule = drawn.schedule;
     if (!work.vertical || work.rounds <= 12) {
       continue;
     }
@@ -238,7 +240,7 @@ TEST(Simulation, SendsThePartOfAVerticalSchedulesTensorsToStorageOfWhichItSimula
     schedule.activations_cached = 9 * work.rounds * (work.blocks() + 2) / 10;
     auto const written = [&](Detail const& detail) {
       Bytes all = 0;
-      for (PathUse const& path : simulate(machine, work, schedule, detail).paths) {
+      for (PathUse const& path : simulate(drawn.machine, work, schedule, detail).paths) {
         all += path.written;
       }
       return static_cast<double>(all);

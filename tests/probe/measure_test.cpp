@@ -22,14 +22,18 @@ TEST(MeasureLink, FindsTheEmulatedRates) {
   // Far below what memory does, so that the emulation is the bound.
   auto const device =
       device::make_host_device(0, {.host_to_device = 100e6, .device_to_host = 400e6});
-  for (auto const& [rate, emulated] : {std::pair{&LinkRates::to_device, 100e6},
-                                       {&LinkRates::to_device_both, 100e6},
-                                       {&LinkRates::to_device_pageable, 100e6},
-                                       {&LinkRates::to_host, 400e6},
-                                       {&LinkRates::to_host_both, 400e6},
-                                       {&LinkRates::to_host_pageable, 400e6}}) {
-    EXPECT_TRUE(
-        holds_in_some_try([&] { return is_about(measure_link(*device, quick).*rate, emulated); }));
+  struct Emulated {
+    double LinkRates::*rate;
+    double is;
+  };
+  for (Emulated const& emulated : {Emulated{&LinkRates::to_device, 100e6},
+                                   {&LinkRates::to_device_both, 100e6},
+                                   {&LinkRates::to_device_pageable, 100e6},
+                                   {&LinkRates::to_host, 400e6},
+                                   {&LinkRates::to_host_both, 400e6},
+                                   {&LinkRates::to_host_pageable, 400e6}}) {
+    EXPECT_TRUE(holds_in_some_try(
+        [&] { return is_about(measure_link(*device, quick).*emulated.rate, emulated.is); }));
   }
   EXPECT_EQ(device->used(), 0) << "everything is given back";
 }

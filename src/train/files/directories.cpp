@@ -197,7 +197,8 @@ void Directories::make(std::string const& path, char const* key) {
 }
 
 void Directories::create_missing(std::string const& path, char const* key) {
-  for (fs::path const& part : missing_parts(path, key) | std::views::reverse) {
+  auto const parts = missing_parts(path, key);
+  for (fs::path const& part : parts | std::views::reverse) {
     std::error_code error;
     if (is_link(part.string())) {
       fail(key, path,
