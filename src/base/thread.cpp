@@ -24,6 +24,9 @@ rlim_t limit_of(decltype(RLIMIT_NPROC) resource) {
   return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
+/// A limit of the stack above which a thread may find no memory for its own, which is as large.
+constexpr auto large_stack = static_cast<rlim_t>(GiB);
+
 /// The limits that the system's answer, EAGAIN for all of them, does not tell apart.
 std::string remedy() {
   rlim_t const tasks = limit_of(RLIMIT_NPROC);
@@ -43,6 +46,10 @@ std::string remedy() {
   }
   if (rlim_t const data = limit_of(RLIMIT_DATA); data != RLIM_INFINITY) {
     text += ", or ulimit -d (RLIMIT_DATA is " + format_bytes(static_cast<Bytes>(data)) + takes;
+  }
+  if (rlim_t const stack = limit_of(RLIMIT_STACK); stack != RLIM_INFINITY && stack > large_stack) {
+    text += "; or lower ulimit -s (RLIMIT_STACK is " + format_bytes(static_cast<Bytes>(stack)) +
+            ", which each thread's stack takes)";
   }
   return text;
 }

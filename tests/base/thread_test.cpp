@@ -18,6 +18,7 @@ namespace offstage {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(NamedThread, CarriesItsNameCutToWhatLinuxTakes) {
   std::array<char, 32> name{};
@@ -83,6 +84,21 @@ TEST(NamedThread, ThatCannotStartSaysSoAndNamesTheLimits) {
     message = error_of_too_many();
   }
   EXPECT_THAT(message, HasSubstr("ulimit -d (RLIMIT_DATA is "));
+}
+
+TEST(NamedThread, NamesALimitOfTheStackThatIsLarge) {
+  rlimit stack{};
+  getrlimit(RLIMIT_STACK, &stack);
+  if (address_space_is_the_sanitizers || stack.rlim_max < static_cast<rlim_t>(64 * GiB)) {
+    GTEST_SKIP() << "sanitizers map terabytes, or stacks cannot be so large";
+  }
+  AddressSpace const room{little_room};
+  {
+    Limit const usual{RLIMIT_STACK, 8 * MiB};
+    EXPECT_THAT(error_of_too_many(), Not(HasSubstr("ulimit -s")));
+  }
+  Limit const large{RLIMIT_STACK, 64 * GiB};
+  EXPECT_THAT(error_of_too_many(), HasSubstr("; or lower ulimit -s (RLIMIT_STACK is 64.0 GiB, "));
 }
 
 TEST(RequireThreads, HasThemAllAtOnceOrNone) {
