@@ -63,9 +63,9 @@ def main():
             alone, one, all_of_them = (median[model, waiting, busy] for busy in (0, 1, cores))
             print(f"{model:<7}{waiting:<19}{alone:>7.4f} s{one:>11.4f} s{all_of_them:>7.4f} s   {all_of_them / alone:.2f}")
     ours, small, spinning = ("125 M", "as it comes"), ("3 M", "as it comes"), ("125 M", "OpenMP's default")
-    print(f"RESULT busy_slowdown {median[*ours, cores] / median[*ours, 0]:.2f}")
-    print(f"RESULT busy_slowdown_small {median[*small, cores] / median[*small, 0]:.2f}")
-    print(f"RESULT busy_idle_cost {median[*ours, 0] / median[*spinning, 0]:.3f}")
+    print(f"RESULT busy_slowdown {median[(*ours, cores)] / median[(*ours, 0)]:.2f}")
+    print(f"RESULT busy_slowdown_small {median[(*small, cores)] / median[(*small, 0)]:.2f}")
+    print(f"RESULT busy_idle_cost {median[(*ours, 0)] / median[(*spinning, 0)]:.3f}")
 
 
 if __name__ == "__main__":
