@@ -243,11 +243,12 @@ class Report(OffstageTest):
             # Six operations for each weight of a product and token are most of them.
             self.assertGreater(step["tflops"] * step["step_seconds"] * 1e12, 6 * 4 * (32 * 64 + 32 * 32 + 3 * 32 * 64) * tokens)
         self.assertRegex(result.out, r"predicted, achieved, mean of 3 steps; by rates that were given or measured at the start\n")
-        line = re.search(r"(?m)^  step +([0-9.]+) s +([0-9.]+) s +[+-][0-9.]+ %$", result.out)
+        apart = r"([+-][0-9.]+ %|x \d+)"  # a busy machine may take ten times as long
+        line = re.search(rf"(?m)^  step +([0-9.]+) s +([0-9.]+) s +{apart}$", result.out)
         self.assertAlmostEqual(predicted, float(line.group(1)), 4)
         self.assertAlmostEqual(sum(step["step_seconds"] for step in steps[1:]) / 3, float(line.group(2)), 4)
         for phase in "forward", "backward", "update":
-            self.assertRegex(result.out, rf"(?m)^  {phase} +[0-9.]+ s +[0-9.]+ s +[+-][0-9.]+ %$")
+            self.assertRegex(result.out, rf"(?m)^  {phase} +[0-9.]+ s +[0-9.]+ s +{apart}$")
         # Nothing is cached but what the last commits leave in buffers: an update reads and writes all of the state.
         for what, rate in ("read", "40.0"), ("written", "20.0"):
             bytes_of = rf"(?m)^  {re.escape(str(self.folder))}/path {what}: ([0-9.]+) KiB at {rate} MB/s, ([0-9.]+) KiB at [0-9.]+ [kMG]B/s$"

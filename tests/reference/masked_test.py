@@ -93,7 +93,12 @@ class Masked(OffstageTest):
 
     def test_without_the_mask_all_counts(self):
         self.run_on("run", "train.micro-batch=1", "data.mask=off")
-        self.assertGreater(abs(self.steps("run")[0]["loss"] - REFERENCE["loss"][0]), 1e-3)
+        without = self.steps("run")[0]["loss"]
+        self.assertGreater(abs(without - REFERENCE["loss"][0]), 1e-3)
+        for mask, loss in ("on", REFERENCE["loss"][0]), ("off", without):
+            said = self.offstage("evaluate", "--from", FILES / REFERENCE["model"], "--data", self.data, "--cross-documents=whole",
+                                 "--attention=window", f"--sequence={REFERENCE['sequence']}", f"--mask={mask}", "--json")
+            self.assert_close([loss], [json.loads(said.out)["loss"]])
 
     def test_a_mask_of_other_tokens_ends_the_run(self):
         self.mask.write_bytes(self.mask.read_bytes()[:-1])

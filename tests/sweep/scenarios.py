@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ.setdefault("OFFSTAGE", str(ROOT / "build/release/offstage"))
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 # pylint: disable=wrong-import-position
-from harness import MPI, OFFSTAGE, OPEN_MPI, TINY, without_mpi  # noqa: E402
+from harness import MPI, OFFSTAGE, OPEN_MPI, TINY, as_alone  # noqa: E402
 
 PATIENCE = 240  # seconds until a run counts as stuck
 KEEP = 2
@@ -148,7 +148,7 @@ class Result:
     """What a command said and how it ended; code None: it had to be killed."""
     def __init__(self, code, out, err):
         self.code = code if code is None or code >= 0 else 128 - code  # a signal, as a shell says it
-        self.out, self.err = out, without_mpi(err)
+        self.out, self.err = out, as_alone(err)
         self.errors = [line for line in self.err.splitlines() if line.startswith("offstage: error: ")]
         said = [(int(step), Path(path)) for step, path in
                 re.findall(r"^\S+Z step +(\d+)  saved (\S+) in ", out, re.MULTILINE)]
