@@ -1,9 +1,8 @@
 #include "checkpoint/partner_copies.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,24 @@
 #include "platform/aio/file.hpp"
 
 namespace offstage::checkpoint {
+namespace {
+
+/// Gives `directory` the master of `own`: a link, or a copy where the storage has no links.
+void bring_master(std::string const& own, std::string const& directory) {
+  std::string const from = own + "/" + master_name;
+  std::string const master = directory + "/" + master_name;
+  if (link_file(from, master)) {
+    return;
+  }
+  std::string const unfinished = directory + "/" + unfinished_master_name;
+  OutputFile file{"checkpoint.partner", unfinished, O_TRUNC};
+  file.write(read_text(from, size_of_file(from).value_or(0)));
+  file.sync();
+  file.close();
+  rename_file("cannot rename to", unfinished, master);
+}
+
+}  // namespace
 
 PartnerCopies::PartnerCopies(LevelPlaces places, bool makes, mpi::Communicator const& comm,
                              mpi::Communicator const& node)
@@ -71,12 +88,8 @@ std::optional<CopyStats> PartnerCopies::finish_if_done() {
         return;
       }
       // The masters of one save are the same on all nodes.
-      std::string const own = places_.own + "/" + step_name(step_) + "/" + master_name;
       std::string const directory = places_.copies + "/" + step_name(step_);
-      std::string const master = directory + "/" + master_name;
-      if (!link_file(own, master)) {
-        throw IoError{"cannot link to", master, errno};
-      }
+      bring_master(places_.own + "/" + step_name(step_), directory);
       aio::sync_directory(directory);
       aio::sync_directory(places_.copies);
     });

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints of level 3 (checkpoint.partner): pretended nodes of this machine, of which one is lost with its storage."""
+import errno
 import os
 import shutil
 import signal
@@ -89,6 +90,15 @@ class Partner(OnNodes):
             result = self.train_on("n1:1,n2:1", "run", *self.options, f"train.steps={begin + 1}")
         self.assertIn(f"continuing after step {begin}\n", result.out)
         self.assert_same_state(self.straight(begin + 1), self.folder / "run/checkpoints")
+
+    def test_storage_without_links_has_copies_too(self):
+        with self.faulty(self.folder, calls="link", error=errno.EPERM):
+            result = self.train_on("n1:1,n2:1", "run", *self.options, "train.steps=4", "checkpoint.local-every=2")
+        self.assertEqual([], result.warnings)
+        copies = list((self.nodes / "n2").glob("level-3-*/step-*"))
+        self.assertTrue(copies)
+        for copy in copies:
+            self.assertIn(": good", self.offstage("checkpoint", "verify", copy).out)
 
     def test_a_path_from_which_nothing_can_be_linked_is_named_once_for_all_nodes(self):
         (self.folder / "storage").mkdir()
