@@ -24,6 +24,8 @@ constexpr std::int64_t least_buffers = 3;
 constexpr std::int64_t node_subgroups = 32;
 constexpr std::int64_t rank_subgroups = 8;
 constexpr std::int64_t least_split_elements = 2 << 20;
+/// Subgroups for which one more buffer is worth that gradients spill for it.
+constexpr std::int64_t subgroups_per_buffer = 32;
 /// More paths than any node has. A product with it does not overflow.
 constexpr std::int64_t most_paths = 1024;
 
@@ -112,8 +114,11 @@ class Division {
     }
     left_ -= demand_.exchange_bytes + least_activations();
     left_ -= few() * extent() + least_parameters();
+    Bytes const buffers = std::min(left_ - least_gradients(), more_buffers());
+    left_ -= buffers;
     place_gradients();
     place_activations();
+    left_ += buffers;
     place_parameters();
     place_state();
     return finished();
@@ -229,6 +234,17 @@ class Division {
         places == all ? all : std::max<std::int64_t>(0, places - plan_.activation_buffers);
     plan_.activations = demand_.activation_bytes + times(places, demand_.activation_extent);
     left_ -= plan_.activations - least_activations();
+  }
+
+  /// Memory for buffers beyond the least, with which a node's ranks keep its paths busy: one extent
+  /// is fetched and one flushed on each, and one is updated. It comes before that of gradients and
+  /// activations: a path that waits for a buffer costs more than their spill, as long as that is a
+  /// small part of all that moves.
+  [[nodiscard]] Bytes more_buffers() const {
+    std::int64_t const busy = 1 + 2 * std::min(demand_.paths, most_paths);
+    std::int64_t const wished = pieces_of(busy, demand_.ranks_per_node) - few();
+    return times(std::clamp<std::int64_t>(wished, 0, plan_.subgroups / subgroups_per_buffer),
+                 extent());
   }
 
   void place_parameters() {

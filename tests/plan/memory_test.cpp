@@ -177,6 +177,35 @@ TEST(PlanMemory, StorageTakesTwoBuffersAndTwoPerPathWhereTheyFitAndThreeAtLeast)
   EXPECT_EQ(plan_memory(wanted).buffers, 8);
 }
 
+// 256 subgroups; nine buffers of 0.75 MiB for four paths, and gradients of 64 MiB.
+TEST(PlanMemory, BuffersThatKeepSeveralPathsBusyComeBeforeGradients) {
+  auto wanted = demand();
+  wanted.paths = 4;
+  wanted.subgroup_elements = mebi / 16;
+  Bytes const extent = 12 * wanted.subgroup_elements;
+  wanted.host_memory = 9 * extent + 64 * MiB;
+  EXPECT_EQ(plan_memory(wanted).buffers, 9);
+  EXPECT_EQ(plan_memory(wanted).gradient_buffers, 0);
+  wanted.host_memory -= 1;
+  EXPECT_EQ(plan_memory(wanted).buffers, 9);
+  EXPECT_EQ(plan_memory(wanted).gradients_cached, 252) << "and three buffers of theirs";
+  wanted.host_memory = 6 * extent;  // three of gradients take as much as one of the state
+  EXPECT_EQ(plan_memory(wanted).buffers, 5);
+  EXPECT_EQ(plan_memory(wanted).gradients_cached, 0);
+  wanted.ranks_per_node = 4;  // three buffers of each rank are twelve
+  wanted.host_memory = 4 * (3 * extent + 64 * MiB);
+  EXPECT_EQ(plan_memory(wanted).buffers, 3);
+  EXPECT_EQ(plan_memory(wanted).gradient_buffers, 0);
+}
+
+TEST(PlanMemory, FewSubgroupsHaveNoBuffersThatMakeGradientsSpill) {
+  auto wanted = demand();  // 16 subgroups
+  wanted.paths = 4;
+  wanted.host_memory = (36 + 64) * MiB;
+  EXPECT_EQ(plan_memory(wanted).buffers, 3);
+  EXPECT_EQ(plan_memory(wanted).gradient_buffers, 0);
+}
+
 TEST(PlanMemory, NoMoreBuffersThanSubgroups) {
   auto wanted = demand();
   wanted.subgroup_elements = 8 * mebi;
