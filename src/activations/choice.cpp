@@ -67,10 +67,12 @@ std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims con
       return {count, model::kept_block};
     case Policy::Rule::recompute:
       return {count, model::recomputed_block};
+    case Policy::Rule::part:
     case Policy::Rule::swap:
       break;
   }
-  std::vector<model::BlockFates> fates(count, {Fate::leave, Fate::recompute, Fate::recompute});
+  Fate const chosen = policy.rule == Policy::Rule::part ? Fate::keep : Fate::leave;
+  std::vector<model::BlockFates> fates(count, {chosen, Fate::recompute, Fate::recompute});
   auto const items = items_of<T>(dims);
   double const all =
       std::accumulate(items.begin(), items.end(), 0.0, [&](double sum, Item const& item) {
@@ -79,13 +81,13 @@ std::vector<model::BlockFates> block_fates(Policy const& policy, model::Dims con
   double left = policy.share * all;
   for (auto const& [part, cost] : items) {
     auto const bytes = static_cast<double>(cost.bytes);
-    auto const leaving = std::min<std::int64_t>(blocks, std::llround(left / bytes));
+    auto const number = std::min<std::int64_t>(blocks, std::llround(left / bytes));
     for (std::int64_t block = 0; block < blocks; ++block) {
       // As many of the first blocks as their share of all.
-      bool const leaves = (block + 1) * leaving / blocks > block * leaving / blocks;
-      fates[static_cast<std::size_t>(block)][part] = leaves ? Fate::leave : Fate::recompute;
+      bool const is_chosen = (block + 1) * number / blocks > block * number / blocks;
+      fates[static_cast<std::size_t>(block)][part] = is_chosen ? chosen : Fate::recompute;
     }
-    left = std::max(0.0, left - static_cast<double>(leaving) * bytes);
+    left = std::max(0.0, left - static_cast<double>(number) * bytes);
   }
   return fates;
 }
@@ -124,11 +126,16 @@ double share_of_parts(model::Dims const& dims, int parts) {
   return some / all;
 }
 
+template <class T>
 Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
-                          model::Dims const& dims, BlockCount blocks) {
+                          model::Dims const& dims, BlockCount blocks, Policy const& policy) {
+  auto const fates = block_fates<T>(policy, dims, blocks.all);
   double recomputed = 0.0;
-  for (Part const part : model::all_parts) {
-    recomputed += model::part_flops(dims, part) * std::max(0, blocks.all - blocks.staying);
+  for (int block = 0; block < blocks.all - blocks.staying; ++block) {
+    for (Part const part : model::all_parts) {
+      bool const stays = fates[static_cast<std::size_t>(block)][part] == Fate::keep;
+      recomputed += stays ? 0.0 : model::part_flops(dims, part);
+    }
   }
   return plan::swap_times(demand_of(rates, company, dims, blocks.all), 0, recomputed).total();
 }
@@ -136,5 +143,6 @@ Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, block_fates)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, paper_choice)
 OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, share_of_parts)
+OFFSTAGE_INSTANTIATE(OFFSTAGE_RUN_TYPES, recompute_seconds)
 
 }  // namespace offstage::activations

@@ -11,9 +11,9 @@
 namespace offstage::activations {
 
 /// The fates of each block, in type T; `automatic` counts as `keep`. Where not all can be swapped,
-/// the parts whose recomputation takes most operations per byte are (Fuyou equation 12), in all
-/// blocks; those of the last such part in blocks that are spread evenly, so that the link is never
-/// idle for long.
+/// or stay, the parts whose recomputation takes most operations per byte are, or do (Fuyou equation
+/// 12), in all blocks; those of the last such part in blocks that are spread evenly, so that the
+/// link is never idle for long.
 template <class T>
 [[nodiscard]] std::vector<model::BlockFates> block_fates(Policy const& policy,
                                                          model::Dims const& dims, int blocks);
@@ -52,8 +52,11 @@ template <class T>
 /// The share with which so many parts leave in all blocks, and no other.
 template <class T>
 [[nodiscard]] double share_of_parts(model::Dims const& dims, int parts);
-/// The time of a micro-batch by the same model, if all is computed again and nothing leaves.
+/// The time of a micro-batch by the same model, if nothing leaves, and all but what stays by
+/// `policy`, which is `part` or `recompute`, is computed again.
+template <class T>
 [[nodiscard]] Seconds recompute_seconds(Rates const& rates, plan::SwapCompany const& company,
-                                        model::Dims const& dims, BlockCount blocks);
+                                        model::Dims const& dims, BlockCount blocks,
+                                        Policy const& policy);
 
 }  // namespace offstage::activations

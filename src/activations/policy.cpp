@@ -11,6 +11,7 @@ namespace offstage::activations {
 
 namespace {
 
+constexpr std::string_view keep_prefix = "keep:";
 constexpr std::string_view storage_prefix = "storage:";
 
 }  // namespace
@@ -21,6 +22,8 @@ std::string describe(Policy const& policy) {
       return "auto";
     case Policy::Rule::keep:
       return "keep";
+    case Policy::Rule::part:
+      return fmt::format("{}{:.3g}", keep_prefix, policy.share);
     case Policy::Rule::recompute:
       return "recompute";
     case Policy::Rule::swap:
@@ -41,15 +44,18 @@ Policy parse_policy(std::string const& text) {
     }
   }
   bool const storage = text.starts_with(storage_prefix);
-  auto const number = std::string_view{text}.substr(storage ? storage_prefix.size() : 0);
+  bool const part = text.starts_with(keep_prefix);
+  auto const number = std::string_view{text}.substr(storage ? storage_prefix.size()
+                                                    : part  ? keep_prefix.size()
+                                                            : 0);
   auto const share = number_in<double>(number);
   if (!share || !(*share >= 0.0 && *share <= 1.0)) {
     throw UsageError{fmt::format(
-        "'{}' is none of auto, keep, recompute, host, storage, X and storage:X, where X is "
+        "'{}' is none of auto, keep, keep:X, recompute, host, storage, X and storage:X, where X is "
         "a share from 0 to 1",
         text)};
   }
-  return {Rule::swap, *share, storage};
+  return {part ? Rule::part : Rule::swap, *share, storage};
 }
 
 }  // namespace offstage::activations

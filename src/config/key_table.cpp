@@ -221,11 +221,11 @@ constexpr std::array keys{
         [](RunConfig& c, Text t) { c.train.time_margin = parse_duration(t); }},
     Key{"train.max-bad-steps", "N", "10", "give up after so many non-finite steps in a row",
         [](RunConfig& c, Text t) { c.train.max_bad_steps = whole<std::int64_t>(t); }},
-    Key{"train.activations", "auto|keep|recompute|host|X|storage|storage:X", "auto",
+    Key{"train.activations", "auto|keep|keep:X|recompute|host|X|storage|storage:X", "auto",
         "place of blocks' activations until backward: kept on the device, computed again from the "
         "blocks' inputs, in host memory, or in host memory and for the rest on storage; X: the "
-        "part that leaves, 0 to 1, while the rest is computed again; auto: the quickest choice "
-        "that fits",
+        "part that stays (keep:X) or leaves, 0 to 1, while the rest is computed again; auto: the "
+        "quickest choice that fits",
         [](RunConfig& c, Text t) { c.train.activations = activations::parse_policy(t); }},
     Key{"train.schedule", "horizontal|vertical|auto", "horizontal",
         "vertical: all micro-batches of a rank pass a layer before the next layer, so that "

@@ -309,7 +309,8 @@ void validate_activations(RunConfig const& config) {
   bool const part =
       policy.rule == activations::Policy::Rule::swap && policy.share > 0.0 && policy.share < 1.0;
   if (config.train.schedule == LayerSchedule::vertical &&
-      (part || policy.rule == activations::Policy::Rule::keep)) {
+      (part || policy.rule == activations::Policy::Rule::keep ||
+       policy.rule == activations::Policy::Rule::part)) {
     throw UsageError{fmt::format(
         "train.activations={} keeps what train.schedule=vertical computes again; use recompute "
         "(blocks' inputs stay on the device), host or storage (they leave it), or auto",

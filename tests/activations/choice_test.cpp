@@ -37,13 +37,13 @@ std::int64_t leaving(std::vector<model::BlockFates> const& fates, Part part) {
 }
 
 TEST(Policy, IsReadAsItIsWritten) {
-  for (std::string const text :
-       {"auto", "keep", "recompute", "host", "0", "0.25", "storage", "storage:0.5"}) {
+  for (std::string const text : {"auto", "keep", "keep:0.5", "keep:1", "recompute", "host", "0",
+                                 "0.25", "storage", "storage:0.5"}) {
     EXPECT_EQ(describe(parse_policy(text)), text);
   }
   EXPECT_EQ(parse_policy("1").rule, Rule::swap);
-  for (std::string const text :
-       {"", "all", "-0.1", "1.1", "nan", "0.5x", "block", "storage:", "storage:2", "host:1"}) {
+  for (std::string const text : {"", "all", "-0.1", "1.1", "nan", "0.5x", "block", "storage:",
+                                 "storage:2", "host:1", "keep:", "keep:1.5", "storage:keep:1"}) {
     EXPECT_THROW((void)parse_policy(text), UsageError) << text;
   }
 }
@@ -72,6 +72,19 @@ TEST(BlockFates, OfAShareSwapFirstWhatIsWorthMost) {
   EXPECT_EQ(leaving(block_fates<bfloat16>({Rule::swap, 0.0}, dims(16), 8), Part::input), 8);
 }
 
+TEST(BlockFates, OfAShareThatStaysAreThoseThatWouldLeave) {
+  for (double const share : {0.0, 0.13, 0.345, 0.8, 1.0}) {
+    auto const leaving = block_fates<bfloat16>({Rule::swap, share}, dims(16), 8);
+    auto const staying = block_fates<bfloat16>({Rule::part, share}, dims(16), 8);
+    for (std::size_t block = 0; block < leaving.size(); ++block) {
+      for (Part const part : model::all_parts) {
+        bool const leaves = leaving[block][part] == Fate::leave;
+        EXPECT_EQ(staying[block][part], leaves ? Fate::keep : Fate::recompute);
+      }
+    }
+  }
+}
+
 TEST(BlockFates, OfAShareAreSpreadOverTheBlocks) {
   // qkv is a third and a little less of all; half of it leaves.
   auto const fates = block_fates<float>({Rule::swap, 0.165}, dims(16), 8);
@@ -87,13 +100,16 @@ TEST(PaperChoice, FollowsTheLink) {
   plan::SwapCompany company;
   EXPECT_EQ(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).share, 1.0);
   EXPECT_LT(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).seconds,
-            recompute_seconds(rates, company, dims(16), {8, 2}));
+            recompute_seconds<bfloat16>(rates, company, dims(16), {8, 2}, {Rule::recompute}));
   rates.host_to_device = rates.device_to_host = 1e3;
   EXPECT_EQ(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).share, 0.0);
   EXPECT_GT(paper_choice<bfloat16>(rates, company, dims(16), {8, 2}).seconds,
-            recompute_seconds(rates, company, dims(16), {8, 2}));
+            recompute_seconds<bfloat16>(rates, company, dims(16), {8, 2}, {Rule::recompute}));
+  EXPECT_LT(recompute_seconds<bfloat16>(rates, company, dims(16), {8, 1}, {Rule::part, 0.5}),
+            recompute_seconds<bfloat16>(rates, company, dims(16), {8, 1}, {Rule::recompute}));
   company.parameters = 1'000'000;
-  EXPECT_GE(recompute_seconds(rates, company, dims(16), {8, 2}), Seconds{2000})
+  EXPECT_GE(recompute_seconds<bfloat16>(rates, company, dims(16), {8, 2}, {Rule::recompute}),
+            Seconds{2000})
       << "they come twice";
 }
 

@@ -13,6 +13,7 @@
 #include "train/forecast/attention_room.hpp"
 #include "train/forecast/forecast.hpp"
 #include "train/forecast/machine_rates.hpp"
+#include "train/settle/schedule_choice.hpp"
 
 namespace offstage::train {
 namespace {
@@ -87,7 +88,8 @@ std::vector<double> all_steps(config::RunConfig const& config) {
     for (config::LayerSchedule const schedule :
          {config::LayerSchedule::horizontal, config::LayerSchedule::vertical}) {
       for (Policy const& policy :
-           {Policy{Policy::Rule::keep}, Policy{Policy::Rule::recompute},
+           {Policy{Policy::Rule::keep}, Policy{Policy::Rule::part, 0.5},
+            Policy{Policy::Rule::part, 1.0}, Policy{Policy::Rule::recompute},
             Policy{Policy::Rule::swap, 0.0, true}, Policy{Policy::Rule::swap, 0.5, true},
             Policy{Policy::Rule::swap, 1.0, true}}) {
         for (config::Switch const overlap : {config::Switch::off, config::Switch::on}) {
@@ -101,8 +103,8 @@ std::vector<double> all_steps(config::RunConfig const& config) {
               each.overlap = overlap;
               each.share.device_share = share;
               each.share.device_resident = resident;
-              bool const possible = schedule == config::LayerSchedule::horizontal ||
-                                    (policy.rule != Policy::Rule::keep && policy.share != 0.5);
+              bool const possible =
+                  schedule == config::LayerSchedule::horizontal || suits_vertical(policy);
               try {
                 auto const found = possible ? forecast(each, one_rank) : Forecast{};
                 if (possible && found.device.total() <= each.device.memory) {
@@ -138,6 +140,30 @@ TEST(ConfigurationChoice, IsNoSlowerThanAnyOfHundredsThatAreGiven) {
     EXPECT_THAT(found.chosen.size(), ::testing::Le(10U));
     EXPECT_THAT(found.chosen, Contains(HasSubstr("plan.choose=on: parameters.home=")));
   }
+}
+
+TEST(ConfigurationChoice, KeepsAPartOfTheActivationsWhereAllHaveNoRoomAndTheLinkIsSlow) {
+  auto config = open();
+  config.platform_products = 1e9;
+  config.platform.host_to_device = config.platform.device_to_host = 1e7;
+  auto given = config;
+  given.train.activations = {Policy::Rule::keep};
+  auto const has_room = [&] {
+    try {
+      (void)forecast(given, one_rank);
+      return true;
+    } catch (UsageError const&) {
+      return false;
+    }
+  };
+  while (has_room()) {
+    given.device.memory -= 256 * KiB;
+  }
+  config.device.memory = given.device.memory;
+  auto const found = forecast(config, one_rank);
+  EXPECT_EQ(found.config.train.activations.rule, Policy::Rule::part);
+  given.train.activations = {Policy::Rule::recompute};
+  EXPECT_LT(found.step.step, 0.97 * forecast(given, one_rank).step.step);
 }
 
 TEST(ConfigurationChoice, KeepsParametersWholeWhereRanksHaveRoomForThem) {

@@ -92,14 +92,21 @@ std::vector<Policy> OpenValues::policies(config::LayerSchedule schedule) const {
   if (!leaves_activations(config_)) {
     return vertical && !suits_vertical(given) ? std::vector<Policy>{} : std::vector{given};
   }
-  std::vector<Policy> all{{Policy::Rule::recompute}, inputs};
-  if (!vertical) {
-    all.insert(all.begin(), {Policy::Rule::keep});
-    for (int parts = 1; parts <= activations::product_parts; ++parts) {
-      all.push_back(inputs);
-      all.back().share = share_of_parts(config_, parts);
-    }
+  std::vector<Policy> all{{Policy::Rule::recompute}};
+  if (vertical) {
+    all.push_back(inputs);
+    return all;
   }
+  all.insert(all.begin(), {Policy::Rule::keep});
+  auto const add_parts = [&](Policy policy) {
+    for (int parts = 1; parts <= activations::product_parts; ++parts) {
+      policy.share = share_of_parts(config_, parts);
+      all.push_back(policy);
+    }
+  };
+  add_parts({Policy::Rule::part});
+  all.push_back(inputs);
+  add_parts(inputs);
   return all;
 }
 
@@ -175,6 +182,17 @@ std::vector<Chosen> OpenValues::other_policies(Candidate const& of,
   for (Policy const& policy : policies(of.chosen.schedule)) {
     others.push_back(of.chosen);
     others.back().activations = policy;
+  }
+  Policy const& here = of.chosen.activations;
+  bool const has_share = here.rule == Policy::Rule::part || here.rule == Policy::Rule::swap;
+  bool const is_open =
+      leaves_activations(config_) && of.chosen.schedule == config::LayerSchedule::horizontal;
+  for (double const by : {-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2}) {
+    double const share = in_percents(here.share + by);
+    if (is_open && has_share && share > 0.0 && share < 1.0) {
+      others.push_back(of.chosen);
+      others.back().activations.share = share;
+    }
   }
   return others;
 }

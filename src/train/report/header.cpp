@@ -161,6 +161,11 @@ void add_activations(Lines& lines, config::RunConfig const& config, std::string 
   }
   if (policy.rule == Rule::recompute) {
     lines.add("activations: blocks' inputs stay on the device, the rest is computed again");
+  } else if (policy.rule == Rule::part) {
+    lines.add(
+        "activations: blocks' inputs and {:.0f}% of what products make stay on the device, the "
+        "rest is computed again",
+        100 * policy.share);
   } else if (policy.rule == Rule::swap) {
     lines.add(
         "activations: blocks' inputs and {:.0f}% of what products make go to {}, the "

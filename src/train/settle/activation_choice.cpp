@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <ranges>
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
@@ -33,7 +34,10 @@ class Chooser {
   [[nodiscard]] Policy swap(double share) const {
     return {Rule::swap, share, !config_.paths.empty()};
   }
-  [[nodiscard]] Bytes device_bytes(Policy const& policy) const;
+  [[nodiscard]] Bytes device_bytes(Policy const& policy) const { return demand(policy).total(); }
+  /// The policy that keeps most on the device and leaves to everything else the memory that it has
+  /// there with `recompute`; `recompute` if there is none left.
+  [[nodiscard]] Policy most_kept() const;
   [[nodiscard]] bool fits_device(Policy const& policy) const {
     return room_.device_memory == 0 || device_bytes(policy) <= room_.device_memory;
   }
@@ -48,6 +52,7 @@ class Chooser {
   [[nodiscard]] ActivationChoice choose(ActivationRates const& rates) const;
 
  private:
+  [[nodiscard]] DeviceDemand demand(Policy const& policy) const;
   [[nodiscard]] config::RunConfig with(Policy const& policy) const {
     config::RunConfig config = config_;
     config.train.activations = policy;
@@ -71,9 +76,21 @@ class Chooser {
   model::Dims dims_;
 };
 
-Bytes Chooser::device_bytes(Policy const& policy) const {
-  return device_demand(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size)
-      .total();
+DeviceDemand Chooser::demand(Policy const& policy) const {
+  return device_demand(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size);
+}
+
+Policy Chooser::most_kept() const {
+  auto const of = [this](int percents) { return Policy{Rule::part, percents / 100.0}; };
+  auto const beside = [](DeviceDemand const& each) { return each.total() - each.model; };
+  Bytes const least = beside(demand({Rule::recompute}));
+  auto const has_room = [&](int percents) {
+    auto const needed = demand(of(percents));
+    return needed.total() <= room_.device_memory && beside(needed) == least;
+  };
+  auto const shares = std::views::iota(1, 101);
+  auto const end = std::ranges::partition_point(shares, has_room);
+  return end == shares.begin() ? Policy{Rule::recompute} : of(*end - 1);
 }
 
 bool Chooser::fits_host(Policy const& policy) const {
@@ -155,8 +172,10 @@ ActivationChoice Chooser::choose(ActivationRates const& rates) const {
   bool const recomputes = fits({Rule::recompute});
   bool const known =
       rates.rates.known() && (!uses_storage(beside) || rates.rates.storage.read > 0.0);
+  bool const may_keep = recomputes && config_.train.together == 0;
+  Policy const kept = may_keep ? most_kept() : Policy{Rule::recompute};
   if (config_.train.together > 0 || !known) {
-    return {recomputes ? Policy{Rule::recompute} : swap(0.0)};
+    return {recomputes ? kept : swap(0.0)};
   }
   auto const blocks = static_cast<int>(config_.model.layers);
   int const slabs = run_shape(config_).slabs;
@@ -170,18 +189,21 @@ ActivationChoice Chooser::choose(ActivationRates const& rates) const {
                                         {.all = blocks, .staying = slabs}, parts);
   });
   // Parts that are only computed again have one copy on the device.
-  auto const again =
-      activations::recompute_seconds(rates.rates, beside, dims_, {.all = blocks, .staying = 1});
+  auto const again = with_type(config_.numerics.dtype, [&]<class T>(T) {
+    return activations::recompute_seconds<T>(rates.rates, beside, dims_,
+                                             {.all = blocks, .staying = 1}, kept);
+  });
   bool const swaps = fits(swap(paper.share));
   ActivationChoice choice{swaps ? swap(paper.share) : swap(0.0)};
   if (recomputes && (!swaps || again <= paper.seconds)) {
-    choice.policy = {Rule::recompute};
+    choice.policy = kept;
   }
   choice.why = fmt::format(
       "keep would take {} of {}; a micro-batch {:.3g} s with {:.0f}% swapped{}, {:.3g} s with "
-      "all computed again{}; {}",
+      "{} computed again{}; {}",
       format_bytes(device_bytes({Rule::keep})), format_bytes(room_.device_memory),
       paper.seconds.count(), 100 * paper.share, swaps ? "" : " (no room)", again.count(),
+      kept.rule == Rule::part ? fmt::format("{:.0f}% kept and the rest", 100 * kept.share) : "all",
       recomputes ? "" : " (no room)", describe(rates));
   return choice;
 }

@@ -29,8 +29,9 @@ struct ActivationChoice {
                                        Room const& room, ActivationRates const& given);
 
 /// Settles train.activations=auto for the fullest rank. The choice is `keep` if the plan fits; else
-/// the fastest one that fits by Fuyou's rule (activations::paper_choice). If a rate that the rule
-/// needs is not known, it is the first that fits of `recompute` and of only the inputs leaving the
+/// the fastest one that fits by Fuyou's rule (activations::paper_choice). What is computed again is
+/// no more than the device's idle memory has no room for. If a rate that the rule needs is not
+/// known, it is the first that fits of computing so much again and of only the inputs leaving the
 /// device. If nothing fits, it is the last of these, and the device reports the error. Activations
 /// that leave go to storage as far as host memory has no room, if there are paths; without paths no
 /// more leave than host memory has room for. Any other value of the key stays.

@@ -32,7 +32,7 @@ config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map,
 }  // namespace
 
 bool suits_vertical(activations::Policy const& policy) {
-  return policy.rule != Rule::keep &&
+  return policy.rule != Rule::keep && policy.rule != Rule::part &&
          (policy.rule != Rule::swap || policy.share == 0.0 || policy.share == 1.0);
 }
 
