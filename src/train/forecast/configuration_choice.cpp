@@ -33,6 +33,8 @@ constexpr double equal = 0.01;
 /// A climb goes on where a step becomes shorter by this part.
 constexpr double higher = 0.003;
 
+using Rule = activations::Policy::Rule;
+
 class Search {
  public:
   Search(config::RunConfig const& config, state::ShardMap const& map, Room const& room,
@@ -47,12 +49,13 @@ class Search {
   [[nodiscard]] Chosen first();
 
  private:
-  void try_all();
+  /// Tries all policies, or those of one rule.
+  void try_all(std::optional<Rule> rule = std::nullopt);
   /// Tries each value of overlap.
   void try_overlaps(Chosen chosen);
   void try_with(Chosen chosen);
-  /// Simulates candidates, the one with the lowest bound first, until the others are bound to take
-  /// longer. Returns false if there are too many.
+  /// Simulates candidates that are not yet, the one with the lowest bound first, until the others
+  /// are bound to take longer. Returns false if there are too many.
   bool simulate_all();
   struct Climb {
     plan::Detail detail;
@@ -60,6 +63,9 @@ class Search {
   };
   /// Goes from a candidate to a quicker one that differs in one key, again and again.
   void climb(Candidate const& from, Climb const& how);
+  /// Climbs once more, where not all activations stay, with policies of which a part stays. Not
+  /// from the start on: the search would be worse in all else.
+  void climb_with_parts();
   /// The quickest candidates from which to climb, each with another home or schedule.
   [[nodiscard]] std::vector<Candidate> begins_of_climbs();
   /// The quickest candidates, and the quickest of each home, schedule, policy and overlap as far as
@@ -77,10 +83,13 @@ class Search {
   bool by_time_;  ///< rates are known; else the first candidate that fits is chosen
 };
 
-void Search::try_all() {
+void Search::try_all(std::optional<Rule> rule) {
   for (parameters::Home const home : values_.homes()) {
     for (config::LayerSchedule const schedule : values_.schedules()) {
       for (activations::Policy const& policy : values_.policies(schedule)) {
+        if (rule && policy.rule != *rule) {
+          continue;
+        }
         for (parameters::Sharding const sharding : values_.shardings(home)) {
           try_overlaps({.home = home,
                         .sharding = sharding,
@@ -204,17 +213,45 @@ bool Search::simulate_all() {
   std::ranges::stable_sort(order, {},
                            [](Candidate const* candidate) { return candidate->bound.step; });
   std::optional<Seconds> least;
+  int const most = candidates_.simulated() + most_simulated;
   for (Candidate* const candidate : order) {
     if (least && candidate->bound.step >= (1.0 - equal) * *least) {
       return true;
     }
-    if (candidates_.simulated() >= most_simulated) {
+    if (candidates_.simulated() >= most) {
       return false;
     }
-    candidates_.simulate(*candidate, coarse);
+    if (!candidate->step) {
+      candidates_.simulate(*candidate, coarse);
+    }
     least = std::min(least.value_or(candidate->step->step), candidate->step->step);
   }
   return true;
+}
+
+void Search::climb_with_parts() {
+  if (winner().chosen.activations.rule == Rule::keep) {
+    return;
+  }
+  values_.open_parts();
+  try_all(Rule::part);
+  (void)simulate_all();
+  std::vector<Candidate> begins{winner()};
+  auto const quickest_first = candidates_.by_time();
+  for (Rule const rule : {Rule::part, Rule::recompute}) {
+    auto const found =
+        std::ranges::find_if(quickest_first, [rule](Candidate const* const candidate) {
+          return candidate->chosen.activations.rule == rule;
+        });
+    if (found != quickest_first.end()) {
+      begins.push_back(**found);
+    }
+  }
+  for (Candidate const& candidate : begins) {
+    climb(candidate, {coarse, most_climbing});
+  }
+  candidates_.simulate(finalists(), exact);
+  climb(winner(), {exact, most_at_last});
 }
 
 template <class Value>
@@ -246,6 +283,7 @@ Choice Search::run() {
   }
   candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
+  climb_with_parts();
   Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,
                 .step = *best.step,

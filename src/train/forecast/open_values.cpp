@@ -104,7 +104,9 @@ std::vector<Policy> OpenValues::policies(config::LayerSchedule schedule) const {
       all.push_back(policy);
     }
   };
-  add_parts({Policy::Rule::part});
+  if (parts_are_open_) {
+    add_parts({Policy::Rule::part});
+  }
   all.push_back(inputs);
   add_parts(inputs);
   return all;
@@ -185,8 +187,8 @@ std::vector<Chosen> OpenValues::other_policies(Candidate const& of,
   }
   Policy const& here = of.chosen.activations;
   bool const has_share = here.rule == Policy::Rule::part || here.rule == Policy::Rule::swap;
-  bool const is_open =
-      leaves_activations(config_) && of.chosen.schedule == config::LayerSchedule::horizontal;
+  bool const is_open = parts_are_open_ && leaves_activations(config_) &&
+                       of.chosen.schedule == config::LayerSchedule::horizontal;
   for (double const by : {-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2}) {
     double const share = in_percents(here.share + by);
     if (is_open && has_share && share > 0.0 && share < 1.0) {

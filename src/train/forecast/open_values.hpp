@@ -28,11 +28,16 @@ class OpenValues {
   [[nodiscard]] std::vector<parameters::Home> homes() const;
   [[nodiscard]] std::vector<parameters::Sharding> shardings(parameters::Home home) const;
   [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
+  /// Without those of which a part stays on the device, but after open_parts().
   [[nodiscard]] std::vector<activations::Policy> policies(config::LayerSchedule schedule) const;
   [[nodiscard]] std::vector<config::Switch> overlaps() const;
   /// The reason for which the ranks of a node cannot share parameters though the plan may let them;
   /// empty: they can, or it may not.
   [[nodiscard]] std::string node_shortage() const;
+
+  /// From now on policies() has those of which a part stays, too, and other shares of them are
+  /// neighbours.
+  void open_parts() { parts_are_open_ = true; }
 
   /// A part of the choices that differ from a candidate's in one key; the share may follow that
   /// key.
@@ -58,6 +63,7 @@ class OpenValues {
   config::RunConfig const& config_;
   state::ShardMap const& map_;
   Room const& room_;
+  bool parts_are_open_ = false;
 };
 
 }  // namespace offstage::train
