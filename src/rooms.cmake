@@ -7,7 +7,8 @@ add_library(offstage_warnings INTERFACE)
 add_library(offstage::warnings ALIAS offstage_warnings)
 target_compile_options(offstage_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-fno-fast-math;-ffp-contract=off;-fno-math-errno>")
-target_link_options(offstage_warnings INTERFACE "$<$<LINK_LANGUAGE:CXX>:-fno-fast-math>")
+# A linker's -ffast-math, also as part of -Ofast, which ends with a later -O alone, makes subnormal numbers 0 from the start on.
+target_link_options(offstage_warnings INTERFACE "$<$<LINK_LANGUAGE:CXX>:-fno-fast-math;-O3>")
 # Sources that are compiled together (CMAKE_UNITY_BUILD) see each other's names.
 if(NOT CMAKE_UNITY_BUILD)
   target_compile_options(offstage_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wshadow>")

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,8 +21,9 @@ namespace offstage {
 unsigned mode_of_lock(std::string const& path) {
   auto const directory = std::filesystem::absolute(path).parent_path();
   struct stat status {};
-  bool const is_of_group =
-      ::stat(directory.c_str(), &status) == 0 && (status.st_mode & S_IWGRP) != 0;
+  bool const is_known = ::stat(directory.c_str(), &status) == 0;
+  bool const is_of_group = is_known && (status.st_mode & S_IWGRP) != 0 &&
+                           ((status.st_mode & S_ISGID) != 0 || status.st_gid == ::getegid());
   return is_of_group ? 0660 : 0600;
 }
 

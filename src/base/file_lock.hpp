@@ -11,7 +11,7 @@ enum class FileLock {
 };
 
 /// Permissions of a file that is made at `path` to be locked. Whoever may read it may lock it, and
-/// so keep its owner out: the group may where it may write the directory.
+/// so keep its owner out: the file's group may where it may write the directory.
 [[nodiscard]] unsigned mode_of_lock(std::string const& path);
 
 /// Locks a file that is open for writing, whole (F_OFD_SETLK), without waiting.

@@ -186,7 +186,9 @@ std::string printable_lines(std::string_view text) {
 std::string printable_text(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    if (text.front() == '\n' || text.front() == '\t') {
+    if (text.front() == '\r') {
+      text.remove_prefix(1);
+    } else if (text.front() == '\n' || text.front() == '\t') {
       result += text.front();
       text.remove_prefix(1);
     } else {

@@ -22,7 +22,8 @@ namespace offstage {
 [[nodiscard]] std::string printable_lines(std::string_view text);
 
 /// A text of any language for a terminal: line breaks, tabs and characters that are not seen stay,
-/// and what a terminal would act on becomes visible.
+/// and what a terminal would act on becomes visible. Carriage returns are left out: every line of a
+/// text from Windows ends with one, and the line break behind it may come in a later part.
 [[nodiscard]] std::string printable_text(std::string_view text);
 
 /// Characters of a name that comes from outside: a file of another user, a key or a text out of a

@@ -74,6 +74,14 @@ TEST(ModeOfLock, IsTheGroupsWhereItMayWriteTheDirectory) {
   EXPECT_EQ(mode_of_lock(path), 0600U);
   ASSERT_EQ(::chmod(directory.path().c_str(), 02770), 0);
   EXPECT_EQ(mode_of_lock(path), 0660U);
+  if (::geteuid() == 0) {  // who alone can give a directory to any group
+    constexpr gid_t other = 7000;
+    ASSERT_EQ(::chown(directory.path().c_str(), -1, other), 0);
+    ASSERT_EQ(::chmod(directory.path().c_str(), 0770), 0);
+    EXPECT_EQ(mode_of_lock(path), 0600U) << "the file is of the process's group";
+    ASSERT_EQ(::chmod(directory.path().c_str(), 02770), 0);
+    EXPECT_EQ(mode_of_lock(path), 0660U);
+  }
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ TEST(Printable, ShowsCharactersThatAreNotSeenOrMoveOthers) {
 TEST(Printable, ATextKeepsItsLinesAndAllThatCommandsNoTerminal) {
   EXPECT_EQ(printable_text("a\n\tb \u0645\u06cc\u200c\u0634 \u202e \ufeff"),
             "a\n\tb \u0645\u06cc\u200c\u0634 \u202e \ufeff");
-  EXPECT_EQ(printable_text("\x1b]52;c;\x07\r\x7f"), "\\x1b]52;c;\\x07\\x0d\\x7f");
+  EXPECT_EQ(printable_text("\x1b]52;c;\x07\x7f"), "\\x1b]52;c;\\x07\\x7f");
+  EXPECT_EQ(printable_text("a\r\nb\r"), "a\nb");
   EXPECT_EQ(printable_text("\u009b0m \x9b \xe6\n"), "\\u009b0m \\x9b \\xe6\n");
 }
 

@@ -197,6 +197,16 @@ class Scripts(ScriptsTest):
         self.assertIn("offstage-job: done", output)
         self.assertEqual(3, len(self.read("calls")))
 
+    def test_a_relative_script_lies_below_the_submit_directory_wherever_the_job_is(self):
+        home = self.home("share/offstage")
+        self.write("slurm/job.sh", "echo another user\nexit 3\n")  # the job is in /tmp, say
+        for command, submitted in ("./jobs/SCRIPT", home), ("../offstage/jobs/SCRIPT", home), ("offstage/jobs/SCRIPT", home.parent):
+            for script in "train.sbatch", "restart.sbatch", "array.sbatch":
+                with self.subTest(command, script=script):
+                    output = self.run_script(script, expect=64, OFFSTAGE_HOME="", OFFSTAGE_IDLE_ENDS="none",
+                                             SLURM_SUBMIT_DIR=str(submitted), COMMAND=command.replace("SCRIPT", script))
+                    self.assertIn("OFFSTAGE_IDLE_ENDS=none is no whole number", output)
+
     def test_a_job_s_name_says_nothing_but_its_name(self):
         home, others = self.home("share/offstage"), self.home("others")
         (others / "slurm/job.sh").write_text("echo another user\nexit 3\n")

@@ -8,6 +8,7 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
+#include "train/settle/sharding.hpp"
 #include "train/small_runs.hpp"
 
 namespace offstage::train {
@@ -86,6 +87,46 @@ TEST(ActivationChoice, KeepsWhatIdleMemoryHasRoomFor) {
   // A vertical schedule computes everything again.
   config.train.together = 1;
   EXPECT_EQ(settled(config, half), "recompute");
+}
+
+/// The choice of two ranks, and with it the rest of what a run settles.
+config::RunConfig settled_by_two(config::RunConfig config, Bytes memory) {
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  Room const room{.device_memory = memory};
+  config.train.activations = settle_activations(config, map, room, given_rates(config, 1)).policy;
+  settle_sharding(config, map, room);
+  return config;
+}
+
+Bytes needed_by_two(config::RunConfig config, std::string const& policy,
+                    parameters::Sharding sharding) {
+  config.train.activations = activations::parse_policy(policy);
+  config.sharding = sharding;
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  return device_demand(config, map, 0, {}, config.subgroup_size).total();
+}
+
+TEST(ActivationChoice, KeepsMoreThanWhatSparesRanksTheGatheringOfALayer) {
+  auto const config = some_config();
+  for (std::string const share : {"0.3", "0.7", "1"}) {
+    auto const policy = "keep:" + share;
+    Bytes const memory = needed_by_two(config, policy, parameters::Sharding::zero3);
+    auto const found = activations::describe(settled_by_two(config, memory).train.activations);
+    EXPECT_EQ(needed_by_two(config, found, parameters::Sharding::zero3), memory) << found;
+  }
+}
+
+TEST(ActivationChoice, LeavesRanksTheRoomForWholeLayers) {
+  auto config = some_config();
+  config.sharding_is_open = true;
+  for (std::string const policy : {"recompute", "keep:0.3", "keep:1"}) {
+    Bytes const memory = needed_by_two(config, policy, parameters::Sharding::zero2);
+    auto const found = settled_by_two(config, memory);
+    EXPECT_EQ(found.sharding, parameters::Sharding::zero2) << policy;
+    EXPECT_EQ(needed_by_two(config, activations::describe(found.train.activations), found.sharding),
+              memory)
+        << policy;
+  }
 }
 
 TEST(ActivationChoice, LetsWhatLeavesGoToStorageWhereThereIsAny) {

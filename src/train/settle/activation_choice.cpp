@@ -16,6 +16,7 @@
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/memory/update_demand.hpp"
+#include "train/settle/sharding.hpp"
 
 namespace offstage::train {
 namespace {
@@ -34,9 +35,11 @@ class Chooser {
   [[nodiscard]] Policy swap(double share) const {
     return {Rule::swap, share, !config_.paths.empty()};
   }
-  [[nodiscard]] Bytes device_bytes(Policy const& policy) const { return demand(policy).total(); }
-  /// The policy that keeps most on the device and leaves to everything else the memory that it has
-  /// there with `recompute`; `recompute` if there is none left.
+  [[nodiscard]] Bytes device_bytes(Policy const& policy) const {
+    return demand(with(policy), room_).total();
+  }
+  /// The policy that keeps most on the device and leaves to everything else there the memory that
+  /// it has with `recompute`, or all that it wants; `recompute` if there is none left.
   [[nodiscard]] Policy most_kept() const;
   [[nodiscard]] bool fits_device(Policy const& policy) const {
     return room_.device_memory == 0 || device_bytes(policy) <= room_.device_memory;
@@ -52,7 +55,7 @@ class Chooser {
   [[nodiscard]] ActivationChoice choose(ActivationRates const& rates) const;
 
  private:
-  [[nodiscard]] DeviceDemand demand(Policy const& policy) const;
+  [[nodiscard]] DeviceDemand demand(config::RunConfig const& config, Room const& room) const;
   [[nodiscard]] config::RunConfig with(Policy const& policy) const {
     config::RunConfig config = config_;
     config.train.activations = policy;
@@ -76,17 +79,24 @@ class Chooser {
   model::Dims dims_;
 };
 
-DeviceDemand Chooser::demand(Policy const& policy) const {
-  return device_demand(with(policy), map_, state::fullest_rank, room_, config_.subgroup_size);
+DeviceDemand Chooser::demand(config::RunConfig const& config, Room const& room) const {
+  return device_demand(config, map_, state::fullest_rank, room, config.subgroup_size);
 }
 
 Policy Chooser::most_kept() const {
-  auto const of = [this](int percents) { return Policy{Rule::part, percents / 100.0}; };
+  auto config = with({Rule::recompute});
+  settle_sharding(config, map_, room_);  // layers that stay whole come first
+  Room ample = room_;
+  ample.device_memory = std::numeric_limits<Bytes>::max();
+  auto const of = [](int percents) { return Policy{Rule::part, percents / 100.0}; };
   auto const beside = [](DeviceDemand const& each) { return each.total() - each.model; };
-  Bytes const least = beside(demand({Rule::recompute}));
+  Bytes const least = beside(demand(config, room_));
   auto const has_room = [&](int percents) {
-    auto const needed = demand(of(percents));
-    return needed.total() <= room_.device_memory && beside(needed) == least;
+    config.train.activations = of(percents);
+    auto const needed = demand(config, room_);
+    // Backward gathers fewer layers at a time where every `mid` stays.
+    Bytes const wanted = std::min(least, beside(demand(config, ample)));
+    return needed.total() <= room_.device_memory && beside(needed) >= wanted;
   };
   auto const shares = std::views::iota(1, 101);
   auto const end = std::ranges::partition_point(shares, has_room);
