@@ -18,8 +18,9 @@
 namespace offstage::config {
 namespace {
 
-/// A smaller epsilon is zero in FP32, and gives 0 / 0 where there was no gradient yet.
-constexpr double least_epsilon = 1e-37;
+/// A variance below 1.2e-38 is kept as zero (kernels/optimizer), and the momentum of such gradients
+/// is up to 3e-18: over a smaller epsilon it would be no step but a leap.
+constexpr double least_epsilon = 1e-18;
 
 /// Value of train.steps in checks of other keys, until it is known.
 constexpr std::int64_t most_steps = 1'000'000'000'000;
@@ -186,7 +187,7 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
   require_positive("optimizer.lr", optimizer.lr);
   require_beta("optimizer.beta1", optimizer.beta1);
   require_beta("optimizer.beta2", optimizer.beta2);
-  require_at_least("optimizer.eps", optimizer.eps, least_epsilon, ", as steps are in FP32");
+  require_at_least("optimizer.eps", optimizer.eps, least_epsilon, ", as variances are in FP32");
   require_at_least("optimizer.weight-decay", optimizer.weight_decay, 0.0);
   require_at_least("optimizer.clip", optimizer.clip, 0.0, "; 0 does not clip");
   require_at_least("optimizer.min-lr", optimizer.min_lr, 0.0);

@@ -223,7 +223,7 @@ TEST(RunConfig, RangesNameTheKeyAndTheValue) {
            {"train.log-every=0", [](RunConfig& c) { c.train.log_every = 0; }},
            {"optimizer.beta2=-0.1", [](RunConfig& c) { c.optimizer.beta2 = -0.1; }},
            {"optimizer.eps=0", [](RunConfig& c) { c.optimizer.eps = 0; }},
-           {"optimizer.eps=1e-50 must be 1e-37 or more",
+           {"optimizer.eps=1e-50 must be 1e-18 or more",
             [](RunConfig& c) { c.optimizer.eps = 1e-50; }},
            {"optimizer.weight-decay=-1", [](RunConfig& c) { c.optimizer.weight_decay = -1; }},
            {"optimizer.clip=-1", [](RunConfig& c) { c.optimizer.clip = -1; }},
