@@ -206,7 +206,7 @@ std::pair<BackwardPart, Positions> backward_part(std::int64_t sequence,
 template <class Unit, class T>
 void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  // No structured binding: Clang takes none into a parallel region.
+  // Clang takes no structured binding into a parallel region.
   auto const sequence = in.shape.sequence;
   auto const kv_heads = in.shape.kv_heads;
   auto const width = in.shape.head_dim;
@@ -236,7 +236,7 @@ void forward_by(Unit unit, std::int64_t whole, AttentionForward<T> const& in) {
 template <class Unit, class T>
 void backward_by(Unit unit, std::int64_t whole, AttentionBackward<T> const& in) {
   auto const at = AttentionLayout::checked(in);
-  // No structured binding: Clang takes none into a parallel region.
+  // Clang takes no structured binding into a parallel region.
   auto const sequence = in.shape.sequence;
   auto const kv_heads = in.shape.kv_heads;
   auto const width = in.shape.head_dim;

@@ -99,7 +99,7 @@ bool has_loose_vector(Matmul<T, Out> const& product) {
 template <class T, class Out>
 void multiply_vector(Matmul<T, Out> const& p) {
   constexpr std::int64_t most = 1024;
-  // Whole fours: row_products sums four at a time, and so the same four in any team.
+  // row_products sums four columns at a time: by whole fours they are the same in any team.
   std::int64_t const columns = std::min(most, round_up(ceil_div(p.n, team_size()), 4));
   PointwiseLoops<T> const& loops = pointwise_loops<T>();
 #pragma omp parallel for schedule(static)

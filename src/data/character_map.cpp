@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tables of characters are little-endian");
 
-// Of SentencePiece's messages.
+// Fields of SentencePiece's messages.
 constexpr std::uint64_t normalizer_field = 3, denormalizer_field = 5, map_field = 2;
 
 std::optional<std::uint64_t> take_number(std::string_view& bytes) {

@@ -12,7 +12,7 @@
 namespace offstage::report {
 namespace {
 
-/// Of a run's line over time, all starts together.
+/// Points of a run's line over time, all starts together.
 constexpr std::size_t points_over_time = 400;
 
 std::string of_run(Run const& run, std::size_t runs) {

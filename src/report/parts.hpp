@@ -38,7 +38,7 @@ struct Key {
 [[nodiscard]] std::vector<Point> smooth(std::vector<Point> const& points);
 /// More marks of a kind than these cover each other, and a run of weeks has tens of thousands.
 constexpr std::size_t most_marks = 400;
-/// `all`, or where there are more than `most` every so many-th of them and the last one.
+/// Elements of `all`: every so many-th and the last one where there are more than `most`.
 template <class T>
 [[nodiscard]] std::vector<T> thinned(std::vector<T> const& all, std::size_t most) {
   std::size_t const stride = std::max<std::size_t>(1, (all.size() + most - 1) / most);

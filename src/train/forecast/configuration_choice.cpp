@@ -63,8 +63,8 @@ class Search {
   };
   /// Goes from a candidate to a quicker one that differs in one key, again and again.
   void climb(Candidate const& from, Climb const& how);
-  /// Climbs once more, where not all activations stay, with policies of which a part stays. Not
-  /// from the start on: the search would be worse in all else.
+  /// Climbs once more with policies of which a part of the activations stays, unless all stay. From
+  /// the start on they would make the search worse in all else.
   void climb_with_parts();
   /// The quickest candidates from which to climb, each with another home or schedule.
   [[nodiscard]] std::vector<Candidate> begins_of_climbs();

@@ -28,15 +28,14 @@ class OpenValues {
   [[nodiscard]] std::vector<parameters::Home> homes() const;
   [[nodiscard]] std::vector<parameters::Sharding> shardings(parameters::Home home) const;
   [[nodiscard]] std::vector<config::LayerSchedule> schedules() const;
-  /// Without those of which a part stays on the device, but after open_parts().
+  /// Policies of which a part stays on the device are there after open_parts() alone.
   [[nodiscard]] std::vector<activations::Policy> policies(config::LayerSchedule schedule) const;
   [[nodiscard]] std::vector<config::Switch> overlaps() const;
   /// The reason for which the ranks of a node cannot share parameters though the plan may let them;
   /// empty: they can, or it may not.
   [[nodiscard]] std::string node_shortage() const;
 
-  /// From now on policies() has those of which a part stays, too, and other shares of them are
-  /// neighbours.
+  /// Adds policies of which a part stays on the device, and other shares as neighbours of a share.
   void open_parts() { parts_are_open_ = true; }
 
   /// A part of the choices that differ from a candidate's in one key; the share may follow that
