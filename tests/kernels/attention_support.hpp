@@ -8,21 +8,10 @@
 
 #include "base/dtype.hpp"
 #include "base/random.hpp"
-#include "base/simd.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/simd_support.hpp"
 
 namespace offstage::kernels {
-
-/// All that this CPU runs.
-inline std::vector<Simd> instruction_sets() {
-  std::vector<Simd> sets;
-  for (auto const simd : {Simd::baseline, Simd::avx2, Simd::avx512}) {
-    if (simd <= best_simd()) {
-      sets.push_back(simd);
-    }
-  }
-  return sets;
-}
 
 /// Documents of the sequences of a batch; none: each sequence is one.
 struct Documents {

@@ -174,7 +174,7 @@ TEST(Attention, TheHostHoldsDocumentsApartInEveryType) {
       wanted.documents = documents;
       ref::attention_forward(wanted.forward());
       ref::attention_backward(wanted.backward());
-      for (auto const simd : instruction_sets()) {
+      for (auto const simd : available_simd()) {
         Problem<T> host{shape};
         host.documents = documents;
         attention_forward_by(simd, host.forward());
@@ -236,7 +236,7 @@ TEST(Attention, TheReferenceBackwardIsTheDerivative) {
 TEST(Attention, TheHostAgreesWithTheReferenceInFp32) {
   for (auto const& shape : shapes_across_tiles()) {
     auto const wanted = solved_by_reference<double>(shape);
-    for (auto const simd : instruction_sets()) {
+    for (auto const simd : available_simd()) {
       auto const host = solved_by_host<float>(shape, simd);
       EXPECT_LT(difference(host.out, wanted.out), 1e-5) << describe(shape, simd);
       EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);
@@ -249,7 +249,7 @@ template <class T>
 void expect_agreement_with_ref(double tolerance) {
   for (auto const& shape : shapes_across_tiles()) {
     auto const wanted = solved_by_reference<T>(shape);
-    for (auto const simd : instruction_sets()) {
+    for (auto const simd : available_simd()) {
       auto const host = solved_by_host<T>(shape, simd);
       EXPECT_LT(difference(host.out, wanted.out), tolerance) << describe(shape, simd);
       EXPECT_LT(difference(host.log_sum_exp, wanted.log_sum_exp), 1e-5) << describe(shape, simd);

@@ -98,7 +98,7 @@ void is_softmax_by_definition(double tolerance) {
   for (Cached const& c : cases) {
     Inputs<T> in{c};
     auto const wanted = by_definition(c, in);
-    for (auto const simd : instruction_sets()) {
+    for (auto const simd : available_simd()) {
       host::cached_attention(in.call(c), simd);
       EXPECT_LT(difference(in.out, wanted), tolerance)
           << fmt::format("{}: {} rows after {}, {} heads on {} of {}, window {}", name_of(simd),

@@ -12,28 +12,13 @@
 
 #include "base/dtype.hpp"
 #include "base/random.hpp"
-#include "base/simd.hpp"
+#include "kernels/simd_support.hpp"
 
 namespace offstage::kernels {
 
 /// Below, at and above the vectors, cache lines, blocks, chunks and pieces of the kernels.
 constexpr std::size_t odd_lengths[] = {0,  1,  2,   7,   8,   15,  16,   17,   31,   32,    33,
                                        63, 64, 127, 128, 129, 255, 1000, 4095, 4097, 70'001};
-
-inline std::vector<Simd> available_simd() {
-  std::vector<Simd> all;
-  for (Simd const simd : {Simd::baseline, Simd::avx2, Simd::avx512}) {
-    if (simd <= best_simd()) {
-      all.push_back(simd);
-    }
-  }
-  return all;
-}
-
-/// What this CPU cannot run.
-inline Simd beyond_best_simd() {
-  return static_cast<Simd>(static_cast<int>(best_simd()) + 1);
-}
 
 enum class Values {
   ordinary,  ///< around 1
