@@ -54,7 +54,7 @@ NUMBERS = {
 PLACEMENT = {
     "parameters.home": ["device", "device", "host", "storage", "node", "auto"],
     "parameters.sharding": ["zero3", "zero2", "zero1", "auto"],
-    "train.activations": ["auto", "keep", "recompute", "host", "0.4", "storage", "storage:0.5"],
+    "train.activations": ["auto", "keep", "recompute", "host", "0.4", "keep:0.5", "storage", "storage:0.5"],
     "train.schedule": ["horizontal", "horizontal", "vertical", "auto"], "train.valid-every": [0, 3],
     "tiers.exclusive": ["auto", "true", "false"], "tiers.split": ["auto", "paper", "first"],
     "tiers.split-parameters": ["auto", "on", "off"], "tiers.verify": ["always", "sample", "off"],
@@ -145,10 +145,10 @@ class Placements(OnNodes):
         """Options that mostly go together."""
         keys = drawn(numbers, PLACEMENT)
         paths = numbers.choice([0, 1, 1, 2, 3])
-        if keys["train.schedule"] == "vertical" and keys["train.activations"] in ("keep", "0.4", "storage:0.5"):
+        if keys["train.schedule"] == "vertical" and keys["train.activations"] in ("keep", "0.4", "keep:0.5", "storage:0.5"):
             keys["train.activations"] = "recompute"
         if paths == 0:
-            keys["train.activations"] = keys["train.activations"].partition(":")[0].replace("storage", "host")
+            keys["train.activations"] = keys["train.activations"].replace("storage:0.5", "storage").replace("storage", "host")
             keys["parameters.home"] = keys["parameters.home"].replace("storage", "host")
         if keys["parameters.home"] != "device" and keys["parameters.sharding"] in ("zero1", "zero2"):
             keys["parameters.sharding"] = "auto"
