@@ -1,6 +1,5 @@
 #include "checkpoint/partner_copies.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -23,10 +22,8 @@ void bring_master(std::string const& own, std::string const& directory) {
     return;
   }
   std::string const unfinished = directory + "/" + unfinished_master_name;
-  OutputFile file{"checkpoint.partner", unfinished, O_TRUNC};
-  file.write(read_text(from, size_of_file(from).value_or(0)));
-  file.sync();
-  file.close();
+  remove_file(unfinished);
+  write_text(unfinished, read_text(from, size_of_file(from).value_or(0)));
   rename_file("cannot rename to", unfinished, master);
 }
 

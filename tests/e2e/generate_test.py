@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """offstage generate continues a text with what a run has learnt."""
-import contextlib
 import json
 import os
-import pty
 import subprocess
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -82,15 +80,7 @@ class Generate(OffstageTest):
         command = [OFFSTAGE, "generate", "--from", self.folder / "run", "--prompt", text, "--tokens=1"]
         piped = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.patience, check=True).stdout
         self.assertTrue(piped.startswith(text), piped)
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(command, stdout=theirs)
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # the other end is closed
-            while data := os.read(ours, 65536):
-                shown += data
-        os.close(ours)
-        self.assertEqual(0, process.wait(self.patience))
+        shown = self.shown(command)
         self.assertTrue(shown.startswith(b"\\x1b]0;a title\\x07\tof\\x9b \xd9\x85\xe2\x80\x8c"), shown)
 
     def test_sampling_depends_on_the_seed_alone(self):

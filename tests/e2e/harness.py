@@ -4,16 +4,20 @@ $OFFSTAGE is the program. Every process that a test starts has the test's direct
 so leftovers are found by it, and nothing else is ever touched.
 """
 import contextlib
+import fcntl
 import itertools
 import json
 import os
+import pty
 import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -131,6 +135,20 @@ class OffstageTest(unittest.TestCase):
     def finish(self, name, process):
         code = process.wait(PATIENCE)
         return Result(code, (self.folder / f"{name}.out").read_text(), (self.folder / f"{name}.err").read_text())
+
+    def shown(self, command, columns=100, **environment):
+        """The bytes that a command writes to a terminal."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen(command, stdout=theirs, cwd=self.folder, env={**os.environ, **environment})
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(ours, 65536):
+                text += data
+        os.close(ours)
+        self.assertEqual(0, process.wait(self.patience))
+        return text
 
     def call(self, *command):
         done = subprocess.run([str(c) for c in command], cwd=self.folder, capture_output=True, text=True,

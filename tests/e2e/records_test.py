@@ -308,10 +308,10 @@ class Records(OffstageTest):
         self.assertRegex(said["free"], "^bf16 (products by (AVX512-BF16|AMX)|widened to FP32)$")
         with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "SSE41"}):
             other = self.train("free", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
-        line = re.search(r"the checkpoint is of offstage .*", other.out) if said["free"] != said["widened"] else None
+        line = re.search(r"the checkpoint was computed by .*", other.out) if said["free"] != said["widened"] else None
         self.assertEqual(said["free"] != said["widened"], line is not None, other)
         again = self.train("widened", "train.steps=2", "optimizer.warmup-steps=0", "numerics.dtype=bf16")
-        self.assertEqual(self.processor() != self.processor("AVX2"), "the checkpoint is of offstage" in again.out, again)
+        self.assertEqual(self.processor() != self.processor("AVX2"), "the checkpoint was computed by " in again.out, again)
         self.assertNotIn("attention:", self.train("fp32", "numerics.dtype=fp32", "train.steps=1", "optimizer.warmup-steps=0").out)
 
     def processor(self, most=None):
@@ -328,13 +328,13 @@ class Records(OffstageTest):
             program = self.records(dtype)[0]["program"]
             self.assertRegex(program, rf"; 1 thread, {best}, oneDNN \d+\.\d+\.\d+")
             same = self.train(dtype, "train.steps=2", "run.threads=1", *keys)
-            self.assertNotIn("the checkpoint is of", same.out)
+            self.assertNotRegex(same.out, "the checkpoint (is of|was computed by)")
             more = self.train(dtype, "train.steps=3", "run.threads=2", *keys)
-            self.assertIn("; 1 thread, ", re.search(r"the checkpoint is of .*: the bits may be others", more.out)[0])
+            self.assertRegex(more.out, rf"the checkpoint was computed by 1 thread, {best}, .*, and this start computes by 2 threads, {best}, .*: the bits may be others\n")
             self.assertNotIn("no weight depends on it: run.threads", more.out)
             with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "SSE41"}):
                 other = self.train(dtype, "train.steps=4", "run.threads=2", *keys)
-            self.assertEqual(best != least, f"; 2 threads, {least}, oneDNN" in other.out, other)
+            self.assertEqual(best != least, f"computes by 2 threads, {least}, oneDNN" in other.out, other)
 
     def test_ranks_whose_cores_compute_otherwise_are_named(self):
         if self.processor() == "NEON":

@@ -4,16 +4,11 @@
 A reader of HTML and one of event files, both made here alone, get figures back from what the program wrote: places in a
 picture by the numbers beside its axes, as an eye would.
 """
-import contextlib
-import fcntl
 import json
 import math
 import os
-import pty
 import re
 import struct
-import subprocess
-import termios
 from html.parser import HTMLParser
 
 from harness import OFFSTAGE, OffstageTest, main
@@ -435,18 +430,7 @@ class Looking(OffstageTest):
 
     def on_a_terminal(self, name, *options, columns=100, **environment):
         """What a run writes to a terminal."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen(self.command(name, *options), stdout=theirs, cwd=self.folder,
-                                   env={**os.environ, "TERM": "xterm", **environment})
-        os.close(theirs)
-        text = b""
-        with contextlib.suppress(OSError):  # the other end is closed
-            while data := os.read(ours, 65536):
-                text += data
-        os.close(ours)
-        self.assertEqual(0, process.wait(self.patience))
-        return text.decode()
+        return self.shown(self.command(name, *options), columns, **{"TERM": "xterm", **environment}).decode()
 
     def test_a_terminal_has_a_line_that_moves_and_a_log_has_none(self):
         text = self.on_a_terminal("run")

@@ -1,8 +1,11 @@
 #include "train/saves/resume.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "base/printable.hpp"
@@ -46,11 +49,37 @@ bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
   return lead_to_one(step.parent_path().string(), checkpoint.dir);
 }
 
+namespace {
+
+/// What a program says of itself, "offstage 0.1.0 (commit 1234, ...", and behind "; " what else the
+/// bits depend on there, "2 threads, AVX-512, ...)".
+struct Program {
+  explicit Program(std::string_view text)
+      : name{text.substr(0, text.find("; "))},
+        means{text.substr(std::min(text.size(), name.size() + 2))} {
+    means.remove_suffix(means.ends_with(')') ? 1 : 0);
+  }
+  std::string_view name, means;
+};
+
+std::string describe_change(std::string const& then, std::string const& now) {
+  constexpr auto remark = "the bits may be others";
+  Program const before{then};
+  Program const after{now};
+  if (before.name != after.name || before.means.empty() || after.means.empty()) {
+    return fmt::format("the checkpoint is of {}, and this is {}: {} than by one program",
+                       printable(then), now, remark);
+  }
+  return fmt::format("the checkpoint was computed by {}, and this start computes by {}: {}",
+                     printable(before.means), after.means, remark);
+}
+
+}  // namespace
+
 void say_what_changed(checkpoint::Meta const& checkpoint, config::RunConfig const& config,
                       std::vector<config::Setting> const& settings, std::string const& program) {
   if (!checkpoint.program.empty() && checkpoint.program != program) {
-    log::info("the checkpoint is of {}, and this is {}: the bits may be others than by one program",
-              printable(checkpoint.program), program);
+    log::info("{}", describe_change(checkpoint.program, program));
   }
   for (std::string const& line : describe_changes(checkpoint.configuration, settings)) {
     log::info("{}", line);
