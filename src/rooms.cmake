@@ -235,10 +235,10 @@ if(NOT OFFSTAGE_SANITIZE)
   list(APPEND test_flags -g0)
 endif()
 
-# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>... [MORE_RANKS <n>...]] [TIMEOUT <s>]
+# offstage_test(NAME <name> SOURCES <...> ROOMS <...> [LABELS <...>] [RANKS <n>...] [MORE_RANKS <n>...] [TIMEOUT <s>]
 #               [THREADS <n>])
 #
-# One GoogleTest program. With RANKS it runs once per listed number of ranks under mpirun and must
+# One GoogleTest program. With either RANKS it runs once per listed number of ranks under mpirun and must
 # bring its own main (tests/mpi_main.cpp); otherwise it runs as a plain process.
 # MORE_RANKS have the label more: tests/campaign.sh whole runs them, tests/run.sh alone does not.
 # Ranks mostly wait: they count as one processor, or ctest would start them last, when enough are free at once. COST: before
@@ -267,7 +267,7 @@ function(offstage_test)
   if(NOT arg_THREADS)
     set(arg_THREADS 1)
   endif()
-  if(arg_RANKS)
+  if(arg_RANKS OR arg_MORE_RANKS)
     foreach(ranks ${arg_RANKS} ${arg_MORE_RANKS})
       set(label_more "")
       if(ranks IN_LIST arg_MORE_RANKS)

@@ -21,7 +21,7 @@ from power_loss import Disk, images, read_events, write_image  # noqa: E402
 USAGE, IO = 64, 74
 TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
 LARGER = ("model.hidden=128", "model.ffn-hidden=512", "model.vocab=1024", "train.steps=2", "data.format=text")  # two files of 1 MiB and some
-EVERY = 3  # unless ALL, of the calls that look, of kills and of losses of power one in so many is tried, or gone on from
+EVERY = 5  # unless ALL, of the calls that look, of kills and of losses of power one in so many is tried, or gone on from
 LOOKING = (*READING, "open", "opendir", "close")
 # What a reader takes for a model, or for a checkpoint, as soon as it is there.
 MARK = {"export": "new/model/config.json", "import": "new/checkpoints/step-000000000/master.h5"}

@@ -25,7 +25,7 @@ from power_loss import Disk, images, read_events, write_image  # noqa: E402
 
 LOCKED, USAGE, DATA, IO = 1, 64, 65, 74
 # Of a pack's calls that change something, one in so many is tried as its last.
-EVERY = {} if ALL else {"bytes": 7, "rows": 5, "chats": 11}
+EVERY = {} if ALL else {"bytes": 11, "rows": 8, "chats": 17}
 TOKENIZER = Path(__file__).resolve().parent.parent / "tokens" / "files" / "gpt2.json"
 SENTENCES = Path(__file__).resolve().parent.parent / "data" / "sea.model"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "base/random.hpp"
 #include "kernels/attention/attention.hpp"
+#include "normal_values.hpp"
 
 namespace offstage::kernels {
 
@@ -28,18 +28,12 @@ template <class T>
 struct Problem {
   explicit Problem(AttentionShape const& s, float size = 1)
       : shape{s},
-        qkv(count(s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)),
-        d_out(count(s.batch * s.sequence * s.heads * s.head_dim)),
+        qkv{normal_values<T>(1, 1, s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim,
+                             [size](float number) { return size * number; })},
+        d_out{normal_values<T>(1, 2, s.batch * s.sequence * s.heads * s.head_dim)},
         out(d_out.size() + 2 * margin, canary<T>()),
         d_qkv(qkv.size() + 2 * margin, canary<T>()),
-        log_sum_exp(count(s.batch * s.heads * s.sequence) + 2 * margin, canary<float>()) {
-    for (std::size_t i = 0; i < qkv.size(); ++i) {
-      qkv[i] = store<T>(size * normal(1, 1, i));
-    }
-    for (std::size_t i = 0; i < d_out.size(); ++i) {
-      d_out[i] = store<T>(normal(1, 2, i));
-    }
-  }
+        log_sum_exp(count(s.batch * s.heads * s.sequence) + 2 * margin, canary<float>()) {}
   static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
   static std::size_t inner(auto const& array) { return array.size() - 2 * margin; }
 

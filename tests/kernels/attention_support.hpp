@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "base/random.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/simd_support.hpp"
+#include "normal_values.hpp"
 
 namespace offstage::kernels {
 
@@ -65,18 +65,11 @@ template <class T>
 struct Problem {
   explicit Problem(AttentionShape const& s)
       : shape{s},
-        qkv(size(s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)),
+        qkv{normal_values<T>(1, 1, s.batch * s.sequence * (s.heads + 2 * s.kv_heads) * s.head_dim)},
         out(size(s.batch * s.sequence * s.heads * s.head_dim)),
-        d_out(out.size()),
+        d_out{normal_values<T>(1, 2, std::ssize(out))},
         d_qkv(qkv.size()),
-        log_sum_exp(size(s.batch * s.heads * s.sequence)) {
-    for (std::size_t i = 0; i < qkv.size(); ++i) {
-      qkv[i] = store<T>(normal(1, 1, i));
-    }
-    for (std::size_t i = 0; i < d_out.size(); ++i) {
-      d_out[i] = store<T>(normal(1, 2, i));
-    }
-  }
+        log_sum_exp(size(s.batch * s.heads * s.sequence)) {}
   static std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
   AttentionForward<T> forward() {
     return {.shape = shape,

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "kernels/attention_support.hpp"
+#include "normal_values.hpp"
 
 namespace offstage::kernels {
 namespace {
@@ -21,11 +21,7 @@ struct Cached {
 
 template <class T>
 std::vector<T> numbers(std::int64_t count, std::uint64_t stream) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = store<T>(static_cast<float>(normal(1, stream, i)));
-  }
-  return values;
+  return normal_values<T>(1, stream, count);
 }
 
 template <class T>

@@ -13,22 +13,23 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "base/team.hpp"
 #include "device/device.hpp"
 #include "kernels/host/bf16_unit.hpp"
 #include "limits.hpp"
+#include "normal_values.hpp"
 
 namespace offstage::kernels {
 namespace {
 
 template <class T>
 std::vector<T> random_matrix(std::int64_t count, std::uint64_t stream) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = store<T>(normal(1, stream, i));
-  }
-  return values;
+  return normal_values<T>(1, stream, count);
+}
+
+template <class T>
+std::vector<T> whole_numbers(std::int64_t count, std::uint64_t stream) {
+  return normal_values<T>(3, stream, count, [](float number) { return std::round(16 * number); });
 }
 
 /// Random rows, `stride` apart, with NaN between them.
@@ -256,15 +257,8 @@ TEST(Matmul, AStreamOfTheHostBackendTakesEveryType) {
 template <class T>
 void expect_sums_in_fp32_rounded_once() {
   constexpr std::int64_t m = 19, n = 23, k = 300;
-  auto const whole = [](std::int64_t count, std::uint64_t stream) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = store<T>(std::round(16 * normal(3, stream, i)));
-    }
-    return values;
-  };
-  auto const a = whole(m * k, 1);
-  auto const b = whole(k * n, 2);
+  auto const a = whole_numbers<T>(m * k, 1);
+  auto const b = whole_numbers<T>(k * n, 2);
   std::vector<float> exact(m * n), sums(m * n);
   std::vector<T> rounded(m * n);
   ref::matmul<T, float>({a.data(), b.data(), exact.data(), m, n, k});
@@ -290,15 +284,8 @@ void expect_to_add_exactly(void (*multiply)(Matmul<T, float> const&)) {
   // Widened operands have more than one tile in k.
   for (auto const& [m, n, k] :
        {std::array{19, 23, 2100}, std::array{1, 5, 1}, std::array{2, 3, 0}}) {
-    auto const whole = [](std::int64_t count, std::uint64_t stream) {
-      std::vector<T> values(static_cast<std::size_t>(count));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = store<T>(std::round(16 * normal(3, stream, i)));
-      }
-      return values;
-    };
-    auto const a = whole(k * m, 1);
-    auto const b = whole(k * n, 2);
+    auto const a = whole_numbers<T>(k * m, 1);
+    auto const b = whole_numbers<T>(k * n, 2);
     std::int64_t const pitch = n + 3;
     std::vector<float> product(static_cast<std::size_t>(m * pitch), 0.0F);
     std::vector<float> sum(product.size());

@@ -14,10 +14,10 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "device/device.hpp"
 #include "model/dims.hpp"
 #include "model/slab.hpp"
+#include "normal_values.hpp"
 #include "state/model_shape.hpp"
 
 namespace offstage::model {
@@ -44,11 +44,9 @@ Dims dims_with(std::int64_t logit_rows) {
 
 template <class T>
 std::vector<T> random_numbers(std::int64_t count, std::uint64_t stream, double scale) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = store<T>(load(to_bf16(static_cast<float>(scale * normal(1, stream, i)))));
-  }
-  return values;
+  return normal_values<T>(1, stream, count, [scale](float number) {
+    return load(to_bf16(static_cast<float>(scale * number)));
+  });
 }
 
 struct Result {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "base/random.hpp"
 #include "base/units.hpp"
 #include "kernels/optimizer/optimizer.hpp"
+#include "normal_values.hpp"
 #include "state/shard.hpp"
 #include "tiers/tiers.hpp"
 #include "update/trip_queue.hpp"
@@ -28,11 +28,7 @@ inline constexpr kernels::OptimizerStep first_step{.learning_rate = 0.01,
 
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t stream) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = store<T>(normal(5, stream, i));
-  }
-  return values;
+  return normal_values<T>(5, stream, count);
 }
 
 /// An optimizer, and the planes of its state.
