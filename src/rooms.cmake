@@ -31,7 +31,8 @@ if(OFFSTAGE_SANITIZE)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>
                       $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${OFFSTAGE_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>
+                      $<$<COMPILE_LANGUAGE:CXX>:-D_GLIBCXX_ASSERTIONS>)
   add_link_options(-fsanitize=${OFFSTAGE_SANITIZE})
 endif()
 

@@ -214,8 +214,10 @@ class StoragePath::Admission {
 
   static std::unique_ptr<aio::Engine> make_engine(PathSettings const& settings,
                                                   std::shared_ptr<aio::Kernel> const& kernel) {
+    auto engine = settings.engine;
+    engine.must_have_requests = true;
     try {
-      return std::make_unique<aio::Engine>(settings.engine, kernel);
+      return std::make_unique<aio::Engine>(engine, kernel);
     } catch (IoError const& error) {
       throw IoError{fmt::format("tiers.path = {}: {}", settings.directory, error.what())};
     }

@@ -89,21 +89,24 @@ class Engine::Implementation {
 
 void Engine::Implementation::set_up() {
   int status = kernel_->setup(settings_.queue_depth, context_);
-  if (status == -EPERM || status == -ENOSYS) {
-    static std::once_flag told;
-    std::call_once(told, [&] {
-      log::warning(
-          "io_setup: {}: asynchronous I/O is refused here, as the sandbox of a container may do; "
-          "each thread moves one request at a time, which is slower: allow it (seccomp)",
-          std::generic_category().message(-status));
-    });
-    kernel_ = synchronous_kernel();
-    status = kernel_->setup(settings_.queue_depth, context_);
-  }
-  if (status == -EAGAIN) {
+  bool const refused = status == -EPERM || status == -ENOSYS;
+  if (status == -EAGAIN && settings_.must_have_requests) {
     throw IoError{
         "cannot set up asynchronous I/O: the system's limit is reached; raise fs.aio-max-nr",
         -status};
+  }
+  if (refused || status == -EAGAIN) {
+    static std::once_flag told;
+    std::call_once(told, [&] {
+      log::warning("io_setup: {}: {}; each thread moves one request at a time, which is slower: {}",
+                   std::generic_category().message(-status),
+                   refused
+                       ? "asynchronous I/O is refused here, as the sandbox of a container may do"
+                       : "the system's limit of asynchronous I/O requests is reached",
+                   refused ? "allow it (seccomp)" : "raise fs.aio-max-nr");
+    });
+    kernel_ = synchronous_kernel();
+    status = kernel_->setup(settings_.queue_depth, context_);
   }
   if (status < 0) {
     throw IoError{"cannot set up asynchronous I/O: " + std::generic_category().message(-status),

@@ -13,6 +13,9 @@ namespace offstage::aio {
 struct EngineSettings {
   Bytes request_bytes = 8 * MiB;  ///< a multiple of direct_alignment
   int queue_depth = 4;            ///< requests in flight
+  /// A system without requests left (fs.aio-max-nr) is an error. Else one request moves at a time
+  /// then, after a warning.
+  bool must_have_requests = false;
 };
 
 /// The kernel calls that an Engine makes; replaced by a fault-injecting double in tests.

@@ -49,7 +49,7 @@ class Kernel {
 [[nodiscard]] std::shared_ptr<Kernel> libaio_kernel();
 
 /// Does without them: submit moves all by pread or pwrite before it returns. For a system that
-/// refuses io_setup, as the sandboxes of some containers do.
+/// refuses io_setup, as the sandboxes of some containers do, or has no requests left.
 [[nodiscard]] std::shared_ptr<Kernel> synchronous_kernel();
 
 }  // namespace offstage::aio
