@@ -17,7 +17,7 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:max_allocation_size_mb=1024}
 
 # The parsers' rooms, and those of what they call. The linker takes from them what a target needs.
-rooms=(base platform/aio platform/h5 platform/memory platform/mpi state data huggingface tokens parquet checkpoint)
+rooms=(base platform/aio platform/h5 platform/memory platform/mpi state data huggingface tokens parquet pack report checkpoint)
 packages=(mpi hdf5-serial libxxhash zlib libzstd icu-uc libpcre2-8)
 read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio -lsentencepiece"
 read -ra headers <<< "$(pkg-config --cflags "${packages[@]}")"

@@ -54,8 +54,8 @@ class PlanChoiceOfRanks : public ::testing::Test {
   /// A run of `config` that has not made a step.
   [[nodiscard]] std::unique_ptr<StepRunner<bfloat16>> runner() {
     auto own = device::make_host_device(0, link_rates);
-    auto link = state::make_link(state::LinkKind::usual, comm, own->host_visible());
-    return std::make_unique<StepRunner<bfloat16>>(config, comm, std::move(own), std::move(link),
+    auto usual = state::make_link(state::LinkKind::usual, comm, own->host_visible());
+    return std::make_unique<StepRunner<bfloat16>>(config, comm, std::move(own), std::move(usual),
                                                   [](launch::Needs const&) {});
   }
 

@@ -91,7 +91,7 @@ std::vector<std::vector<std::int64_t>> shared_scan(std::span<data::TokenFile con
   for (int rank = 0; rank < comm.size(); ++rank) {
     auto const count = comm.broadcast_value(std::ssize(mine), rank);
     std::vector<std::int64_t> theirs =
-        rank == comm.rank() ? std::move(mine)
+        rank == comm.rank() ? std::exchange(mine, {})
                             : std::vector<std::int64_t>(static_cast<std::size_t>(count));
     comm.broadcast(std::as_writable_bytes(std::span{theirs}), rank);
     for (std::int64_t const begin : theirs) {
