@@ -22,14 +22,15 @@ packages=(mpi hdf5-serial libxxhash zlib libzstd icu-uc libpcre2-8)
 read -ra libraries <<< "$(pkg-config --libs "${packages[@]}") -laio -lsentencepiece"
 read -ra headers <<< "$(pkg-config --cflags "${packages[@]}")"
 compile=("$cxx" -std=c++20 -O1 -g -w "-fsanitize=address,undefined" -fno-sanitize-recover=all -DFMT_HEADER_ONLY
-  -DOMPI_SKIP_MPICXX "-I$PWD" "-I$PWD/src" "${headers[@]}")
+  -DOMPI_SKIP_MPICXX '-DOFFSTAGE_VERSION="fuzzed"' '-DOFFSTAGE_BUILD=""' '-DOFFSTAGE_LIBRARIES=""' '-DOFFSTAGE_GPU_ARCHITECTURES=""'
+  "-I$PWD" "-I$PWD/src" "${headers[@]}")
 
 build_rooms() {
   local room
   rm -rf "$out/rooms" "$out/rooms.a"
   for room in "${rooms[@]}"; do
     mkdir -p "$out/rooms/$room"
-    (cd "$out/rooms/$room" && find "$OLDPWD/src/$room" -maxdepth 1 -name '*.cpp' ! -name version.cpp -print0 |
+    (cd "$out/rooms/$room" && find "$OLDPWD/src/$room" -maxdepth 1 -name '*.cpp' -print0 |
       xargs -0 -P "$(nproc)" -n 2 "${compile[@]}" -fsanitize=fuzzer-no-link -c)
   done
   find "$out/rooms" -name '*.o' -print0 | xargs -0 ar qcs "$out/rooms.a"
