@@ -362,6 +362,11 @@ Version ExtentTable::held_version(Key key) const {
   return {key, at(key).held->version.number, at(key).size};
 }
 
+StoredExtent const& ExtentTable::held(Key key) const {
+  require(is_held(key), "VirtualTiers: no version of the extent is held");
+  return at(key).held->version.stored;
+}
+
 void ExtentTable::release_held(Key key) noexcept {
   std::scoped_lock const lock{mutex_};
   Extent& extent = at(key);

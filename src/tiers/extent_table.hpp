@@ -100,7 +100,7 @@ class ExtentTable {
   [[nodiscard]] bool is_held(Key key) const;
   /// Version that is held, for whoever reads it.
   [[nodiscard]] Version held_version(Key key) const;
-  [[nodiscard]] StoredExtent const& held(Key key) const { return at(key).held->version.stored; }
+  [[nodiscard]] StoredExtent const& held(Key key) const;
   void release_held(Key key) noexcept;
 
   /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on
