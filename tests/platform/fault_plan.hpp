@@ -98,7 +98,8 @@ class FaultPlan {
   int submit(Transfer& transfer) {
     Mishap const mishap =
         meet(transfer.direction == Direction::read ? Site::submit_read : Site::submit_write);
-    if (mishap.shorten) {
+    // The rest of a short transfer without O_DIRECT may be less than a block.
+    if (mishap.shorten && transfer.length >= direct_alignment) {
       transfer.length = direct_alignment * (1 + below(transfer.length / direct_alignment));
     }
     return -mishap.error;
