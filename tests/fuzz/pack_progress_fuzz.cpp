@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     pack::Request const request{{"--format", "megatron"}};
     pack::ProgressFile const file{(directory.path() / "out").string(), request, {}};
     if (auto const& saved = file.saved()) {
-      // What was accepted can be gone on from.
+      // A pack goes on from these numbers.
       if (saved->written.tokens < 0 || saved->written.documents < 0) {
         __builtin_trap();
       }

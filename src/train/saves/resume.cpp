@@ -51,8 +51,8 @@ bool begins_at_own_checkpoint(config::CheckpointConfig const& checkpoint) {
 
 namespace {
 
-/// What a program says of itself, "offstage 0.1.0 (commit 1234, ...", and behind "; " what else the
-/// bits depend on there, "2 threads, AVX-512, ...)".
+/// A program's text about itself in two parts: its name, "offstage 0.1.0 (commit 1234, ...", and
+/// behind "; " the means that the bits depend on too, "2 threads, AVX-512, ...)".
 struct Program {
   explicit Program(std::string_view text)
       : name{text.substr(0, text.find("; "))},
