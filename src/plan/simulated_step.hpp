@@ -22,8 +22,9 @@ namespace offstage::plan {
 
 struct SimulatedUpdate {
   SimulatedUpdate(VirtualTime& time, std::vector<Trip> trips, Schedule const& schedule,
-                  bool under_backward)
-      : order{trips, schedule.workers, schedule.transfers == Transfers::blocking},
+                  bool under_backward, bool decided)
+      : order{trips, schedule.workers, schedule.transfers == Transfers::blocking,
+              decided ? TripOrder::any_reach : schedule.workers},
         ahead{under_backward},
         complete(trips.size(), Point{time}),
         ready(trips.size(), Point{time}),
@@ -131,6 +132,8 @@ class SimulatedSteps {
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
+  [[nodiscard]] std::int64_t least_in_turn() const;
+  void hold_in_turn(std::int64_t room);
   SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
   Task worker(SimulatedUpdate& update, int number);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);

@@ -4,6 +4,9 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <vector>
+
+#include "plan/places_in_turn.hpp"
 
 namespace offstage::plan {
 
@@ -37,7 +40,8 @@ std::vector<Trip> SimulatedSteps::trips() {
 void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   held_.assign(work_.subgroups.size(), 0);
   stays_.assign(work_.subgroups.size(), 0);
-  std::int64_t room = schedule_.held;
+  std::int64_t const in_turn = least_in_turn();
+  std::int64_t room = schedule_.held - in_turn;
   auto const take = [&](std::int64_t key, bool stays) {
     if (subgroup(key).elements <= room) {
       room -= subgroup(key).elements;
@@ -52,6 +56,10 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
       }
     }
   }
+  if (!schedule_.sum_blocks.empty()) {
+    hold_in_turn(room + in_turn);
+    return;
+  }
   for (Trip const& trip : trips) {
     if (schedule_.sums_on_device && !trip.on_device) {
       take(trip.subgroup, false);
@@ -59,8 +67,35 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   }
 }
 
+/// Room that gradients which stay leave to sums in turn.
+std::int64_t SimulatedSteps::least_in_turn() const {
+  if (schedule_.sum_blocks.empty() || work_.subgroups.empty()) {
+    return 0;
+  }
+  SubgroupWork const& last = work_.subgroups.back();
+  auto const largest = std::ranges::max(work_.subgroups, {}, &SubgroupWork::elements).elements;
+  return std::min(schedule_.held,
+                  room_in_turn(schedule_.sum_blocks, last.begin + last.elements, largest));
+}
+
+/// Waiting for places is not simulated.
+void SimulatedSteps::hold_in_turn(std::int64_t room) {
+  std::vector<Range> ranges;
+  std::vector<std::int64_t> keys;
+  for (std::int64_t key = 0; key < std::ssize(work_.subgroups); ++key) {
+    if (held_[index(key)] == 0) {
+      ranges.push_back({subgroup(key).begin, subgroup(key).elements});
+      keys.push_back(key);
+    }
+  }
+  auto const places = places_in_turn(ranges, schedule_.sum_blocks, room);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    held_[index(keys[i])] = places[i].begin >= 0 ? 1 : 0;
+  }
+}
+
 SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {
-  before_ = &updates_.emplace_back(time_, trips, schedule_, ahead);
+  before_ = &updates_.emplace_back(time_, trips, schedule_, ahead, decided);
   if (decided) {
     before_->confirmed.set();
   }

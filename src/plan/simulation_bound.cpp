@@ -104,7 +104,12 @@ class Least {
   [[nodiscard]] double summed() const {
     auto const each = static_cast<double>(work_.exchanged_bytes() + 2 * work_.gradient_bytes) *
                       static_cast<double>((work_.exchanges() - 1) * work_.ranks + last());
-    return each * rest(waiting_ + resident_, static_cast<double>(schedule_.held));
+    return each * not_held();
+  }
+  /// Elements of which no sums are on the device. Of a vertical schedule all may have been.
+  [[nodiscard]] double not_held() const {
+    bool const in_turn = !schedule_.sum_blocks.empty() && schedule_.held > 0;
+    return in_turn ? 0.0 : rest(waiting_ + resident_, static_cast<double>(schedule_.held));
   }
   /// Elements of layers that come from other ranks.
   [[nodiscard]] double gathered() const {
@@ -143,8 +148,7 @@ class Least {
   }
   [[nodiscard]] double to_host() const {
     auto const gradient = static_cast<double>(work_.exchanged_bytes());
-    double const leaves = rest(waiting_ + resident_, static_cast<double>(schedule_.held)) *
-                          gradient * static_cast<double>(work_.exchanges());
+    double const leaves = not_held() * gradient * static_cast<double>(work_.exchanges());
     double tensors = rounds() * leaving_;
     if (work_.vertical) {
       auto const each = 2.0 * static_cast<double>(work_.blocks() + 1);

@@ -8,8 +8,9 @@ namespace offstage::plan {
 
 // Each side should have two trips if the workers allow it: one drains or commits while the next is
 // fed or computed.
-TripOrder::TripOrder(std::span<Trip const> order, int workers, bool device_first)
-    : least_{workers >= 4 ? 2 : 1}, device_first_{device_first} {
+TripOrder::TripOrder(std::span<Trip const> order, int workers, bool device_first,
+                     std::int64_t reach)
+    : least_{workers >= 4 ? 2 : 1}, device_first_{device_first}, reach_{reach} {
   for (std::size_t place = 0; place < order.size(); ++place) {
     (order[place].on_device ? device_ : cpu_)
         .turns.push_back({order[place], static_cast<std::int64_t>(place)});
@@ -35,10 +36,11 @@ std::optional<Trip> TripOrder::take() {
 TripOrder::Side& TripOrder::choose() {
   bool const cpu_lacks = cpu_.under_way < least_;
   bool const device_lacks = device_.under_way < least_;
-  if (cpu_lacks != device_lacks) {
+  auto const cpu_behind = cpu_.turns.front().place - device_.turns.front().place;
+  if (cpu_lacks != device_lacks && (cpu_lacks ? cpu_behind : -cpu_behind) <= reach_) {
     return cpu_lacks ? cpu_ : device_;
   }
-  return cpu_.turns.front().place < device_.turns.front().place ? cpu_ : device_;
+  return cpu_behind < 0 ? cpu_ : device_;
 }
 
 Trip TripOrder::pop(Side& side) {
@@ -61,6 +63,7 @@ void TripOrder::bring_forward(std::int64_t subgroup) {
 }
 
 void TripOrder::lowest_first() {
+  reach_ = any_reach;
   for (Side* const side : {&cpu_, &device_}) {
     for (Turn& turn : side->turns) {
       turn.place = turn.trip.subgroup;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,12 +18,16 @@ struct Trip {
 /// The order of an update's trips, in which CPU and device both have work as long as there is any
 /// for them. It is the given order, but a side with less than its part of the workers comes first.
 /// (In strict order all workers may have trips that wait for one side, while the other is idle.)
-/// Waits for nothing.
+/// While gradients come in that order, a side's next trip may be far behind the other one's: a
+/// worker would wait there for its gradient and be missed here. Waits for nothing.
 /// Threads: one at a time.
 class TripOrder {
  public:
+  /// Of a trip that comes first since its side has too few: places that it may be behind the other
+  /// side's next one.
+  static constexpr std::int64_t any_reach = std::numeric_limits<std::int64_t>::max();
   /// `device_first`: no CPU trip begins before all device trips have ended.
-  TripOrder(std::span<Trip const> order, int workers, bool device_first);
+  TripOrder(std::span<Trip const> order, int workers, bool device_first, std::int64_t reach);
 
   [[nodiscard]] bool empty() const { return cpu_.turns.empty() && device_.turns.empty(); }
   /// Returns whether the trips that are left have to wait until device trips under way have ended.
@@ -32,7 +37,8 @@ class TripOrder {
   [[nodiscard]] std::optional<Trip> take();
   /// Deals this trip before all that are left; no effect if it was dealt.
   void bring_forward(std::int64_t subgroup);
-  /// From now on deals the trips that are left in ascending order of subgroups.
+  /// From now on deals the trips that are left in ascending order of subgroups, with any reach: all
+  /// gradients are there.
   void lowest_first();
   /// Ends a trip that was taken.
   void end(Trip const& trip) noexcept;
@@ -56,6 +62,7 @@ class TripOrder {
 
   int least_;  ///< trips that each side should have under way, if it has any
   bool device_first_;
+  std::int64_t reach_;
   std::int64_t cpu_trips_ = 0;
   std::int64_t first_place_ = 0;  ///< lowest place so far
   Side cpu_, device_;

@@ -103,6 +103,9 @@ struct Schedule {
   bool direct = false;  ///< ranks pass layers from device to device, not through host memory
   /// Gradients that leave are summed on the device, as far as it has room.
   bool sums_on_device = false;
+  /// Elements where blocks of layers begin whose sums have that room in turn (places_in_turn), in a
+  /// vertical schedule; empty: sums have it for a whole step.
+  std::vector<std::int64_t> sum_blocks{};
   // State
   int buffers{};             ///< extents of the state in flight; 0: all are in memory
   std::int64_t cached{};     ///< extents that stay in host memory

@@ -6,8 +6,9 @@
 
 namespace offstage::update {
 
-TripQueue::TripQueue(std::span<Trip const> order, int workers, bool device_first)
-    : order_{order, workers, device_first} {
+TripQueue::TripQueue(std::span<Trip const> order, int workers, bool device_first,
+                     std::int64_t reach)
+    : order_{order, workers, device_first, reach} {
   cpu_trips_ = order_.cpu_trips();
 }
 

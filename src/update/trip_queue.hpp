@@ -20,8 +20,8 @@ using plan::Trip;
 /// Threads: any.
 class TripQueue {
  public:
-  /// `device_first`: no CPU trip begins before all device trips have ended.
-  TripQueue(std::span<Trip const> order, int workers, bool device_first);
+  /// As of TripOrder.
+  TripQueue(std::span<Trip const> order, int workers, bool device_first, std::int64_t reach);
 
   /// A trip, and when it was dealt: later ones were dealt later.
   struct Deal : Trip {

@@ -41,7 +41,8 @@ Trips::Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Re
       gate_{std::move(gate)},
       team_{team_size()},
       queue_{placed(order, parts, settings.transfers), settings.workers,
-             settings.transfers == plan::Transfers::blocking},
+             settings.transfers == plan::Transfers::blocking,
+             gate_->confirmed() ? plan::TripOrder::any_reach : settings.workers},
       lane_{queue_.cpu_trips()},
       pacer_{settings.host_update_rate} {
   if (parts_.device != nullptr) {

@@ -58,6 +58,9 @@ void Update::hold_gradients() {
       others.push_back(trip.subgroup);
     }
   }
+  if (settings_.sums_on_device) {  // those that cannot stay may have a place in turn
+    others.insert(others.end(), wanted.begin(), wanted.end());
+  }
   parts_.held->hold(wanted, others);
 }
 

@@ -22,7 +22,8 @@ class Vertical(OffstageTest):
         stored = [f"{HOME}=storage", f"tiers.path={self.folder}/path"]
         places = [[], [f"{HOME}=host"], [LINK, f"{HOME}=host"], [LINK, *stored, "update.overlap=on"],
                   [*stored, "update.overlap=off", "optimizer.clip=0.01"], [LINK, "update.transfers=blocking"],
-                  [LINK, "update.device-gradients=0"]]
+                  [LINK, "update.device-gradients=0"], [LINK, f"{HOME}=host", "update.device-gradients=100KiB"],
+                  [LINK, f"{HOME}=host", "update.device-gradients=70KiB", "update.device-share=0.6"]]
         gpt2 = ["model.family=gpt2", "model.kv-heads=", "model.max-sequence=24"]
         kinds = [("fp32", "false", []), ("bf16", "true", gpt2), ("bf16", "false", []), ("fp16", "true", gpt2)]
         for turn, ((dtype, tied, family), place) in enumerate(in_turn(kinds, places)):

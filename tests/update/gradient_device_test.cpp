@@ -182,6 +182,82 @@ TEST(GradientAccumulator, WhatStaysFindsRoomBeforeSumsThatLeave) {
   }
 }
 
+/// Two subgroups of a chunk, each of a block of its own, and room for one of them.
+class InTurn : public testing::Test {
+ protected:
+  InTurn() { held_.hold({}, std::vector<std::int64_t>{0, 1}); }
+  /// Adds a gradient whose elements are the subgroup's number and 1.
+  void add(std::int64_t subgroup) {
+    std::vector<float> const gradient(chunk_elements, static_cast<float>(subgroup + 1));
+    auto const left = held_.add<float, float>(*stream_, subgroup * chunk_elements, gradient,
+                                              {.begins = true, .final = true});
+    EXPECT_THAT(left, testing::IsEmpty());
+    stream_->synchronize();
+  }
+  std::vector<float> take(std::int64_t subgroup) {
+    std::vector<float> sums(chunk_elements);
+    std::vector<double> norms(1);
+    held_.take(subgroup, {0, chunk_elements}, std::as_writable_bytes(std::span{sums}), norms);
+    return sums;
+  }
+  static std::vector<float> all(float value) { return std::vector<float>(chunk_elements, value); }
+  static bool waits(std::future<void> const& call) {
+    return call.wait_for(std::chrono::milliseconds{20}) == std::future_status::timeout;
+  }
+
+  std::unique_ptr<device::Device> device_ = device::make_host_device(0, link);
+  std::unique_ptr<device::Stream> stream_ = device_->make_stream("compute");
+  std::vector<state::Subgroup> subgroups_{
+      {.index = 0, .begin = 0, .size = chunk_elements, .resident = false, .pieces = {}},
+      {.index = 1,
+       .begin = chunk_elements,
+       .size = chunk_elements,
+       .resident = false,
+       .pieces = {}}};
+  HeldGradients held_{*device_,
+                      chunk_elements* Bytes{sizeof(float)},
+                      sizeof(float),
+                      subgroups_,
+                      nullptr,
+                      1,
+                      {0, chunk_elements}};
+};
+
+TEST_F(InTurn, SumsWaitUntilThoseThatLayThereHaveLeft) {
+  add(1);
+  auto next = std::async(std::launch::async, [&] { add(0); });
+  EXPECT_TRUE(waits(next));
+  EXPECT_EQ(take(1), all(2.0F));
+  next.get();
+  EXPECT_EQ(take(0), all(1.0F));
+}
+
+TEST_F(InTurn, NobodyWaitsForSumsThatNobodyWillTake) {
+  add(1);
+  auto next = std::async(std::launch::async, [&] { add(0); });
+  EXPECT_TRUE(waits(next));
+  held_.give_up();
+  next.get();
+}
+
+TEST(GradientAccumulator, AnErrorOfTheSumsEndsTheWaitForTheirPlace) {
+  for (auto const call : {Call::create, Call::commit}) {
+    Place place{.subgroup_chunks = 1,
+                .emulation = link,
+                .held_room = chunk_elements * Bytes{sizeof(float)},
+                .sums_there = true,
+                .in_layers = true};
+    place.accumulated_hook = [call](MemoryTiers::Event event) {
+      if (event.call == call) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});  // until the next one waits
+        throw IoError{"the disk is gone"};
+      }
+    };
+    GradientFixture<float> gradients{place, mpi::Communicator::self()};
+    EXPECT_THROW(gradients.step(), IoError);
+  }
+}
+
 TEST(GradientAccumulator, ALayerOfWhichNothingIsHeldLeavesInOneCopy) {
   auto const world = mpi::Communicator::world();
   int const rounds = (micro_batches + world.size() - 1) / world.size();

@@ -84,9 +84,11 @@ class GradientFixture {
     accumulator_->set_receiver(place.receiver);
     if (place.held_room > 0) {
       bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
-      held_ = std::make_unique<HeldGradients>(*device_, place.held_room,
-                                              place.fp32 ? sizeof(float) : sizeof(T), subgroups_,
-                                              nullptr, made_there ? planes_there : 1);
+      held_ = std::make_unique<HeldGradients>(
+          *device_, place.held_room, place.fp32 ? sizeof(float) : sizeof(T), subgroups_, nullptr,
+          made_there ? planes_there : 1,
+          made_there && place.in_layers ? HeldGradients::blocks_of(map_, comm_.rank())
+                                        : std::vector<std::int64_t>{});
       accumulator_->set_held(held_.get());
     }
   }

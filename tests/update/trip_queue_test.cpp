@@ -11,6 +11,8 @@
 namespace offstage::update {
 namespace {
 
+constexpr auto any = plan::TripOrder::any_reach;
+
 std::vector<Trip> trips(std::vector<bool> const& on_device) {
   std::vector<Trip> all;
   for (bool const device : on_device) {
@@ -20,7 +22,7 @@ std::vector<Trip> trips(std::vector<bool> const& on_device) {
 }
 
 TEST(TripQueue, KeepsTheOrderForOneWorker) {
-  TripQueue queue{trips({false, true, true, false, true}), 1, false};
+  TripQueue queue{trips({false, true, true, false, true}), 1, false, any};
   std::vector<std::int64_t> taken;
   while (auto const trip = queue.take()) {
     taken.push_back(trip->subgroup);
@@ -31,7 +33,7 @@ TEST(TripQueue, KeepsTheOrderForOneWorker) {
 
 TEST(TripQueue, DealsTheLowestFirstOnceItIsTold) {
   std::vector<Trip> const order{{4, true}, {3, false}, {2, false}, {1, true}, {0, false}};
-  TripQueue queue{order, 1, false};
+  TripQueue queue{order, 1, false, any};
   std::vector<std::int64_t> taken;
   while (auto const trip = queue.take()) {
     taken.push_back(trip->subgroup);
@@ -45,7 +47,7 @@ TEST(TripQueue, DealsTheLowestFirstOnceItIsTold) {
 }
 
 TEST(TripQueue, DealsWhatIsBroughtForwardFirstAndTheLastOfThatBeforeAll) {
-  TripQueue queue{trips({false, false, false, false, false}), 1, false};
+  TripQueue queue{trips({false, false, false, false, false}), 1, false, any};
   EXPECT_EQ(queue.take()->subgroup, 0);
   queue.bring_forward(0);  // it was dealt
   queue.bring_forward(2);
@@ -57,7 +59,7 @@ TEST(TripQueue, DealsWhatIsBroughtForwardFirstAndTheLastOfThatBeforeAll) {
 }
 
 TEST(TripQueue, GivesWorkToTheSideThatHasNone) {
-  TripQueue queue{trips({false, false, false, true, true, true}), 2, false};
+  TripQueue queue{trips({false, false, false, true, true, true}), 2, false, any};
   auto const cpu = queue.take();
   auto const device = queue.take();
   EXPECT_EQ(cpu->subgroup, 0);
@@ -68,8 +70,30 @@ TEST(TripQueue, GivesWorkToTheSideThatHasNone) {
   EXPECT_EQ(queue.take()->subgroup, 1);
 }
 
+TEST(TripQueue, GivesASideNoTripThatIsFarBehindTheOtherSidesNextOne) {
+  std::vector<bool> on_device(10, true);
+  on_device.front() = on_device.back() = false;
+  TripQueue queue{trips(on_device), 2, false, 3};
+  auto const cpu = queue.take();
+  EXPECT_EQ(cpu->subgroup, 0);
+  EXPECT_EQ(queue.take()->subgroup, 1);
+  queue.end(*cpu);
+  for (std::int64_t expected = 2; expected < 6; ++expected) {
+    EXPECT_EQ(queue.take()->subgroup, expected);
+  }
+  EXPECT_EQ(queue.take()->subgroup, 9) << "the device's next one is 6";
+}
+
+TEST(TripQueue, ReachesAnyTripOnceTheLowestComeFirst) {
+  TripQueue queue{trips({true, true, true, true, true, false}), 2, false, 1};
+  EXPECT_EQ(queue.take()->subgroup, 0);
+  EXPECT_EQ(queue.take()->subgroup, 1);
+  queue.lowest_first();
+  EXPECT_EQ(queue.take()->subgroup, 5);
+}
+
 TEST(TripQueue, GivesEachSideTwoTripsWhenFourWorkersAsk) {
-  TripQueue queue{trips({true, true, true, true, false, false, false}), 4, false};
+  TripQueue queue{trips({true, true, true, true, false, false, false}), 4, false, any};
   std::vector<std::int64_t> taken;
   for (int worker = 0; worker < 4; ++worker) {
     taken.push_back(queue.take()->subgroup);
@@ -78,7 +102,7 @@ TEST(TripQueue, GivesEachSideTwoTripsWhenFourWorkersAsk) {
 }
 
 TEST(TripQueue, LeavesAllWorkersToTheSideThatHasTripsLeft) {
-  TripQueue queue{trips({true, true, true}), 3, false};
+  TripQueue queue{trips({true, true, true}), 3, false, any};
   for (std::int64_t expected = 0; expected < 3; ++expected) {
     EXPECT_EQ(queue.take()->subgroup, expected);
   }
@@ -87,7 +111,7 @@ TEST(TripQueue, LeavesAllWorkersToTheSideThatHasTripsLeft) {
 }
 
 TEST(TripQueue, HoldsTheCpuBackUntilTheDeviceIsDoneIfItComesFirst) {
-  TripQueue queue{trips({false, true}), 2, true};
+  TripQueue queue{trips({false, true}), 2, true, any};
   auto const device = queue.take();
   EXPECT_EQ(device->subgroup, 1);
   auto cpu = std::async(std::launch::async, [&] { return queue.take(); });
@@ -97,7 +121,7 @@ TEST(TripQueue, HoldsTheCpuBackUntilTheDeviceIsDoneIfItComesFirst) {
 }
 
 TEST(TripQueue, DealsNothingAfterAFailureAndKeepsTheFirstError) {
-  TripQueue queue{trips({false, true, false, true}), 2, false};
+  TripQueue queue{trips({false, true, false, true}), 2, false, any};
   auto const cpu = queue.take();
   EXPECT_NO_THROW(queue.rethrow());
   EXPECT_FALSE(queue.failed());

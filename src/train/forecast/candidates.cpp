@@ -79,11 +79,11 @@ std::optional<Candidate> Candidates::try_to_fit(Chosen const& chosen) {
 }
 
 double Candidates::share_for(config::RunConfig const& config, Candidate const& candidate) const {
-  auto shape = update_shape(config, map_.shard_elements(state::fullest_rank),
-                            candidate.memory.subgroup_elements);
+  auto shape = update_shape(config, map_, state::fullest_rank, candidate.memory.subgroup_elements,
+                            room_.route);
   shape.storage = storage_traffic(config, shape, candidate.memory);
   auto demand = update_demand(config, shape, false);
-  demand.held = candidate.device.held / shape.held_bytes();
+  demand.held = shape.staying_elements(candidate.device.held);
   auto const machine = machine_of(config, facts(candidate));
   return plan::best_share(demand, machine.rates);
 }

@@ -196,10 +196,11 @@ plan::UpdateRates Foreseer::rates_of_rank() const {
 }
 
 plan::UpdateDemand Foreseer::demand() const {
-  auto shape = update_shape(config_, shard_, memory_.subgroup_elements);
+  auto shape =
+      update_shape(config_, map_, state::fullest_rank, memory_.subgroup_elements, room_.route);
   shape.storage = storage_traffic(config_, shape, memory_);
   auto demand = update_demand(config_, shape, host_visible(config_.device));
-  demand.held = device_.held / shape.held_bytes();
+  demand.held = shape.staying_elements(device_.held);
   return demand;
 }
 

@@ -186,7 +186,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   bool const stored = !config.paths.empty();
   bool const lane = needs_lane(config, host_visible);
   auto const shape =
-      update_shape(config, facts.map.shard_elements(facts.rank), memory.subgroup_elements);
+      update_shape(config, facts.map, facts.rank, memory.subgroup_elements, facts.room.route);
   auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
@@ -199,12 +199,10 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.chunk_buffers = chunks.buffers;
   schedule.staged_chunks = chunks.parameter_buffers;
   schedule.workers = update_workers(config, memory, host_visible);
-  Bytes const norms = update::HeldGradients::norm_bytes(facts.map.shard_elements(facts.rank));
   schedule.direct = facts.room.route == state::Route::direct;
-  schedule.sums_on_device = sums_on_device(facts.map.ranks(), facts.room.route);
-  Bytes const sum_bytes =
-      accumulated_bytes(config) * (schedule.sums_on_device ? planes_of_sums(config) : 1);
-  schedule.held = std::max<Bytes>(0, facts.device.held - norms) / sum_bytes;
+  schedule.sums_on_device = shape.sums_on_device;
+  schedule.sum_blocks = shape.blocks;
+  schedule.held = shape.held_elements(facts.device.held);
   schedule.buffers = stored ? memory.buffers : 0;
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;

@@ -124,9 +124,8 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   if (map.ranks() == 1 || !holds_two_layers(config)) {
     return Copy::least_slots;
   }
-  std::int64_t const shard = map.shard_elements(state::fullest_rank);
-  auto shape = update_shape(config, shard, config.subgroup_size);
-  shape.sums_on_device = sums_on_device(map.ranks(), room.route);
+  auto const shape =
+      update_shape(config, map, state::fullest_rank, config.subgroup_size, room.route);
   Bytes const all =
       model_memory(config, map).bytes + room.rank_link +
       working_copy_bytes(config, map, state::fullest_rank, Copy::slots_for_held_blocks) +
@@ -158,8 +157,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   demand.resident = resident_bytes(config, map, rank, subgroup_elements);
   Bytes const limit = room.device_memory;
   bool const updates = needs_lane(config, host_visible);
-  auto shape = update_shape(config, shard, subgroup_elements);
-  shape.sums_on_device = sums_on_device(map.ranks(), room.route);
+  auto const shape = update_shape(config, map, rank, subgroup_elements, room.route);
   auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
     demand.layer_slots = gathering_layer_slots(config, map, room);

@@ -17,6 +17,7 @@
 #include "tiers/device_tiers.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/sums.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
@@ -74,14 +75,21 @@ bool sums_on_device(int ranks, state::Route route) {
   return route == state::Route::direct || (route == state::Route::staged && ranks == 1);
 }
 
-UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
-                         std::int64_t subgroup_elements) {
-  return {
-      .elements = shard_elements,
-      .subgroup_elements = std::min(subgroup_elements, std::max(shard_elements, chunk_elements)),
+UpdateShape update_shape(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                         std::int64_t subgroup_elements, state::Route route) {
+  std::int64_t const shard = map.shard_elements(rank);
+  UpdateShape shape{
+      .elements = shard,
+      .subgroup_elements = std::min(subgroup_elements, std::max(shard, chunk_elements)),
       .gradient_bytes = gradient_bytes(config),
       .sum_planes = planes_of_sums(config),
-      .parameter_bytes = config.numerics.element_bytes()};
+      .parameter_bytes = config.numerics.element_bytes(),
+      .sums_on_device = sums_on_device(map.ranks(), route)};
+  // A vertical schedule completes a block before the next one begins.
+  if (config.train.together > 1 && shape.sums_on_device && !sums_whole_blocks(config)) {
+    shape.blocks = update::HeldGradients::blocks_of(map, rank);
+  }
+  return shape;
 }
 
 parameters::DepthDemand depth_demand(config::RunConfig const& config, state::ShardMap const& map,
@@ -154,7 +162,7 @@ plan::MemoryDemand memory_demand(config::RunConfig const& config, state::ShardMa
   }
   if (needs_lane(config, room.host_visible())) {
     exchange += update::DeviceLane::host_bytes(
-        lane_settings(config, update_shape(config, most, config.subgroup_size)),
+        lane_settings(config, update_shape(config, map, rank, config.subgroup_size, room.route)),
         room.host_visible());
   }
   if (auto const dims = run_dims(config); dims.kind == device::Kind::host) {

@@ -65,9 +65,10 @@ constexpr Bytes usual_library_bytes = 25 * MiB / 2;
 /// 2 bytes.
 [[nodiscard]] bool sums_on_device(int ranks, state::Route route);
 
-/// The shape of a run's updates. A subgroup has `subgroup_elements`, or the whole shard if that has
-/// fewer. `workers` and `sums_on_device` are not set.
-[[nodiscard]] UpdateShape update_shape(config::RunConfig const& config, std::int64_t shard_elements,
-                                       std::int64_t subgroup_elements);
+/// The shape of a rank's updates. A subgroup has `subgroup_elements`, or the whole shard if that has
+/// fewer. `storage` and `workers` are not set.
+[[nodiscard]] UpdateShape update_shape(config::RunConfig const& config, state::ShardMap const& map,
+                                       int rank, std::int64_t subgroup_elements,
+                                       state::Route route);
 
 }  // namespace offstage::train

@@ -47,9 +47,7 @@ Bytes RunMemory::free_host_memory() const {
 }
 
 int RunMemory::count_layer_slots() const {
-  auto shape =
-      update_shape(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
-  shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
+  auto const shape = fullest_shape();
   Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
                      given_gradients(config_, shape, device_.host_visible());
   return static_cast<int>(
@@ -79,9 +77,7 @@ Bytes RunMemory::device_bytes_to_come() const {
   if (device_.kind() != device::Kind::host) {
     return 0;
   }
-  auto shape =
-      update_shape(config_, map_.shard_elements(state::fullest_rank), config_.subgroup_size);
-  shape.sums_on_device = sums_on_device(map_.ranks(), room_.route);
+  auto const shape = fullest_shape();
   Bytes const bytes = device_bytes_beside() + streamed_bytes(config_, map_, layer_slots_);
   return bytes + room_for_gradients(shape, bytes);
 }
@@ -91,11 +87,13 @@ Bytes RunMemory::device_bytes_beside() const {
       config_.optimizer.layout().bytes(resident_elements(config_, map_, state::fullest_rank));
   bytes += gradient_device_bytes(config_, map_, state::fullest_rank, room_.route);
   if (needs_lane(config_, device_.host_visible())) {
-    std::int64_t const shard = map_.shard_elements(state::fullest_rank);
-    auto const shape = update_shape(config_, shard, config_.subgroup_size);
-    bytes += update::DeviceLane::device_bytes(lane_settings(config_, shape));
+    bytes += update::DeviceLane::device_bytes(lane_settings(config_, fullest_shape()));
   }
   return bytes;
+}
+
+UpdateShape RunMemory::fullest_shape() const {
+  return update_shape(config_, map_, state::fullest_rank, config_.subgroup_size, room_.route);
 }
 
 Bytes RunMemory::room_for_gradients(UpdateShape const& shape, Bytes taken) const {

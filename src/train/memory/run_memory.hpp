@@ -63,6 +63,7 @@ class RunMemory {
   /// Host memory that an emulated device will still take, also for parameters on their way and for
   /// gradients; 0 for other devices.
   [[nodiscard]] Bytes device_bytes_to_come() const;
+  [[nodiscard]] UpdateShape fullest_shape() const;
   /// The public room_for_gradients, when `taken` more bytes are in use than now.
   [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 

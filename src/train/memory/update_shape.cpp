@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/places_in_turn.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
@@ -31,6 +32,17 @@ Bytes most_gradients(config::RunConfig const& config, UpdateShape const& shape) 
 }
 
 }  // namespace
+
+std::int64_t UpdateShape::held_elements(Bytes held) const {
+  Bytes const norms = update::HeldGradients::norm_bytes(elements);
+  return std::max<Bytes>(0, held - norms) / held_bytes();
+}
+
+std::int64_t UpdateShape::staying_elements(Bytes held) const {
+  std::int64_t const in_turn =
+      blocks.empty() ? 0 : plan::room_in_turn(blocks, elements, subgroup_elements);
+  return std::max<std::int64_t>(0, held_elements(held) - in_turn);
+}
 
 bool needs_lane(config::RunConfig const& config, bool host_visible) {
   bool const parameters_travel = !host_visible && config.parameter_home == parameters::Home::device;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/units.hpp"
 #include "config/run_config.hpp"
@@ -22,11 +23,18 @@ struct UpdateShape {
   /// Gradients are summed on the device as far as it has room, also those that the cores will
   /// update.
   bool sums_on_device = false;
+  /// Elements of the shard where blocks of layers begin whose sums have room there in turn
+  /// (plan::places_in_turn); empty: sums have it for a whole step.
+  std::vector<std::int64_t> blocks{};
 
   /// Bytes of the device for each element whose gradient is held there.
   [[nodiscard]] Bytes held_bytes() const {
     return gradient_bytes * (sums_on_device ? sum_planes : 1);
   }
+  /// Elements that have a place there, of the `held` bytes that device_demand gives gradients and
+  /// their norms; and those of them that are not for sums in turn.
+  [[nodiscard]] std::int64_t held_elements(Bytes held) const;
+  [[nodiscard]] std::int64_t staying_elements(Bytes held) const;
 };
 
 /// Returns the settings of the device lane: its chunks and buffers.

@@ -158,7 +158,7 @@ void Chooser::add_room(plan::SwapCompany& company) const {
 void Chooser::add_update(plan::SwapCompany& company, plan::MemoryPlan const& plan) const {
   auto const rounds = dealt(config_, map_.ranks()).count();
   auto const shape =
-      update_shape(config_, map_.shard_elements(state::fullest_rank), plan.subgroup_elements);
+      update_shape(config_, map_, state::fullest_rank, plan.subgroup_elements, room_.route);
   auto const traffic = storage_traffic(config_, shape, plan);
   company.update_read = traffic.read / rounds;
   company.update_written = traffic.written / rounds;

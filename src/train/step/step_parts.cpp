@@ -164,10 +164,9 @@ void StepParts<T>::make_gradients() {
 
 template <class T>
 UpdateShape StepParts<T>::shape_of_updates() const {
-  auto shape = update_shape(config, map.shard_elements(comm.rank()), memory.subgroup_elements);
+  auto shape = update_shape(config, map, comm.rank(), memory.subgroup_elements, link->route());
   shape.workers = workers();
   shape.storage = storage_traffic(config, shape, memory);
-  shape.sums_on_device = sums_on_device(comm.size(), link->route());
   return shape;
 }
 
@@ -177,9 +176,9 @@ UpdateShape StepParts<T>::make_update_memory() {
   auto const shape = shape_of_updates();
   lane = make_lane(config, shape, *device, model->idle_memory(), trace.get(), device_memory.get());
   if (Bytes const room = run_memory->room_for_gradients(shape); room > 0) {
-    held = std::make_unique<update::HeldGradients>(*device, room, shape.gradient_bytes, subgroups,
-                                                   device_memory.get(),
-                                                   shape.sums_on_device ? shape.sum_planes : 1);
+    held = std::make_unique<update::HeldGradients>(
+        *device, room, shape.gradient_bytes, subgroups, device_memory.get(),
+        shape.sums_on_device ? shape.sum_planes : 1, shape.blocks);
     gradients->set_held(held.get());
   }
   return shape;

@@ -96,7 +96,14 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map, state::R
   if (route != state::Route::in_place) {
     summing_ =
         std::make_unique<SummingThread>([this](int layer, std::span<std::byte const> slices) {
-          sums_.add(layer, elements<T>(slices));
+          try {
+            sums_.add(layer, elements<T>(slices));
+          } catch (...) {
+            if (held_ != nullptr) {
+              held_->give_up();
+            }
+            throw;
+          }
         });
   }
 }

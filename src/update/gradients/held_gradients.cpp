@@ -1,12 +1,16 @@
 #include "update/gradients/held_gradients.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/watch.hpp"
 #include "kernels/optimizer/gradient.hpp"
+#include "plan/places_in_turn.hpp"
+#include "update/gradients/order.hpp"
 
 namespace offstage::update {
 namespace {
@@ -19,7 +23,8 @@ std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
 
 HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                              std::vector<state::Subgroup> const& subgroups,
-                             device::MemoryCounter* memory, int planes)
+                             device::MemoryCounter* memory, int planes,
+                             std::vector<std::int64_t> blocks)
     : subgroups_{subgroups},
       element_bytes_{element_bytes},
       planes_{planes},
@@ -32,8 +37,26 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
       bring_{device.make_stream("gradients to device")},
       take_{device.make_stream("sums to host")},
       places_(subgroups.size()),
+      blocks_{std::move(blocks)},
       told_{memory},
-      uses_(subgroups.size()) {}
+      uses_(subgroups.size()) {
+  if (!blocks_.empty() && !subgroups.empty()) {
+    auto const largest = std::ranges::max(subgroups, {}, &state::Subgroup::size).size;
+    turn_bytes_ =
+        std::min(memory_.size(), plan::room_in_turn(blocks_, elements_of(subgroups), largest) *
+                                     planes_ * element_bytes_);
+  }
+}
+
+std::vector<std::int64_t> HeldGradients::blocks_of(state::ShardMap const& map, int rank) {
+  std::vector<std::int64_t> begins;
+  for (int layer = 0; layer < static_cast<int>(map.layers().size()); ++layer) {
+    if (GradientOrder::first_of_block(map.layers(), layer) == layer) {
+      begins.push_back(map.shard_offset(layer, rank));
+    }
+  }
+  return begins;
+}
 
 Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
   return shard_elements / chunk_elements * static_cast<Bytes>(sizeof(double));
@@ -46,14 +69,59 @@ void HeldGradients::hold(std::span<std::int64_t const> staying,
   taken_ = 0;
   find_places(staying, true);
   staying_ = taken_;
-  find_places(leaving, false);
+  if (blocks_.empty()) {
+    find_places(leaving, false);
+  } else {
+    find_places_in_turn(leaving);
+  }
+}
+
+void HeldGradients::find_places_in_turn(std::span<std::int64_t const> subgroups) {
+  std::vector<std::int64_t> ascending;
+  std::ranges::copy_if(subgroups, std::back_inserter(ascending),
+                       [&](std::int64_t index) { return !holds(index); });
+  std::ranges::sort(ascending);
+  std::vector<Range> ranges;
+  for (std::int64_t const index : ascending) {
+    state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
+    ranges.push_back({subgroup.begin, subgroup.size});
+  }
+  Bytes const element = planes_ * element_bytes_;
+  auto const places = plan::places_in_turn(ranges, blocks_, (memory_.size() - staying_) / element);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i].begin >= 0) {
+      auto const after = places[i].after;
+      places_[static_cast<std::size_t>(ascending[i])] = {
+          .offset = staying_ + places[i].begin * element,
+          .stays = false,
+          .after = after < 0 ? after : ascending[static_cast<std::size_t>(after)]};
+    }
+  }
+  std::scoped_lock const lock{mutex_};
+  left_ = std::ssize(subgroups_);
+}
+
+void HeldGradients::wait_for_place(std::int64_t subgroup) {
+  std::int64_t const after = places_[static_cast<std::size_t>(subgroup)].after;
+  if (after < 0) {
+    return;
+  }
+  Waiting const waiting{"sums to leave the device before those of subgroup", subgroup};
+  std::unique_lock lock{mutex_};
+  changed_.wait(lock, [&] { return left_ <= after || given_up_; });
+}
+
+void HeldGradients::give_up() noexcept {
+  std::scoped_lock const lock{mutex_};
+  given_up_ = true;
+  changed_.notify_all();
 }
 
 void HeldGradients::find_places(std::span<std::int64_t const> subgroups, bool stay) {
   for (std::int64_t const index : subgroups) {
     state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
     Bytes const bytes = place_bytes(subgroup);  // of whole chunks: aligned as kernels like it
-    if (bytes <= memory_.size() - taken_) {
+    if (!holds(index) && bytes <= memory_.size() - turn_bytes_ - taken_) {
       places_[static_cast<std::size_t>(index)] = {taken_, stay};
       taken_ += bytes;
     }
@@ -96,6 +164,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
       others.push_back({from - begin, count});
       continue;
     }
+    wait_for_place(each->index);
     note_written(each->index);
     auto const places =
         sums<A>(each->index)
@@ -131,6 +200,11 @@ void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte
   take_->synchronize();
   std::ranges::copy(squares, norms.begin());
   uses_.at(static_cast<std::size_t>(subgroup)).read = device::MemoryCounter::Clock::now();
+  if (range.begin == 0) {  // layers come in descending order: it was the last part
+    std::scoped_lock const lock{mutex_};
+    left_ = subgroup;
+    changed_.notify_all();
+  }
 }
 
 void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
