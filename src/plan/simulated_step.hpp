@@ -11,6 +11,7 @@
 
 #include "plan/layer_slots.hpp"
 #include "plan/machine.hpp"
+#include "plan/places_in_turn.hpp"
 #include "plan/simulated_machine.hpp"
 #include "plan/simulated_tensors.hpp"
 #include "plan/simulation.hpp"
@@ -132,8 +133,9 @@ class SimulatedSteps {
   // Updates
   [[nodiscard]] std::vector<Trip> trips();
   void hold(std::vector<Trip> const& trips);
-  [[nodiscard]] std::int64_t least_in_turn() const;
-  void hold_in_turn(std::int64_t room);
+  void find_places_in_turn(std::int64_t room);
+  /// The place in turn of what a layer and a subgroup have in common; null: it has none.
+  [[nodiscard]] PlaceInTurn const* in_turn(LayerWork const& layer, std::int64_t key) const;
   SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
   Task worker(SimulatedUpdate& update, int number);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
@@ -190,6 +192,9 @@ class SimulatedSteps {
   SimulatedUpdate* before_{};  ///< the update of the step before, or this step's
   std::vector<Trip> trips_;
   std::vector<char> held_, stays_;
+  std::vector<PlaceInTurn> in_turn_;  ///< ascending
+  std::int64_t sums_left_ = 0;        ///< lowest element whose sums left a place in turn
+  Change sums_leave_{time_};
   std::int64_t passes_ = 1;  ///< pass 0 is the making of first versions, in ascending order
   std::deque<Marks> marks_;
   /// Uses of resources before the steps that count, and after them.

@@ -188,7 +188,11 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
   double summed = 0.0, taken = 0.0, brought = 0.0;
   for (std::int64_t key = from; key < to; ++key) {
     auto const elements = static_cast<double>(common(work, key));
-    bool const on_device = held_[index(key)] != 0 && !staged;
+    auto const* const place = in_turn(work, key);
+    bool const on_device = (held_[index(key)] != 0 || place != nullptr) && !staged;
+    while (place != nullptr && place->after >= 0 && sums_left_ > place->after) {
+      co_await sums_leave_;
+    }
     if (on_device) {
       taken += last(number) && stays_[index(key)] == 0 ? sum * elements : 0.0;
       continue;
@@ -214,6 +218,10 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
   co_await machine_.between_ranks(staged ? exchanged : 0.0);
   co_await machine_.sum(summed);
   co_await machine_.to_host(taken);
+  if (last(number)) {
+    sums_left_ = std::min(sums_left_, work.begin);
+    sums_leave_.tell();
+  }
   co_await machine_.to_device(brought);
   gradient_staging_.give();
   // In a vertical schedule the rounds of a layer are summed before any extent is opened.

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "plan/places_in_turn.hpp"
-
 namespace offstage::plan {
 
 // ---- Update
@@ -40,8 +38,7 @@ std::vector<Trip> SimulatedSteps::trips() {
 void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   held_.assign(work_.subgroups.size(), 0);
   stays_.assign(work_.subgroups.size(), 0);
-  std::int64_t const in_turn = least_in_turn();
-  std::int64_t room = schedule_.held - in_turn;
+  std::int64_t room = schedule_.held - schedule_.in_turn;
   auto const take = [&](std::int64_t key, bool stays) {
     if (subgroup(key).elements <= room) {
       room -= subgroup(key).elements;
@@ -57,7 +54,7 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
     }
   }
   if (!schedule_.sum_blocks.empty()) {
-    hold_in_turn(room + in_turn);
+    find_places_in_turn(room + schedule_.in_turn);
     return;
   }
   for (Trip const& trip : trips) {
@@ -67,31 +64,26 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   }
 }
 
-/// Room that gradients which stay leave to sums in turn.
-std::int64_t SimulatedSteps::least_in_turn() const {
-  if (schedule_.sum_blocks.empty() || work_.subgroups.empty()) {
-    return 0;
-  }
-  SubgroupWork const& last = work_.subgroups.back();
-  auto const largest = std::ranges::max(work_.subgroups, {}, &SubgroupWork::elements).elements;
-  return std::min(schedule_.held,
-                  room_in_turn(schedule_.sum_blocks, last.begin + last.elements, largest));
-}
-
-/// Waiting for places is not simulated.
-void SimulatedSteps::hold_in_turn(std::int64_t room) {
+void SimulatedSteps::find_places_in_turn(std::int64_t room) {
   std::vector<Range> ranges;
-  std::vector<std::int64_t> keys;
-  for (std::int64_t key = 0; key < std::ssize(work_.subgroups); ++key) {
-    if (held_[index(key)] == 0) {
-      ranges.push_back({subgroup(key).begin, subgroup(key).elements});
-      keys.push_back(key);
+  for (std::size_t key = 0; key < work_.subgroups.size(); ++key) {
+    if (held_[key] == 0) {
+      ranges.push_back({work_.subgroups[key].begin, work_.subgroups[key].elements});
     }
   }
-  auto const places = places_in_turn(ranges, schedule_.sum_blocks, room);
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    held_[index(keys[i])] = places[i].begin >= 0 ? 1 : 0;
+  in_turn_ = places_in_turn(ranges, schedule_.sum_blocks, room);
+  sums_left_ = work_.elements();
+}
+
+PlaceInTurn const* SimulatedSteps::in_turn(LayerWork const& layer, std::int64_t key) const {
+  auto const element = std::max(subgroup(key).begin, layer.begin);
+  auto const behind = std::ranges::upper_bound(
+      in_turn_, element, {}, [](PlaceInTurn const& place) { return place.elements.begin; });
+  if (behind == in_turn_.begin()) {
+    return nullptr;
   }
+  auto const& place = *std::prev(behind);
+  return element < place.elements.begin + place.elements.count ? &place : nullptr;
 }
 
 SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {

@@ -36,11 +36,14 @@ std::optional<Trip> TripOrder::take() {
 TripOrder::Side& TripOrder::choose() {
   bool const cpu_lacks = cpu_.under_way < least_;
   bool const device_lacks = device_.under_way < least_;
-  auto const cpu_behind = cpu_.turns.front().place - device_.turns.front().place;
-  if (cpu_lacks != device_lacks && (cpu_lacks ? cpu_behind : -cpu_behind) <= reach_) {
-    return cpu_lacks ? cpu_ : device_;
+  auto const place = [](Side const& side) { return side.turns.front().place; };
+  Side& first = place(cpu_) < place(device_) ? cpu_ : device_;
+  if (cpu_lacks == device_lacks) {
+    return first;
   }
-  return cpu_behind < 0 ? cpu_ : device_;
+  Side& lacking = cpu_lacks ? cpu_ : device_;
+  bool const is_near = place(lacking) - brought_forward_ <= reach_;
+  return is_near ? lacking : first;
 }
 
 Trip TripOrder::pop(Side& side) {
@@ -51,6 +54,7 @@ Trip TripOrder::pop(Side& side) {
 }
 
 void TripOrder::bring_forward(std::int64_t subgroup) {
+  ++brought_forward_;
   for (Side* const side : {&cpu_, &device_}) {
     auto const turn = std::ranges::find(side->turns, subgroup,
                                         [](Turn const& each) { return each.trip.subgroup; });

@@ -18,13 +18,12 @@ struct Trip {
 /// The order of an update's trips, in which CPU and device both have work as long as there is any
 /// for them. It is the given order, but a side with less than its part of the workers comes first.
 /// (In strict order all workers may have trips that wait for one side, while the other is idle.)
-/// While gradients come in that order, a side's next trip may be far behind the other one's: a
-/// worker would wait there for its gradient and be missed here. Waits for nothing.
+/// While gradients come in that order, such a trip may be far ahead of them: a worker would wait
+/// there and be missed here. Waits for nothing.
 /// Threads: one at a time.
 class TripOrder {
  public:
-  /// Of a trip that comes first since its side has too few: places that it may be behind the other
-  /// side's next one.
+  /// Places that a trip which comes first may be ahead of those that were brought forward.
   static constexpr std::int64_t any_reach = std::numeric_limits<std::int64_t>::max();
   /// `device_first`: no CPU trip begins before all device trips have ended.
   TripOrder(std::span<Trip const> order, int workers, bool device_first, std::int64_t reach);
@@ -35,7 +34,7 @@ class TripOrder {
   [[nodiscard]] bool device_done() const { return device_.turns.empty() && device_.under_way == 0; }
   /// Returns the next trip, or nothing if none is left. Not to be called while must_wait().
   [[nodiscard]] std::optional<Trip> take();
-  /// Deals this trip before all that are left; no effect if it was dealt.
+  /// Deals this trip, whose gradient has come, before all that are left, unless it was dealt.
   void bring_forward(std::int64_t subgroup);
   /// From now on deals the trips that are left in ascending order of subgroups, with any reach: all
   /// gradients are there.
@@ -64,7 +63,8 @@ class TripOrder {
   bool device_first_;
   std::int64_t reach_;
   std::int64_t cpu_trips_ = 0;
-  std::int64_t first_place_ = 0;  ///< lowest place so far
+  std::int64_t first_place_ = 0;      ///< lowest place so far
+  std::int64_t brought_forward_ = 0;  ///< trips
   Side cpu_, device_;
 };
 

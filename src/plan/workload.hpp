@@ -64,6 +64,10 @@ struct Workload {
   /// Micro-batches pass a layer together: the first layer is the embedding, the last the head.
   std::optional<WaitingWork> vertical{};
 
+  /// Elements of the rank's shard.
+  [[nodiscard]] std::int64_t elements() const {
+    return subgroups.empty() ? 0 : subgroups.back().begin + subgroups.back().elements;
+  }
   /// Blocks of a vertical schedule, between the embedding and the head.
   [[nodiscard]] std::int64_t blocks() const {
     return static_cast<std::int64_t>((layers.size() - 2) / layers_per_block);
@@ -106,6 +110,7 @@ struct Schedule {
   /// Elements where blocks of layers begin whose sums have that room in turn (places_in_turn), in a
   /// vertical schedule; empty: sums have it for a whole step.
   std::vector<std::int64_t> sum_blocks{};
+  std::int64_t in_turn{};  ///< elements of `held` that gradients which stay leave to those sums
   // State
   int buffers{};             ///< extents of the state in flight; 0: all are in memory
   std::int64_t cached{};     ///< extents that stay in host memory

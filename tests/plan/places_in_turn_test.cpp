@@ -1,64 +1,77 @@
 #include "plan/places_in_turn.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <vector>
 
 namespace offstage::plan {
 namespace {
 
-/// Subgroups of one size, and blocks of one size, over the same elements.
+using testing::ElementsAre;
+
+/// Subgroups of one size, and blocks, over the same elements.
 struct Shard {
   std::vector<Range> subgroups;
   std::vector<std::int64_t> blocks;
 
-  Shard(std::int64_t elements, std::int64_t subgroup, std::int64_t block) {
+  template <class Size>
+  Shard(std::int64_t elements, std::int64_t subgroup, Size const& size_of_block) {
     for (std::int64_t begin = 0; begin < elements; begin += subgroup) {
       subgroups.push_back({begin, std::min(subgroup, elements - begin)});
     }
-    for (std::int64_t begin = 0; begin < elements; begin += block) {
+    for (std::int64_t begin = 0; begin < elements; begin += size_of_block()) {
       blocks.push_back(begin);
     }
   }
   [[nodiscard]] std::int64_t elements() const {
     return subgroups.back().begin + subgroups.back().count;
   }
-  [[nodiscard]] std::int64_t first_block(std::size_t i) const {
-    return block_of(subgroups[i].begin);
-  }
-  [[nodiscard]] std::int64_t last_block(std::size_t i) const {
-    return block_of(subgroups[i].begin + subgroups[i].count - 1);
-  }
-
- private:
   [[nodiscard]] std::int64_t block_of(std::int64_t element) const {
     return std::ranges::upper_bound(blocks, element) - blocks.begin() - 1;
   }
 };
 
-TEST(PlacesInTurn, TwoBlocksHaveAllOneAfterTheOther) {
-  Shard const shard{40, 5, 10};
-  auto const places = places_in_turn(shard.subgroups, shard.blocks, 20);
+std::vector<std::int64_t> begins_of(std::vector<PlaceInTurn> const& places) {
   std::vector<std::int64_t> begins;
-  std::vector<std::int64_t> after;
-  for (auto const& place : places) {
-    begins.push_back(place.begin);
-    after.push_back(place.after);
-  }
-  EXPECT_EQ(begins, (std::vector<std::int64_t>{15, 10, 5, 0, 15, 10, 5, 0}));
-  EXPECT_EQ(after, (std::vector<std::int64_t>{4, 5, 6, 7, -1, -1, -1, -1}));
+  std::ranges::transform(places, std::back_inserter(begins), &PlaceInTurn::begin);
+  return begins;
+}
+std::vector<std::int64_t> afters_of(std::vector<PlaceInTurn> const& places) {
+  std::vector<std::int64_t> afters;
+  std::ranges::transform(places, std::back_inserter(afters), &PlaceInTurn::after);
+  return afters;
 }
 
-TEST(PlacesInTurn, ABlockThatHasNoRoomHasSomePlaces) {
-  Shard const shard{20, 5, 10};
+TEST(PlacesInTurn, BlocksHaveThemOneAfterTheOther) {
+  Shard const shard{40, 5, [] { return 10; }};
+  auto const one = places_in_turn(shard.subgroups, shard.blocks, 10);
+  EXPECT_THAT(begins_of(one), ElementsAre(5, 0, 5, 0, 5, 0, 5, 0));
+  EXPECT_THAT(afters_of(one), ElementsAre(10, 15, 20, 25, 30, 35, -1, -1));
+  auto const two = places_in_turn(shard.subgroups, shard.blocks, 20);
+  EXPECT_THAT(begins_of(two), ElementsAre(15, 10, 5, 0, 15, 10, 5, 0));
+  EXPECT_THAT(afters_of(two), ElementsAre(20, 25, 30, 35, -1, -1, -1, -1));
+}
+
+TEST(PlacesInTurn, ASubgroupOfSeveralBlocksHasAPlaceInEach) {
+  Shard const shard{30, 25, [] { return 10; }};
+  auto const places = places_in_turn(shard.subgroups, shard.blocks, 10);
+  ASSERT_EQ(places.size(), 4U);  // 10, 10 and 5 elements, and 5 of the other one
+  EXPECT_THAT(begins_of(places), ElementsAre(0, 0, 5, 0));
+  EXPECT_THAT(afters_of(places), ElementsAre(10, 20, -1, -1));
+}
+
+TEST(PlacesInTurn, ABlockThatHasNoRoomHasSome) {
+  Shard const shard{20, 5, [] { return 10; }};
   auto const places = places_in_turn(shard.subgroups, shard.blocks, 5);
-  EXPECT_EQ(places[3].begin, 0);
-  EXPECT_LT(places[2].begin, 0) << "the other one is of the same block";
-  EXPECT_EQ(places[1].begin, 0);
-  EXPECT_EQ(places[1].after, 3);
+  ASSERT_EQ(places.size(), 2U);
+  EXPECT_EQ(places[0].elements.begin, 5);
+  EXPECT_EQ(places[1].elements.begin, 15);
+  EXPECT_EQ(places[0].after, 15);
 }
 
 TEST(PlacesInTurn, NoTwoLiveInOnePlace) {
@@ -67,30 +80,40 @@ TEST(PlacesInTurn, NoTwoLiveInOnePlace) {
     return std::uniform_int_distribution<std::int64_t>{least, most}(random);
   };
   for (int trial = 0; trial < 2000; ++trial) {
-    auto const block = draw(1, 20);
-    Shard const shard{draw(1, 200), draw(1, 9), block};
-    auto const room = draw(0, static_cast<int>(3 * block + 20));
+    // As a model's: blocks of one size, and some larger ones. Some subgroups stay elsewhere.
+    auto const usual = draw(1, 20);
+    auto const size_of_block = [&] { return draw(1, 5) == 1 ? draw(1, 60) : usual; };
+    Shard shard{draw(1, 200), draw(1, 40), size_of_block};
+    auto const elements = shard.elements();
+    std::erase_if(shard.subgroups, [&](Range const&) { return draw(1, 4) == 1; });
+    auto const room = draw(0, 120);
     auto const places = places_in_turn(shard.subgroups, shard.blocks, room);
+    std::int64_t placed = 0;
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (places[i].begin < 0) {
-        continue;
-      }
-      EXPECT_LE(places[i].begin + shard.subgroups[i].count, room);
+      Range const& here = places[i].elements;
+      placed += here.count;
+      EXPECT_GE(places[i].begin, 0);
+      EXPECT_LE(places[i].begin + here.count, room);
+      EXPECT_EQ(shard.block_of(here.begin), shard.block_of(here.begin + here.count - 1));
       for (std::size_t before = i + 1; before < places.size(); ++before) {
-        bool const overlap =
-            places[before].begin >= 0 &&
-            places[i].begin < places[before].begin + shard.subgroups[before].count &&
-            places[before].begin < places[i].begin + shard.subgroups[i].count;
-        if (overlap) {
-          EXPECT_GT(shard.first_block(before), shard.last_block(i)) << "it is not complete yet";
-          EXPECT_TRUE(places[i].after >= 0 && places[i].after <= static_cast<std::int64_t>(before));
+        Range const& there = places[before].elements;
+        if (places[i].begin < places[before].begin + there.count &&
+            places[before].begin < places[i].begin + here.count) {
+          EXPECT_GT(shard.block_of(there.begin), shard.block_of(here.begin))
+              << "it is not complete";
+          EXPECT_TRUE(places[i].after >= 0 && places[i].after <= there.begin);
         }
       }
-      EXPECT_TRUE(places[i].after < 0 || places[i].after > static_cast<std::int64_t>(i));
+      EXPECT_TRUE(places[i].after < 0 ||
+                  shard.block_of(places[i].after) > shard.block_of(here.begin));
     }
-    auto const enough = room_in_turn(shard.blocks, shard.elements(), shard.subgroups[0].count);
-    EXPECT_TRUE(room < enough ||
-                std::ranges::none_of(places, [](auto const& p) { return p.begin < 0; }));
+    if (room >= largest_block(shard.blocks, elements)) {
+      std::int64_t all = 0;
+      for (Range const& subgroup : shard.subgroups) {
+        all += subgroup.count;
+      }
+      EXPECT_EQ(placed, all);
+    }
   }
 }
 

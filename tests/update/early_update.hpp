@@ -68,7 +68,9 @@ class EarlyUpdate : private tiers::VirtualFixture {
   [[nodiscard]] state::Subgroup const& at(std::int64_t index) const {
     return shard_.subgroups[static_cast<std::size_t>(index)];
   }
-  [[nodiscard]] bool is_held(std::int64_t index) const { return held_ && held_->holds(index); }
+  [[nodiscard]] bool is_held(std::int64_t index) const {
+    return held_ && held_->holds(at(index).begin);
+  }
   [[nodiscard]] GradientLease gradient_of(state::Subgroup const& subgroup);
   [[nodiscard]] GradientSource source() {
     return [this](state::Subgroup const& subgroup) { return gradient_of(subgroup); };

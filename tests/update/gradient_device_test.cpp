@@ -178,7 +178,9 @@ TEST(GradientAccumulator, WhatStaysFindsRoomBeforeSumsThatLeave) {
     EXPECT_EQ(gradients.held().stays(stays[i]), i < 3) << i;
   }
   for (std::int64_t const index : gradients.others()) {
-    EXPECT_FALSE(gradients.held().holds(index)) << index;
+    EXPECT_FALSE(
+        gradients.held().holds(gradients.subgroups()[static_cast<std::size_t>(index)].begin))
+        << index;
   }
 }
 
@@ -214,13 +216,9 @@ class InTurn : public testing::Test {
        .size = chunk_elements,
        .resident = false,
        .pieces = {}}};
-  HeldGradients held_{*device_,
-                      chunk_elements* Bytes{sizeof(float)},
-                      sizeof(float),
-                      subgroups_,
-                      nullptr,
-                      1,
-                      {0, chunk_elements}};
+  HeldGradients held_{
+      *device_, chunk_elements* Bytes{sizeof(float)},          sizeof(float), subgroups_, nullptr,
+      1,        {.blocks = {0, chunk_elements}, .reserved = 0}};
 };
 
 TEST_F(InTurn, SumsWaitUntilThoseThatLayThereHaveLeft) {

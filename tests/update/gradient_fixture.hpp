@@ -86,9 +86,7 @@ class GradientFixture {
       bool const made_there = comm_.size() == 1 || link_->route() == state::Route::direct;
       held_ = std::make_unique<HeldGradients>(
           *device_, place.held_room, place.fp32 ? sizeof(float) : sizeof(T), subgroups_, nullptr,
-          made_there ? planes_there : 1,
-          made_there && place.in_layers ? HeldGradients::blocks_of(map_, comm_.rank())
-                                        : std::vector<std::int64_t>{});
+          made_there ? planes_there : 1, in_turn(made_there));
       accumulator_->set_held(held_.get());
     }
   }
@@ -211,6 +209,16 @@ class GradientFixture {
   }
 
  private:
+  /// Half of the room is reserved.
+  [[nodiscard]] SumsInTurn in_turn(bool made_there) const {
+    if (!made_there || !place_.in_layers) {
+      return {};
+    }
+    auto const element = place_.fp32 ? sizeof(float) : sizeof(T);
+    return {
+        HeldGradients::blocks_of(map_, comm_.rank()),
+        place_.held_room / static_cast<Bytes>(2 * element) / SumBlocks{place_.sum_block}.planes()};
+  }
   /// `double_of`: what the test may look into, if there is such.
   [[nodiscard]] std::unique_ptr<tiers::Tiers> make_tiers(
       std::size_t element_bytes, std::int64_t in_memory,

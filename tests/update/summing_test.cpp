@@ -32,6 +32,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr Bytes size = 64;
+constexpr auto nothing = [] {};
 
 TEST(StagingBuffers, AreHandedOutInTurn) {
   StagingBuffers staging{2, size, nullptr};
@@ -136,12 +137,13 @@ class Summing : public testing::Test {
 TEST_F(Summing, AddsInOrderOnAThreadOfItsOwnAndGivesTheMemoryBack) {
   std::vector<int> added;
   std::string name(16, '\0');
-  SummingThread summing{[&](int layer, std::span<std::byte const> gradient) {
+  auto const add = [&](int layer, std::span<std::byte const> gradient) {
     EXPECT_EQ(static_cast<int>(gradient[0]), layer);
     EXPECT_EQ(std::ssize(gradient), size);
     added.push_back(layer);
     pthread_getname_np(pthread_self(), name.data(), name.size());
-  }};
+  };
+  SummingThread summing{add, nothing};
   for (int layer = 9; layer >= 0; --layer) {
     summing.put(arrival(layer));  // of two buffers
   }
@@ -153,10 +155,11 @@ TEST_F(Summing, AddsInOrderOnAThreadOfItsOwnAndGivesTheMemoryBack) {
 TEST_F(Summing, LetsTheCallerGoOn) {
   std::promise<void> sign;
   std::atomic<int> added = 0;
-  SummingThread summing{[&, open = sign.get_future().share()](int, std::span<std::byte const>) {
+  auto const add = [&, open = sign.get_future().share()](int, std::span<std::byte const>) {
     open.wait();
     ++added;
-  }};
+  };
+  SummingThread summing{add, nothing};
   summing.put(arrival(1));
   summing.put(arrival(0));
   EXPECT_EQ(added, 0);
@@ -170,12 +173,14 @@ TEST_F(Summing, LetsTheCallerGoOn) {
 
 TEST_F(Summing, AnErrorReachesTheCallerAndStaysAndTheMemoryComesBack) {
   std::vector<int> added;
-  SummingThread summing{[&](int layer, std::span<std::byte const>) {
+  int failed = 0;
+  auto const add = [&](int layer, std::span<std::byte const>) {
     if (layer == 3) {
       throw IoError{"the disk is gone"};
     }
     added.push_back(layer);
-  }};
+  };
+  SummingThread summing{add, [&] { ++failed; }};
   for (int layer = 4; layer >= 0; --layer) {
     summing.put(arrival(layer));
   }
@@ -183,6 +188,7 @@ TEST_F(Summing, AnErrorReachesTheCallerAndStaysAndTheMemoryComesBack) {
   EXPECT_THROW(summing.rethrow(), IoError);
   EXPECT_THROW(summing.drain(), IoError);
   EXPECT_THAT(added, ElementsAre(4));
+  EXPECT_EQ(failed, 1);
 }
 
 TEST_F(Summing, AnErrorOfTheDeviceReachesTheCallerToo) {
@@ -191,25 +197,28 @@ TEST_F(Summing, AnErrorOfTheDeviceReachesTheCallerToo) {
   GradientTransfer transfer{*device, *model, size, nullptr};
   std::vector<std::byte> const gradient(size);
   std::vector<int> added;
-  SummingThread summing{[&](int layer, std::span<std::byte const>) { added.push_back(layer); }};
+  int failed = 0;
+  SummingThread summing{[&](int layer, std::span<std::byte const>) { added.push_back(layer); },
+                        [&] { ++failed; }};
   model->enqueue([] { throw IoError{"the kernel failed"}; });
   std::vector<Slice> const all{{0, size}};
   summing.put(transfer.begin(1, gradient, all));
   summing.put(transfer.begin(0, gradient, all));
   EXPECT_THROW(summing.drain(), IoError);
   EXPECT_THAT(added, IsEmpty());
+  EXPECT_EQ(failed, 1);
 }
 
 TEST_F(Summing, LeavesOutWhatWaitsWhenItIsStopped) {
   std::promise<void> begun;
   std::promise<void> sign;
   std::vector<int> added;
-  SummingThread summing{
-      [&, open = sign.get_future().share()](int layer, std::span<std::byte const>) {
-        begun.set_value();
-        open.wait();
-        added.push_back(layer);
-      }};
+  auto const add = [&, open = sign.get_future().share()](int layer, std::span<std::byte const>) {
+    begun.set_value();
+    open.wait();
+    added.push_back(layer);
+  };
+  SummingThread summing{add, nothing};
   summing.put(arrival(1));
   summing.put(arrival(0));
   begun.get_future().wait();
@@ -229,7 +238,7 @@ TEST_F(Summing, HasTeamsOfTheSizeOfItsMaker) {
   for (int const threads : {1, 3}) {
     set_team_size(threads);
     int there = 0;
-    SummingThread summing{[&](int, std::span<std::byte const>) { there = team_size(); }};
+    SummingThread summing{[&](int, std::span<std::byte const>) { there = team_size(); }, nothing};
     summing.put(arrival(0));
     summing.drain();
     EXPECT_EQ(there, threads);

@@ -144,8 +144,8 @@ std::vector<Chosen> OpenValues::other_residents(Candidate const& of, Candidates&
 std::vector<Chosen> OpenValues::other_shares(Candidate const& of, Candidates& candidates) const {
   std::vector<Chosen> others;
   double const share = of.chosen.share;
-  for (double const to :
-       {0.0, 0.5 * share, 0.8 * share, 1.2 * share, 1.5 * share, share - 0.1, share + 0.1}) {
+  for (double const to : {0.0, 0.5 * share, 0.8 * share, 0.92 * share, 1.08 * share, 1.2 * share,
+                          1.35 * share, 1.5 * share, share - 0.1, share + 0.1, 1.0}) {
     if (candidates.shares()) {
       others.push_back(of.chosen);
       others.back().share = std::clamp(to, 0.0, 1.0);

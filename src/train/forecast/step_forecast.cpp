@@ -16,6 +16,7 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
+#include "train/memory/update_demand.hpp"
 #include "train/memory/update_shape.hpp"
 #include "train/settle/sharding.hpp"
 #include "update/device_lane.hpp"
@@ -185,8 +186,9 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   bool const host_visible = is_host_visible(facts);
   bool const stored = !config.paths.empty();
   bool const lane = needs_lane(config, host_visible);
-  auto const shape =
+  auto shape =
       update_shape(config, facts.map, facts.rank, memory.subgroup_elements, facts.room.route);
+  shape.storage = storage_traffic(config, shape, memory);
   auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
@@ -203,6 +205,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.sums_on_device = shape.sums_on_device;
   schedule.sum_blocks = shape.blocks;
   schedule.held = shape.held_elements(facts.device.held);
+  schedule.in_turn = shape.reserved_in_turn(schedule.held);
   schedule.buffers = stored ? memory.buffers : 0;
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;

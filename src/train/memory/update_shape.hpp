@@ -26,6 +26,8 @@ struct UpdateShape {
   /// Elements of the shard where blocks of layers begin whose sums have room there in turn
   /// (plan::places_in_turn); empty: sums have it for a whole step.
   std::vector<std::int64_t> blocks{};
+  std::int64_t rounds = 1;      ///< rounds of micro-batches in a step
+  std::int64_t most_updated{};  ///< most_updated()
 
   /// Bytes of the device for each element whose gradient is held there.
   [[nodiscard]] Bytes held_bytes() const {
@@ -35,6 +37,10 @@ struct UpdateShape {
   /// their norms; and those of them that are not for sums in turn.
   [[nodiscard]] std::int64_t held_elements(Bytes held) const;
   [[nodiscard]] std::int64_t staying_elements(Bytes held) const;
+  /// Elements that gradients which stay leave to sums in turn, of room for so many: those of the
+  /// largest block, where that saves more than it costs. What cannot stay leaves once a step and
+  /// comes back, or goes to storage and back. What is not summed there leaves in every round.
+  [[nodiscard]] std::int64_t reserved_in_turn(std::int64_t room) const;
 };
 
 /// Returns the settings of the device lane: its chunks and buffers.
@@ -44,6 +50,8 @@ struct UpdateShape {
 /// sent to it.
 [[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);
 
+/// Returns the elements that the device updates at most.
+[[nodiscard]] std::int64_t most_updated(config::RunConfig const& config, UpdateShape const& shape);
 /// Returns how many trips of an update go on at a time.
 [[nodiscard]] int update_workers(config::RunConfig const& config, plan::MemoryPlan const& memory,
                                  bool host_visible);

@@ -178,7 +178,8 @@ UpdateShape StepParts<T>::make_update_memory() {
   if (Bytes const room = run_memory->room_for_gradients(shape); room > 0) {
     held = std::make_unique<update::HeldGradients>(
         *device, room, shape.gradient_bytes, subgroups, device_memory.get(),
-        shape.sums_on_device ? shape.sum_planes : 1, shape.blocks);
+        shape.sums_on_device ? shape.sum_planes : 1,
+        update::SumsInTurn{shape.blocks, shape.reserved_in_turn(room / shape.held_bytes())});
     gradients->set_held(held.get());
   }
   return shape;

@@ -94,17 +94,15 @@ GradientAccumulator<T>::GradientAccumulator(state::ShardMap const& map, state::R
     receive_ = std::make_unique<StagingBuffers>(count, received, nullptr);  // MPI's
   }
   if (route != state::Route::in_place) {
-    summing_ =
-        std::make_unique<SummingThread>([this](int layer, std::span<std::byte const> slices) {
-          try {
-            sums_.add(layer, elements<T>(slices));
-          } catch (...) {
-            if (held_ != nullptr) {
-              held_->give_up();
-            }
-            throw;
-          }
-        });
+    auto add = [this](int layer, std::span<std::byte const> slices) {
+      sums_.add(layer, elements<T>(slices));
+    };
+    auto fail = [this] {
+      if (held_ != nullptr) {
+        held_->give_up();
+      }
+    };
+    summing_ = std::make_unique<SummingThread>(add, fail);
   }
 }
 

@@ -48,9 +48,10 @@ namespace offstage::update {
 /// Threads: one, the one that calls MPI; threads of its own add ("gradient sums") and write what
 ///          leaves host memory
 ///         ("gradients") while backward goes on.
-/// Waiting: add waits until what was added two calls ago is summed; the round's last add until all
-/// is. Collective: add and norm. The link's route, which is the same on all ranks, decides when
-/// they exchange.
+/// Waiting: add waits until what was added two calls ago is summed, or, for a place on the device
+/// that sums have in turn, what was added before it; the round's last add until all is.
+/// Collective: add and norm. The link's route, which is the same on all ranks, decides when they
+/// exchange.
 template <class T>
 class GradientAccumulator final : public StepGradients<T> {
  public:

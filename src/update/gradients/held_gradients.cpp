@@ -23,8 +23,7 @@ std::int64_t elements_of(std::vector<state::Subgroup> const& subgroups) {
 
 HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                              std::vector<state::Subgroup> const& subgroups,
-                             device::MemoryCounter* memory, int planes,
-                             std::vector<std::int64_t> blocks)
+                             device::MemoryCounter* memory, int planes, SumsInTurn in_turn)
     : subgroups_{subgroups},
       element_bytes_{element_bytes},
       planes_{planes},
@@ -36,17 +35,8 @@ HeldGradients::HeldGradients(device::Device& device, Bytes room, Bytes element_b
       pinned_{host_norms_.size() > 0 ? device.pin(host_norms_.bytes()) : nullptr},
       bring_{device.make_stream("gradients to device")},
       take_{device.make_stream("sums to host")},
-      places_(subgroups.size()),
-      blocks_{std::move(blocks)},
-      told_{memory},
-      uses_(subgroups.size()) {
-  if (!blocks_.empty() && !subgroups.empty()) {
-    auto const largest = std::ranges::max(subgroups, {}, &state::Subgroup::size).size;
-    turn_bytes_ =
-        std::min(memory_.size(), plan::room_in_turn(blocks_, elements_of(subgroups), largest) *
-                                     planes_ * element_bytes_);
-  }
-}
+      in_turn_{std::move(in_turn)},
+      told_{memory} {}
 
 std::vector<std::int64_t> HeldGradients::blocks_of(state::ShardMap const& map, int rank) {
   std::vector<std::int64_t> begins;
@@ -65,50 +55,61 @@ Bytes HeldGradients::norm_bytes(std::int64_t shard_elements) {
 void HeldGradients::hold(std::span<std::int64_t const> staying,
                          std::span<std::int64_t const> leaving) {
   tell();
-  std::ranges::fill(places_, Place{});
-  taken_ = 0;
-  find_places(staying, true);
-  staying_ = taken_;
-  if (blocks_.empty()) {
-    find_places(leaving, false);
-  } else {
-    find_places_in_turn(leaving);
-  }
+  places_.clear();
+  staying_ = 0;
+  auto const without_place = [this](std::span<std::int64_t const> indices) {
+    std::vector<Range> ranges;
+    for (std::int64_t const index : indices) {
+      state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
+      if (!holds(subgroup.begin)) {
+        ranges.push_back({subgroup.begin, subgroup.size});
+      }
+    }
+    return ranges;
+  };
+  find_places(without_place(staying), true);
+  auto const others = without_place(leaving);
+  in_turn_.blocks.empty() ? find_places(others, false) : find_places_in_turn(others);
 }
 
-void HeldGradients::find_places_in_turn(std::span<std::int64_t const> subgroups) {
-  std::vector<std::int64_t> ascending;
-  std::ranges::copy_if(subgroups, std::back_inserter(ascending),
-                       [&](std::int64_t index) { return !holds(index); });
-  std::ranges::sort(ascending);
-  std::vector<Range> ranges;
-  for (std::int64_t const index : ascending) {
-    state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
-    ranges.push_back({subgroup.begin, subgroup.size});
-  }
-  Bytes const element = planes_ * element_bytes_;
-  auto const places = plan::places_in_turn(ranges, blocks_, (memory_.size() - staying_) / element);
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (places[i].begin >= 0) {
-      auto const after = places[i].after;
-      places_[static_cast<std::size_t>(ascending[i])] = {
-          .offset = staying_ + places[i].begin * element,
-          .stays = false,
-          .after = after < 0 ? after : ascending[static_cast<std::size_t>(after)]};
+void HeldGradients::find_places(std::span<Range const> subgroups, bool stay) {
+  Bytes taken = stay ? 0 : staying_;
+  Bytes const room = memory_.size() - in_turn_.reserved * planes_ * element_bytes_;
+  for (Range const& subgroup : subgroups) {
+    // Of whole chunks: aligned as kernels like it.
+    Bytes const bytes = subgroup.count * element_bytes_ * planes_;
+    if (bytes <= room - taken) {
+      places_.push_back({.elements = subgroup, .offset = taken, .stays = stay});
+      taken += bytes;
     }
   }
-  std::scoped_lock const lock{mutex_};
-  left_ = std::ssize(subgroups_);
+  staying_ = stay ? taken : staying_;
+  std::ranges::sort(places_, {}, [](Place const& place) { return place.elements.begin; });
 }
 
-void HeldGradients::wait_for_place(std::int64_t subgroup) {
-  std::int64_t const after = places_[static_cast<std::size_t>(subgroup)].after;
-  if (after < 0) {
+void HeldGradients::find_places_in_turn(std::span<Range const> subgroups) {
+  std::vector<Range> ascending{subgroups.begin(), subgroups.end()};
+  std::ranges::sort(ascending, {}, &Range::begin);
+  Bytes const element = planes_ * element_bytes_;
+  for (auto const& place :
+       plan::places_in_turn(ascending, in_turn_.blocks, (memory_.size() - staying_) / element)) {
+    places_.push_back({.elements = place.elements,
+                       .offset = staying_ + place.begin * element,
+                       .stays = false,
+                       .after = place.after});
+  }
+  std::ranges::sort(places_, {}, [](Place const& place) { return place.elements.begin; });
+  std::scoped_lock const lock{mutex_};
+  left_ = elements_of(subgroups_);
+}
+
+void HeldGradients::wait_for(Place const& place) {
+  if (place.after < 0) {
     return;
   }
-  Waiting const waiting{"sums to leave the device before those of subgroup", subgroup};
+  Waiting const waiting{"sums to leave the device before those of element", place.elements.begin};
   std::unique_lock lock{mutex_};
-  changed_.wait(lock, [&] { return left_ <= after || given_up_; });
+  changed_.wait(lock, [&] { return left_ <= place.after || given_up_; });
 }
 
 void HeldGradients::give_up() noexcept {
@@ -117,34 +118,43 @@ void HeldGradients::give_up() noexcept {
   changed_.notify_all();
 }
 
-void HeldGradients::find_places(std::span<std::int64_t const> subgroups, bool stay) {
-  for (std::int64_t const index : subgroups) {
-    state::Subgroup const& subgroup = subgroups_.at(static_cast<std::size_t>(index));
-    Bytes const bytes = place_bytes(subgroup);  // of whole chunks: aligned as kernels like it
-    if (!holds(index) && bytes <= memory_.size() - turn_bytes_ - taken_) {
-      places_[static_cast<std::size_t>(index)] = {taken_, stay};
-      taken_ += bytes;
-    }
+HeldGradients::Place const* HeldGradients::place_of(std::int64_t element) const {
+  auto const behind = std::ranges::upper_bound(
+      places_, element, {}, [](Place const& place) { return place.elements.begin; });
+  if (behind == places_.begin()) {
+    return nullptr;
   }
+  Place const& place = *std::prev(behind);
+  return element < place.elements.begin + place.elements.count ? &place : nullptr;
 }
 
-bool HeldGradients::holds(std::int64_t subgroup) const {
-  return places_.at(static_cast<std::size_t>(subgroup)).offset >= 0;
+HeldGradients::Place& HeldGradients::place_at(std::int64_t element) {
+  auto const* const place = place_of(element);
+  require(place != nullptr, "HeldGradients: the gradient is not held");
+  return places_[static_cast<std::size_t>(place - places_.data())];
+}
+
+bool HeldGradients::stays(std::int64_t subgroup) const {
+  auto const* const place = place_of(subgroups_.at(static_cast<std::size_t>(subgroup)).begin);
+  return place != nullptr && place->stays;
 }
 
 std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
-  require(holds(subgroup), "HeldGradients: the subgroup's gradient is not held");
-  auto const index = static_cast<std::size_t>(subgroup);
+  require(stays(subgroup), "HeldGradients: the subgroup's gradient does not stay");
+  return totals(*place_of(subgroups_[static_cast<std::size_t>(subgroup)].begin));
+}
+
+std::span<std::byte> HeldGradients::totals(Place const& place) const {
   return memory_.as<std::byte>().subspan(
-      static_cast<std::size_t>(places_[index].offset),
-      static_cast<std::size_t>(subgroups_[index].size * element_bytes_));
+      static_cast<std::size_t>(place.offset),
+      static_cast<std::size_t>(place.elements.count * element_bytes_));
 }
 
 template <class A>
-SumPlaces<A> HeldGradients::sums(std::int64_t subgroup) const {
-  auto const totals = gradient(subgroup);
-  auto const size = totals.size() / sizeof(A);
-  auto* const first = reinterpret_cast<A*>(totals.data());
+SumPlaces<A> HeldGradients::sums(Place const& place) const {
+  auto const here = totals(place);
+  auto const size = here.size() / sizeof(A);
+  auto* const first = reinterpret_cast<A*>(here.data());
   return {{first, size}, {first + size, static_cast<std::size_t>(planes_ - 1) * size}};
 }
 
@@ -160,15 +170,15 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
   for (auto each = first_inside; each != subgroups_.end() && each->begin < end; ++each) {
     std::int64_t const from = std::max(begin, each->begin);
     std::int64_t const count = std::min(end, each->begin + each->size) - from;
-    if (!holds(each->index)) {
+    if (!holds(from)) {
       others.push_back({from - begin, count});
       continue;
     }
-    wait_for_place(each->index);
-    note_written(each->index);
-    auto const places =
-        sums<A>(each->index)
-            .part(static_cast<std::size_t>(from - each->begin), static_cast<std::size_t>(count));
+    Place& place = place_at(from);
+    wait_for(place);
+    place.use.note_written();
+    auto const places = sums<A>(place).part(static_cast<std::size_t>(from - place.elements.begin),
+                                            static_cast<std::size_t>(count));
     auto const part =
         gradient.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(count));
     add_to<A, T>(places, part, how, [&](auto const& call) { kernels::accumulate(stream, call); });
@@ -180,7 +190,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
 }
 
 void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum) {
-  note_written(subgroup);
+  place_at(subgroups_.at(static_cast<std::size_t>(subgroup)).begin).use.note_written();
   auto const place = gradient(subgroup);
   require(place.size() == sum.size(), "HeldGradients: a sum of another size");
   bring_->copy(place.data(), sum.data(), std::ssize(sum), device::Copy::host_to_device);
@@ -189,22 +199,21 @@ void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum)
 
 void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte> to,
                          std::span<double> norms) {
-  auto const from =
-      gradient(subgroup).subspan(static_cast<std::size_t>(range.begin * element_bytes_),
-                                 static_cast<std::size_t>(range.count * element_bytes_));
+  std::int64_t const begin = subgroups_.at(static_cast<std::size_t>(subgroup)).begin + range.begin;
+  Place& place = place_at(begin);
+  auto const from = totals(place).subspan(
+      static_cast<std::size_t>((begin - place.elements.begin) * element_bytes_),
+      static_cast<std::size_t>(range.count * element_bytes_));
   require(to.size() == from.size() && std::ssize(norms) == range.count / chunk_elements,
           "HeldGradients: room for sums of another size");
   take_->copy(to.data(), from.data(), std::ssize(to), device::Copy::device_to_host);
-  auto const squares = fetch_norms(
-      *take_, subgroups_[static_cast<std::size_t>(subgroup)].begin + range.begin, range.count);
+  auto const squares = fetch_norms(*take_, begin, range.count);
   take_->synchronize();
   std::ranges::copy(squares, norms.begin());
-  uses_.at(static_cast<std::size_t>(subgroup)).read = device::MemoryCounter::Clock::now();
-  if (range.begin == 0) {  // layers come in descending order: it was the last part
-    std::scoped_lock const lock{mutex_};
-    left_ = subgroup;
-    changed_.notify_all();
-  }
+  place.use.read = device::MemoryCounter::Clock::now();
+  std::scoped_lock const lock{mutex_};
+  left_ = begin;  // they are taken from the last one down
+  changed_.notify_all();
 }
 
 void HeldGradients::collect_norms(device::Stream& stream, std::span<double> chunk_norms) const {
@@ -232,24 +241,16 @@ std::span<double> HeldGradients::fetch_norms(device::Stream& stream, std::int64_
 }
 
 HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
-  return Reading{&uses_.at(static_cast<std::size_t>(subgroup))};
-}
-
-void HeldGradients::note_written(std::int64_t subgroup) {
-  Use& use = uses_.at(static_cast<std::size_t>(subgroup));
-  if (use.written == device::MemoryCounter::Clock::time_point{}) {
-    use.written = device::MemoryCounter::Clock::now();
-  }
+  return Reading{&place_at(subgroups_.at(static_cast<std::size_t>(subgroup)).begin).use};
 }
 
 void HeldGradients::tell() noexcept {
   auto const now = device::MemoryCounter::Clock::now();
-  for (std::size_t i = 0; i < uses_.size(); ++i) {
-    Use const use = std::exchange(uses_[i], {});
-    bool const was_written = use.written != device::MemoryCounter::Clock::time_point{};
-    if (told_ != nullptr && was_written) {
-      told_->used(device::MemoryCounter::User::held_gradients, place_bytes(subgroups_[i]),
-                  use.written, use.read > use.written ? use.read : now);
+  for (Place const& place : places_) {
+    if (told_ != nullptr && place.use.was_written()) {
+      told_->used(device::MemoryCounter::User::held_gradients,
+                  place.elements.count * element_bytes_ * planes_, place.use.written,
+                  place.use.read > place.use.written ? place.use.read : now);
     }
   }
 }

@@ -18,14 +18,21 @@
 
 namespace offstage::update {
 
+/// Sums that have their places in turn.
+struct SumsInTurn {
+  /// Elements of the shard where blocks begin, ascending; empty: places are for a whole step.
+  std::vector<std::int64_t> blocks{};
+  std::int64_t reserved{};  ///< elements of the room that gradients which stay leave to them
+};
+
 /// Device memory in which gradients are held. Gradients of subgroups that the device will update
 /// stay and wait for it, so they cross the link once or never; gradients that find no room go to
 /// the host and back. Room that is left may hold the sums of other subgroups, which leave when they
 /// are final. They cross the link once a step then instead of once a round, and the cores add
 /// nothing.
 ///
-/// In a pass of several rounds (`blocks`) the sums of a block are complete before the next block
-/// begins, so that two blocks' room does for the sums of all, in turn (plan::places_in_turn).
+/// In a pass of several rounds (`in_turn`) the sums of a block are complete before the next block
+/// begins, so that one block's room does for the sums of all, in turn (plan::places_in_turn).
 ///
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Memory of activations does not help
@@ -39,6 +46,11 @@ class HeldGradients {
   struct Use {
     device::MemoryCounter::Clock::time_point written;  ///< the first part of it
     device::MemoryCounter::Clock::time_point read;     ///< for the last time, to the end
+
+    [[nodiscard]] bool was_written() const {
+      return written != device::MemoryCounter::Clock::time_point{};
+    }
+    void note_written() { written = was_written() ? written : device::MemoryCounter::Clock::now(); }
   };
   struct EndOfReading {
     void operator()(Use* use) const noexcept { use->read = device::MemoryCounter::Clock::now(); }
@@ -48,26 +60,23 @@ class HeldGradients {
 
   /// `element_bytes`: size of the accumulated gradient's elements. `planes`: SumBlocks::planes()
   /// where sums are made here. `memory` is told of a step's gradients when the next step begins;
-  /// null: nobody is. `blocks`: elements of the shard where blocks begin, ascending, for passes of
-  /// several rounds; empty: sums have their places for the whole step.
+  /// null: nobody is.
   HeldGradients(device::Device& device, Bytes room, Bytes element_bytes,
                 std::vector<state::Subgroup> const& subgroups,
-                device::MemoryCounter* memory = nullptr, int planes = 1,
-                std::vector<std::int64_t> blocks = {});
+                device::MemoryCounter* memory = nullptr, int planes = 1, SumsInTurn in_turn = {});
   ~HeldGradients() { tell(); }
   HeldGradients(HeldGradients const&) = delete;
   HeldGradients& operator=(HeldGradients const&) = delete;
 
   /// Begins a step. Gradients of `staying` are held until the update, and then sums of `leaving`
-  /// are made here, in this order, as far as there is room. Gradients that were held before are
-  /// gone.
+  /// are made here, in this order, as far as there is room. With blocks all sums of `leaving` have
+  /// their places in turn. Gradients that were held before are gone.
   void hold(std::span<std::int64_t const> staying, std::span<std::int64_t const> leaving = {});
-  /// Returns whether the subgroup's sums are here while gradients come.
-  [[nodiscard]] bool holds(std::int64_t subgroup) const;
-  /// Returns whether they stay until the update.
-  [[nodiscard]] bool stays(std::int64_t subgroup) const {
-    return holds(subgroup) && places_[static_cast<std::size_t>(subgroup)].stays;
-  }
+  /// Returns whether the sums of an element of the shard are here while gradients come. That is the
+  /// same for all elements that a layer and a subgroup have in common.
+  [[nodiscard]] bool holds(std::int64_t element) const { return place_of(element) != nullptr; }
+  /// Returns whether those of a subgroup stay until the update.
+  [[nodiscard]] bool stays(std::int64_t subgroup) const;
   /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held
   /// sums. Takes the norms of its chunks if the totals are final then. Queued on `stream`. Returns
   /// the parts of the gradient that are not held, ascending. Waits until sums that lay in the same
@@ -85,10 +94,10 @@ class HeldGradients {
   /// Writes the sums of squares of gradients that stay, taken by the `last` adds, to those of all
   /// chunks of the shard. Waits for the stream.
   void collect_norms(device::Stream& stream, std::span<double> chunk_norms) const;
-  /// Returns the gradient of a held subgroup, the totals, in device memory.
+  /// Returns the gradient of a subgroup that stays, the totals, in device memory.
   [[nodiscard]] std::span<std::byte> gradient(std::int64_t subgroup) const;
-  /// Begins a reading of a held subgroup's gradient, whose time is noted. The reader keeps the
-  /// result until its reading ends, and this object outlives it. Threads: any, one for a subgroup.
+  /// Begins a reading of that gradient, whose time is noted. The reader keeps the result until its
+  /// reading ends, before the next hold. Threads: any, one for a subgroup.
   [[nodiscard]] Reading read(std::int64_t subgroup);
   /// Bytes of the gradients that stay on the device.
   [[nodiscard]] Bytes bytes() const noexcept { return staying_; }
@@ -97,20 +106,28 @@ class HeldGradients {
   /// Device memory beside the room, for a shard of so many elements.
   [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
   [[nodiscard]] std::int64_t most_elements() const noexcept {
-    return (memory_.size() - turn_bytes_) / (planes_ * element_bytes_);
+    return memory_.size() / (planes_ * element_bytes_) - in_turn_.reserved;
   }
 
  private:
-  /// Device memory of a subgroup's sums.
-  [[nodiscard]] Bytes place_bytes(state::Subgroup const& subgroup) const {
-    return subgroup.size * element_bytes_ * planes_;
-  }
+  /// Where sums are in a step. `after`: as plan::PlaceInTurn's.
+  struct Place {
+    Range elements;  ///< a subgroup of the shard, or the part of it that lies in one block
+    Bytes offset{};
+    bool stays = false;
+    std::int64_t after = -1;
+    Use use{};
+  };
+  /// Null: the element has none.
+  [[nodiscard]] Place const* place_of(std::int64_t element) const;
+  [[nodiscard]] Place& place_at(std::int64_t element);
   template <class A>
-  [[nodiscard]] SumPlaces<A> sums(std::int64_t subgroup) const;
-  void find_places(std::span<std::int64_t const> subgroups, bool stay);
-  void find_places_in_turn(std::span<std::int64_t const> subgroups);
-  void wait_for_place(std::int64_t subgroup);
-  void note_written(std::int64_t subgroup);
+  [[nodiscard]] SumPlaces<A> sums(Place const& place) const;
+  [[nodiscard]] std::span<std::byte> totals(Place const& place) const;
+  void find_places(std::span<Range const> subgroups, bool stay);
+  void find_places_in_turn(std::span<Range const> subgroups);
+  /// Waits until the sums that lay in this place have left.
+  void wait_for(Place const& place);
   void tell() noexcept;
   /// Norms of elements [begin, begin + count) of the shard, whole chunks.
   [[nodiscard]] static std::span<double> norms_of(std::span<double> norms, std::int64_t begin,
@@ -127,21 +144,13 @@ class HeldGradients {
   memory::HugeBuffer host_norms_;  ///< the same, on their way to whoever asks
   std::unique_ptr<device::Pinned> pinned_;
   std::unique_ptr<device::Stream> bring_, take_;
-  struct Place {
-    Bytes offset = -1;  ///< below 0: not held
-    bool stays = false;
-    std::int64_t after = -1;  ///< subgroup that has to leave before; below 0: none
-  };
-  std::vector<Place> places_;
-  std::vector<std::int64_t> blocks_;
-  Bytes turn_bytes_ = 0;  ///< bytes that those that stay leave to sums in turn
-  Bytes taken_ = 0;
+  std::vector<Place> places_;  ///< ascending
+  SumsInTurn in_turn_;
   Bytes staying_ = 0;  ///< bytes of those that stay
   device::MemoryCounter* told_;
-  std::vector<Use> uses_;  ///< by subgroup
-  std::mutex mutex_;       ///< guards what follows
+  std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
-  std::int64_t left_ = 0;  ///< lowest subgroup whose sums were taken
+  std::int64_t left_ = 0;  ///< lowest element whose sums were taken
   bool given_up_ = false;
 };
 

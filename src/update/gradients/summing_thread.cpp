@@ -7,17 +7,22 @@
 
 namespace offstage::update {
 
-SummingThread::SummingThread(Add add)
+SummingThread::SummingThread(Add add, std::function<void()> fail)
     : OrderedThread{{"gradient sums", "gradients to add", "gradients to be added"},
-                    [add = std::move(add), team = team_size(),
+                    [add = std::move(add), fail = std::move(fail), team = team_size(),
                      made = false](GradientArrival arrival) mutable {
-                      if (!made) {
-                        set_team_size(team);
-                        made = true;
+                      try {
+                        if (!made) {
+                          set_team_size(team);
+                          made = true;
+                        }
+                        auto const gradient = arrival.wait();
+                        Waiting const busy{"the sums of gradients, of layer", arrival.layer()};
+                        add(arrival.layer(), gradient);
+                      } catch (...) {
+                        fail();
+                        throw;
                       }
-                      auto const gradient = arrival.wait();
-                      Waiting const busy{"the sums of gradients, of layer", arrival.layer()};
-                      add(arrival.layer(), gradient);
                     }} {}
 
 }  // namespace offstage::update

@@ -18,7 +18,9 @@ namespace offstage::update {
 class SummingThread final : public OrderedThread<GradientArrival> {
  public:
   using Add = std::function<void(int layer, std::span<std::byte const> gradient)>;
-  explicit SummingThread(Add add);
+  /// `fail` is called where an addition, or the way of a gradient to it, has failed: nothing more
+  /// is added.
+  SummingThread(Add add, std::function<void()> fail);
 };
 
 }  // namespace offstage::update

@@ -101,7 +101,7 @@ void GradientSums<T>::add_slices(int layer, std::span<T const> slices, GradientR
     }
     std::int64_t const begin = std::max(offset, subgroup.begin);
     auto const count = static_cast<std::size_t>(end - begin);
-    bool const there = made_on_device() && held_->holds(subgroup.index);
+    bool const there = made_on_device() && held_->holds(begin);
     bool const leaves = there && round.last && !held_->stays(subgroup.index);
     if (!there && !last_of_layer) {
       require(pass_.first(), "GradientSums: a pass of several rounds is all of a step");
