@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 
 namespace offstage::plan {
 namespace {
@@ -63,7 +62,7 @@ class Room {
 
   std::int64_t size_;
   std::int64_t next_ = 0;
-  std::deque<Taken> taken_;
+  std::vector<Taken> taken_;
 };
 
 }  // namespace

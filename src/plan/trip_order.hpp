@@ -23,9 +23,9 @@ struct Trip {
 /// Threads: one at a time.
 class TripOrder {
  public:
-  /// Places that a trip which comes first may be ahead of those that were brought forward.
   static constexpr std::int64_t any_reach = std::numeric_limits<std::int64_t>::max();
-  /// `device_first`: no CPU trip begins before all device trips have ended.
+  /// `device_first`: no CPU trip begins before all device trips have ended. `reach`: places that a
+  /// trip which comes first may be ahead of those that were brought forward.
   TripOrder(std::span<Trip const> order, int workers, bool device_first, std::int64_t reach);
 
   [[nodiscard]] bool empty() const { return cpu_.turns.empty() && device_.turns.empty(); }

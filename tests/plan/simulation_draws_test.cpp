@@ -90,6 +90,11 @@ Drawn draw(std::mt19937& random) {
     }
     work.backward.erase(work.backward.begin());
     work.backward.pop_back();
+    if (schedule.sums_on_device) {  // a layer is a block
+      std::ranges::transform(work.layers, std::back_inserter(schedule.sum_blocks),
+                             &LayerWork::begin);
+      schedule.in_turn = number(0, 1) * std::min<std::int64_t>(schedule.held, 100);
+    }
   }
   work.micro_batches = work.rounds;
   return drawn;
@@ -149,6 +154,8 @@ Drawn draw_ranks(std::mt19937& random) {
   work.micro_batches = work.row > 1 ? work.rounds * work.ranks
                                     : (work.rounds - 1) * work.ranks + number(1, work.ranks);
   schedule.direct = schedule.sums_on_device = number(0, 1) == 1;
+  schedule.sum_blocks = schedule.direct ? schedule.sum_blocks : std::vector<std::int64_t>{};
+  schedule.in_turn = schedule.sum_blocks.empty() ? 0 : schedule.in_turn;
   if (schedule.home == ParameterHome::device) {
     schedule.gathers_once = work.row > 1 || number(0, 1) == 1;
     schedule.layer_slots = schedule.gathers_once ? static_cast<int>(work.layers.size()) : 2;

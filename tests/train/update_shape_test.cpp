@@ -59,16 +59,16 @@ TEST_F(ShapeOfUpdates, LeaveABlocksRoomToSumsInTurnWhereThatSavesMoreThanItCosts
   EXPECT_EQ(shape.reserved_in_turn(300), 0) << "sums have their places for a whole step";
   shape.blocks = {0, 200, 300, 400};  // the last one has 600 elements
   shape.most_updated = 1000;
-  shape.rounds = 2;  // what is summed elsewhere leaves once more
+  shape.summands = 2;  // what is summed elsewhere leaves once more
   EXPECT_EQ(shape.reserved_in_turn(700), 0) << "600 would cross twice, and 300 once more";
-  shape.rounds = 6;
+  shape.summands = 6;
   EXPECT_EQ(shape.reserved_in_turn(700), 600);
   EXPECT_EQ(shape.reserved_in_turn(500), 500) << "as far as there is room";
   shape.storage.spilled = 1;
   EXPECT_EQ(shape.reserved_in_turn(700), 0) << "600 go to storage";
-  shape.rounds = 60;
+  shape.summands = 60;
   EXPECT_EQ(shape.reserved_in_turn(700), 600);
-  shape.rounds = 2;
+  shape.summands = 2;
   shape.most_updated = 100;
   EXPECT_EQ(shape.reserved_in_turn(700), 600) << "nothing else needs it";
   EXPECT_EQ(shape.staying_elements(700 * 4), 100);

@@ -85,7 +85,7 @@ UpdateShape update_shape(config::RunConfig const& config, state::ShardMap const&
       .sum_planes = planes_of_sums(config),
       .parameter_bytes = config.numerics.element_bytes(),
       .sums_on_device = sums_on_device(map.ranks(), route),
-      .rounds = dealt(config, map.ranks()).count()};
+      .summands = micro_batches(config.train)};
   shape.most_updated = most_updated(config, shape);
   // A vertical schedule completes a block before the next one begins.
   if (config.train.together > 1 && shape.sums_on_device && !sums_whole_blocks(config)) {

@@ -66,7 +66,7 @@ constexpr Bytes usual_library_bytes = 25 * MiB / 2;
 [[nodiscard]] bool sums_on_device(int ranks, state::Route route);
 
 /// The shape of a rank's updates. A subgroup has `subgroup_elements`, or the whole shard if that
-/// has fewer. `storage` and `workers` are not set.
+/// has fewer. `storage`, which decides what sums have in turn, and `workers` are not set.
 [[nodiscard]] UpdateShape update_shape(config::RunConfig const& config, state::ShardMap const& map,
                                        int rank, std::int64_t subgroup_elements,
                                        state::Route route);

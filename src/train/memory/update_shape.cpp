@@ -46,7 +46,7 @@ std::int64_t UpdateShape::reserved_in_turn(std::int64_t room) const {
   std::int64_t const left = std::max<std::int64_t>(0, room - most_updated);
   std::int64_t const cost =
       2 * std::max<std::int64_t>(0, block - left) * (storage.spilled > 0 ? slower_storage : 1);
-  std::int64_t const saved = (rounds - 1) * std::max<std::int64_t>(0, elements - room);
+  std::int64_t const saved = (summands - 1) * std::max<std::int64_t>(0, elements - room);
   return cost < saved ? block : 0;
 }
 

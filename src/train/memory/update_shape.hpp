@@ -26,7 +26,7 @@ struct UpdateShape {
   /// Elements of the shard where blocks of layers begin whose sums have room there in turn
   /// (plan::places_in_turn); empty: sums have it for a whole step.
   std::vector<std::int64_t> blocks{};
-  std::int64_t rounds = 1;      ///< rounds of micro-batches in a step
+  std::int64_t summands = 1;    ///< gradients of a sum: the step's micro-batches
   std::int64_t most_updated{};  ///< most_updated()
 
   /// Bytes of the device for each element whose gradient is held there.
@@ -39,7 +39,8 @@ struct UpdateShape {
   [[nodiscard]] std::int64_t staying_elements(Bytes held) const;
   /// Elements that gradients which stay leave to sums in turn, of room for so many: those of the
   /// largest block, where that saves more than it costs. What cannot stay leaves once a step and
-  /// comes back, or goes to storage and back. What is not summed there leaves in every round.
+  /// comes back, or goes to storage and back (`storage`). What is not summed there leaves as often
+  /// as there are summands.
   [[nodiscard]] std::int64_t reserved_in_turn(std::int64_t room) const;
 };
 

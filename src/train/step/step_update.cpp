@@ -45,7 +45,7 @@ StepUpdate<T>::StepUpdate(config::RunConfig const& config, mpi::Communicator con
              update_demand(config, shape, parts.device.host_visible()), config.platform},
       update_{update_parts(), settings_for(config, shape, trace)} {
   if (parts_.held != nullptr) {
-    share_.set_held(parts_.held->most_elements());
+    share_.set_held(parts_.held->staying_elements());
   }
   parts_.gradients.set_receiver(&update_);
   parts_.copy.set_readiness(&update_.readiness());

@@ -69,8 +69,8 @@ class HeldGradients {
   HeldGradients& operator=(HeldGradients const&) = delete;
 
   /// Begins a step. Gradients of `staying` are held until the update, and then sums of `leaving`
-  /// are made here, in this order, as far as there is room. With blocks all sums of `leaving` have
-  /// their places in turn. Gradients that were held before are gone.
+  /// are made here, in this order, as far as there is room. With blocks, sums of `leaving` have
+  /// places in turn, as far as a block has room. Gradients that were held before are gone.
   void hold(std::span<std::int64_t const> staying, std::span<std::int64_t const> leaving = {});
   /// Returns whether the sums of an element of the shard are here while gradients come. That is the
   /// same for all elements that a layer and a subgroup have in common.
@@ -105,7 +105,8 @@ class HeldGradients {
   [[nodiscard]] static std::vector<std::int64_t> blocks_of(state::ShardMap const& map, int rank);
   /// Device memory beside the room, for a shard of so many elements.
   [[nodiscard]] static Bytes norm_bytes(std::int64_t shard_elements);
-  [[nodiscard]] std::int64_t most_elements() const noexcept {
+  /// Elements that may stay.
+  [[nodiscard]] std::int64_t staying_elements() const noexcept {
     return memory_.size() / (planes_ * element_bytes_) - in_turn_.reserved;
   }
 
