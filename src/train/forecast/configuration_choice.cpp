@@ -284,6 +284,7 @@ Choice Search::run() {
   candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
   climb_with_parts();
+  climb(winner(), {exact, most_at_last});  // on from where the last one had to stop
   Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,
                 .step = *best.step,
