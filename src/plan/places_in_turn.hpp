@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -23,6 +25,16 @@ struct PlaceInTurn {
 [[nodiscard]] std::vector<PlaceInTurn> places_in_turn(std::span<Range const> subgroups,
                                                       std::span<std::int64_t const> blocks,
                                                       std::int64_t room);
+
+/// The place that has an element, of places that ascend by their `elements`; null: none has it.
+template <class Places>
+[[nodiscard]] auto* find_place(Places& places, std::int64_t element) {
+  auto const behind = std::ranges::upper_bound(
+      places, element, {}, [](auto const& place) { return place.elements.begin; });
+  auto* const place = behind == places.begin() ? nullptr : &*std::prev(behind);
+  bool const has_it = place != nullptr && element < place->elements.begin + place->elements.count;
+  return has_it ? place : nullptr;
+}
 
 /// The largest of blocks that end at `elements`: room in which all have places.
 [[nodiscard]] std::int64_t largest_block(std::span<std::int64_t const> blocks,

@@ -76,14 +76,7 @@ void SimulatedSteps::find_places_in_turn(std::int64_t room) {
 }
 
 PlaceInTurn const* SimulatedSteps::in_turn(LayerWork const& layer, std::int64_t key) const {
-  auto const element = std::max(subgroup(key).begin, layer.begin);
-  auto const behind = std::ranges::upper_bound(
-      in_turn_, element, {}, [](PlaceInTurn const& place) { return place.elements.begin; });
-  if (behind == in_turn_.begin()) {
-    return nullptr;
-  }
-  auto const& place = *std::prev(behind);
-  return element < place.elements.begin + place.elements.count ? &place : nullptr;
+  return find_place(in_turn_, std::max(subgroup(key).begin, layer.begin));
 }
 
 SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {

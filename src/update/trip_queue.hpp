@@ -20,7 +20,7 @@ using plan::Trip;
 /// Threads: any.
 class TripQueue {
  public:
-  /// As of TripOrder.
+  /// The arguments are those of TripOrder.
   TripQueue(std::span<Trip const> order, int workers, bool device_first, std::int64_t reach);
 
   /// A trip, and when it was dealt: later ones were dealt later.

@@ -80,7 +80,7 @@ TEST(PlacesInTurn, NoTwoLiveInOnePlace) {
     return std::uniform_int_distribution<std::int64_t>{least, most}(random);
   };
   for (int trial = 0; trial < 2000; ++trial) {
-    // As a model's: blocks of one size, and some larger ones. Some subgroups stay elsewhere.
+    // Blocks are a model's: of one size, and some larger ones. Some subgroups stay elsewhere.
     auto const usual = draw(1, 20);
     auto const size_of_block = [&] { return draw(1, 5) == 1 ? draw(1, 60) : usual; };
     Shard shard{draw(1, 200), draw(1, 40), size_of_block};

@@ -27,7 +27,7 @@ struct UpdateShape {
   /// (plan::places_in_turn); empty: sums have it for a whole step.
   std::vector<std::int64_t> blocks{};
   std::int64_t summands = 1;    ///< gradients of a sum: the step's micro-batches
-  std::int64_t most_updated{};  ///< most_updated()
+  std::int64_t most_updated{};  ///< elements that the device updates at most
 
   /// Bytes of the device for each element whose gradient is held there.
   [[nodiscard]] Bytes held_bytes() const {

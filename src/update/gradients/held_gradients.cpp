@@ -1,7 +1,6 @@
 #include "update/gradients/held_gradients.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/chunk.hpp"
@@ -76,7 +75,7 @@ void HeldGradients::find_places(std::span<Range const> subgroups, bool stay) {
   Bytes taken = stay ? 0 : staying_;
   Bytes const room = memory_.size() - in_turn_.reserved * planes_ * element_bytes_;
   for (Range const& subgroup : subgroups) {
-    // Of whole chunks: aligned as kernels like it.
+    // Subgroups are of whole chunks: aligned as kernels like it.
     Bytes const bytes = subgroup.count * element_bytes_ * planes_;
     if (bytes <= room - taken) {
       places_.push_back({.elements = subgroup, .offset = taken, .stays = stay});
@@ -118,30 +117,26 @@ void HeldGradients::give_up() noexcept {
   changed_.notify_all();
 }
 
-HeldGradients::Place const* HeldGradients::place_of(std::int64_t element) const {
-  auto const behind = std::ranges::upper_bound(
-      places_, element, {}, [](Place const& place) { return place.elements.begin; });
-  if (behind == places_.begin()) {
-    return nullptr;
-  }
-  Place const& place = *std::prev(behind);
-  return element < place.elements.begin + place.elements.count ? &place : nullptr;
+bool HeldGradients::holds(std::int64_t element) const {
+  return plan::find_place(places_, element) != nullptr;
 }
 
-HeldGradients::Place& HeldGradients::place_at(std::int64_t element) {
-  auto const* const place = place_of(element);
+HeldGradients::Place& HeldGradients::place_of(std::int64_t subgroup) {
+  auto* const place =
+      plan::find_place(places_, subgroups_.at(static_cast<std::size_t>(subgroup)).begin);
   require(place != nullptr, "HeldGradients: the gradient is not held");
-  return places_[static_cast<std::size_t>(place - places_.data())];
+  return *place;
 }
 
 bool HeldGradients::stays(std::int64_t subgroup) const {
-  auto const* const place = place_of(subgroups_.at(static_cast<std::size_t>(subgroup)).begin);
+  auto const* const place =
+      plan::find_place(places_, subgroups_.at(static_cast<std::size_t>(subgroup)).begin);
   return place != nullptr && place->stays;
 }
 
 std::span<std::byte> HeldGradients::gradient(std::int64_t subgroup) const {
   require(stays(subgroup), "HeldGradients: the subgroup's gradient does not stay");
-  return totals(*place_of(subgroups_[static_cast<std::size_t>(subgroup)].begin));
+  return totals(*plan::find_place(places_, subgroups_[static_cast<std::size_t>(subgroup)].begin));
 }
 
 std::span<std::byte> HeldGradients::totals(Place const& place) const {
@@ -170,15 +165,15 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
   for (auto each = first_inside; each != subgroups_.end() && each->begin < end; ++each) {
     std::int64_t const from = std::max(begin, each->begin);
     std::int64_t const count = std::min(end, each->begin + each->size) - from;
-    if (!holds(from)) {
+    auto* const place = plan::find_place(places_, from);
+    if (place == nullptr) {
       others.push_back({from - begin, count});
       continue;
     }
-    Place& place = place_at(from);
-    wait_for(place);
-    place.use.note_written();
-    auto const places = sums<A>(place).part(static_cast<std::size_t>(from - place.elements.begin),
-                                            static_cast<std::size_t>(count));
+    wait_for(*place);
+    place->use.note_written();
+    auto const places = sums<A>(*place).part(static_cast<std::size_t>(from - place->elements.begin),
+                                             static_cast<std::size_t>(count));
     auto const part =
         gradient.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(count));
     add_to<A, T>(places, part, how, [&](auto const& call) { kernels::accumulate(stream, call); });
@@ -190,7 +185,7 @@ std::vector<Range> HeldGradients::add(device::Stream& stream, std::int64_t begin
 }
 
 void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum) {
-  place_at(subgroups_.at(static_cast<std::size_t>(subgroup)).begin).use.note_written();
+  place_of(subgroup).use.note_written();
   auto const place = gradient(subgroup);
   require(place.size() == sum.size(), "HeldGradients: a sum of another size");
   bring_->copy(place.data(), sum.data(), std::ssize(sum), device::Copy::host_to_device);
@@ -200,9 +195,10 @@ void HeldGradients::bring(std::int64_t subgroup, std::span<std::byte const> sum)
 void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte> to,
                          std::span<double> norms) {
   std::int64_t const begin = subgroups_.at(static_cast<std::size_t>(subgroup)).begin + range.begin;
-  Place& place = place_at(begin);
-  auto const from = totals(place).subspan(
-      static_cast<std::size_t>((begin - place.elements.begin) * element_bytes_),
+  auto* const place = plan::find_place(places_, begin);
+  require(place != nullptr, "HeldGradients: the gradient is not held");
+  auto const from = totals(*place).subspan(
+      static_cast<std::size_t>((begin - place->elements.begin) * element_bytes_),
       static_cast<std::size_t>(range.count * element_bytes_));
   require(to.size() == from.size() && std::ssize(norms) == range.count / chunk_elements,
           "HeldGradients: room for sums of another size");
@@ -210,7 +206,7 @@ void HeldGradients::take(std::int64_t subgroup, Range range, std::span<std::byte
   auto const squares = fetch_norms(*take_, begin, range.count);
   take_->synchronize();
   std::ranges::copy(squares, norms.begin());
-  place.use.read = device::MemoryCounter::Clock::now();
+  place->use.read = device::MemoryCounter::Clock::now();
   std::scoped_lock const lock{mutex_};
   left_ = begin;  // they are taken from the last one down
   changed_.notify_all();
@@ -241,7 +237,7 @@ std::span<double> HeldGradients::fetch_norms(device::Stream& stream, std::int64_
 }
 
 HeldGradients::Reading HeldGradients::read(std::int64_t subgroup) {
-  return Reading{&place_at(subgroups_.at(static_cast<std::size_t>(subgroup)).begin).use};
+  return Reading{&place_of(subgroup).use};
 }
 
 void HeldGradients::tell() noexcept {

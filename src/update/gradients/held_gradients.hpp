@@ -37,8 +37,8 @@ struct SumsInTurn {
 /// Source:  DOS section 4.1.
 /// Memory:  device: `room`, and 8 bytes per chunk of the shard. Memory of activations does not help
 ///          here, since they are in use while gradients come. Host: 8 bytes per chunk, too, pinned.
-/// Threads: one, but a second one may call bring, and a third one take. Once a step's gradients are
-///          complete, any thread may read.
+/// Threads: one, but a second one may call bring, a third one take, and any one give_up. Once a
+///          step's gradients are complete, any thread may read.
 /// Errors:  construction: UsageError of the device. Members: also what the streams throw.
 class HeldGradients {
  public:
@@ -74,7 +74,7 @@ class HeldGradients {
   void hold(std::span<std::int64_t const> staying, std::span<std::int64_t const> leaving = {});
   /// Returns whether the sums of an element of the shard are here while gradients come. That is the
   /// same for all elements that a layer and a subgroup have in common.
-  [[nodiscard]] bool holds(std::int64_t element) const { return place_of(element) != nullptr; }
+  [[nodiscard]] bool holds(std::int64_t element) const;
   /// Returns whether those of a subgroup stay until the update.
   [[nodiscard]] bool stays(std::int64_t subgroup) const;
   /// Adds a gradient in device memory, elements [begin, begin + size) of the shard, to the held
@@ -119,9 +119,8 @@ class HeldGradients {
     std::int64_t after = -1;
     Use use{};
   };
-  /// Null: the element has none.
-  [[nodiscard]] Place const* place_of(std::int64_t element) const;
-  [[nodiscard]] Place& place_at(std::int64_t element);
+  /// The first place of a subgroup that is held.
+  [[nodiscard]] Place& place_of(std::int64_t subgroup);
   template <class A>
   [[nodiscard]] SumPlaces<A> sums(Place const& place) const;
   [[nodiscard]] std::span<std::byte> totals(Place const& place) const;
