@@ -176,7 +176,8 @@ class BlockBench {
         dims_{model::dims_of(shape, run)},
         work_{dims_,
               {.ring = {1, {}, 1},
-               .layer_elements = std::max(attention_.padded_elements(), mlp_.padded_elements())},
+               .layer_elements = mlp_.padded_elements(),
+               .attention_elements = attention_.padded_elements()},
               *device_},
         attention_parameters_{make_parameters(attention_)},
         mlp_parameters_{make_parameters(mlp_)},
@@ -201,13 +202,14 @@ class BlockBench {
     };
     auto const attention = of(attention_, attention_parameters_).attention();
     auto const mlp = of(mlp_, mlp_parameters_).mlp();
-    auto const [d_attention, d_mlp] = work_.gradients;
     Stopwatch const watch;
     block_.forward_attention(attention, {a.mid, work_.scratch.branch}, a);
     block_.forward_mlp(mlp, a);
-    block_.backward_mlp(mlp, a, work_.dx, model::LayerView{dims_, mlp_, d_mlp}.mlp());
-    block_.backward_attention(attention, a, work_.dx,
-                              model::LayerView{dims_, attention_, d_attention}.attention());
+    block_.backward_mlp(mlp, a, work_.dx,
+                        model::LayerView{dims_, mlp_, work_.gradients.in_turn.front()}.mlp());
+    block_.backward_attention(
+        attention, a, work_.dx,
+        model::LayerView{dims_, attention_, work_.gradients.attention}.attention());
     stream_.synchronize();
     double const seconds = watch.elapsed().count();
     steps = stream_.take();

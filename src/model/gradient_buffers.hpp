@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -10,45 +11,68 @@
 
 namespace offstage::model {
 
-/// Two buffers for the gradients of layers, used in turn: one is computed while a
-/// state::GradientSink reads the other.
+/// Device memory for gradients of layers, padded.
+template <class T>
+struct GradientMemory {
+  std::array<std::span<T>, 2> in_turn;
+  std::span<T> attention;  ///< empty: attention's gradient has one of those in turn
+};
+
+/// Buffers for the gradients of layers: two in turn, of which one is computed while a
+/// state::GradientSink reads the other. Attention's may have a third one. Then the sink has a whole
+/// block's time to read an MLP's gradient, for which attention's backward is short.
 template <class T>
 class GradientBuffers {
  public:
-  explicit GradientBuffers(std::array<std::span<T>, 2> const& memory) : memory_{memory} {}
+  explicit GradientBuffers(GradientMemory<T> const& memory)
+      : memory_{memory.in_turn[0], memory.in_turn[1], memory.attention} {}
 
-  /// Begins with both buffers free; the first comes next.
+  /// Begins with all buffers free; the first in turn comes next.
   void begin() noexcept {
     freed_ = {};
     turn_ = 1;
+    given_.reset();
   }
-  /// The next buffer, for work that is enqueued on `stream` from now on. The stream waits until the
-  /// sink has read the buffer; the caller does not wait.
+  /// The next buffer in turn, for work that is enqueued on `stream` from now on. The stream waits
+  /// until the sink has read the buffer; the caller does not wait.
   [[nodiscard]] std::span<T> next(device::Stream& stream) {
     turn_ = 1 - turn_;
-    if (auto const freed = std::exchange(freed_[turn_], nullptr)) {
-      stream.wait(*freed);
-    }
-    return memory_[turn_];
+    return take(turn_, stream);
   }
-  /// Says that the sink has the gradient, and at which event it has read the one before.
+  /// As next, for attention's gradient.
+  [[nodiscard]] std::span<T> next_of_attention(device::Stream& stream) {
+    return memory_[attention].empty() ? next(stream) : take(attention, stream);
+  }
+  /// Says that the sink has the gradient in the buffer that was taken last, and at which event it
+  /// has read the one before.
   void given(std::shared_ptr<device::Event> before) noexcept {
-    free_at(1 - turn_, std::move(before));
+    given_none(std::move(before));
+    given_ = taken_;
   }
   /// Says that the sink was given no gradient, and at which event it has read the last one.
-  void given_none(std::shared_ptr<device::Event> last) noexcept { free_at(turn_, std::move(last)); }
-
- private:
-  /// Sets the event at which a buffer is free. Null: no change.
-  void free_at(std::size_t buffer, std::shared_ptr<device::Event> point) noexcept {
-    if (point) {
-      freed_[buffer] = std::move(point);
+  void given_none(std::shared_ptr<device::Event> last) noexcept {
+    if (given_) {
+      freed_[*given_] = std::move(last);
     }
+    given_.reset();
   }
 
-  std::array<std::span<T>, 2> memory_;
-  std::size_t turn_ = 1;  ///< buffer whose gradient was computed last
-  std::array<std::shared_ptr<device::Event>, 2> freed_;  ///< null: the sink does not read it
+ private:
+  static constexpr std::size_t attention = 2;
+
+  [[nodiscard]] std::span<T> take(std::size_t buffer, device::Stream& stream) {
+    if (auto const freed = std::exchange(freed_[buffer], nullptr)) {
+      stream.wait(*freed);
+    }
+    taken_ = buffer;
+    return memory_[buffer];
+  }
+
+  std::array<std::span<T>, 3> memory_;
+  std::size_t turn_ = 1;              ///< buffer in turn that was taken last
+  std::size_t taken_{};               ///< buffer that was taken last
+  std::optional<std::size_t> given_;  ///< buffer whose gradient the sink got last
+  std::array<std::shared_ptr<device::Event>, 3> freed_;  ///< null: the sink does not read it
 };
 
 }  // namespace offstage::model

@@ -147,7 +147,7 @@ void Horizontal<T>::backward_block(int block, state::ParameterSource<T>& source,
   if (!attention) {
     begin_attention();
   }
-  gradient = gradients_.next(stream_);
+  gradient = gradients_.next_of_attention(stream_);
   block_.backward_attention(work_.attention(block, *attention), a, memory_.dx,
                             work_.attention(block, gradient));
   traffic_.after_backward(block, BlockLayer::attention);

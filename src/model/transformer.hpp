@@ -47,6 +47,8 @@ struct RunShape {
   /// (vertical_pass.hpp). Of `fates` only the input's counts then; the other parts are computed
   /// again. 0: a micro-batch passes all layers before the next one comes.
   int micro_batches = 0;
+  /// Attention's gradient has a buffer of its own (GradientBuffers).
+  bool attention_buffer = true;
 };
 
 /// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.

@@ -41,13 +41,17 @@ Vertical<T>::Vertical(LayerWork<T>& work, VerticalPlan const& plan)
       stream_{work.stream()},
       gradients_{work.memory().gradients},
       tensors_{bytes_of(work.memory().tensors),
-               work.memory().tensors.empty()
-                   ? 0
-                   : std::ssize(std::as_bytes(work.memory().tensors.front())),
-               plan.tensors(), 0, stream_},
+               tensor_bytes<T>(work.dims()),
+               tensor_bytes<T>(work.dims()),
+               plan.tensors(),
+               0,
+               stream_},
       tables_{tables_of(work.memory()),
-              work.dims().V * work.dims().C * static_cast<Bytes>(sizeof(T)), plan.tables(),
-              plan.tensors(), stream_} {}
+              table_bytes<T>(work.dims()),
+              VerticalPlan::table_piece(tensor_bytes<T>(work.dims()), table_bytes<T>(work.dims())),
+              plan.tables(),
+              plan.tensors(),
+              stream_} {}
 
 template <class T>
 void Vertical<T>::set_store(state::ActivationStore& store) {
@@ -192,14 +196,14 @@ void Vertical<T>::backward_block(int block, int g, HeldBlock& held, state::Gradi
   auto const a = with_input(g, values<T>(tensors_.use(input(block, g))));
   auto const dx = values<T>(tensors_.change(gradient(g)));
   bring_after(block, g);
-  auto to = gradients_.next(stream_);
   auto const attention = work_.attention(block, *held.attention);
   auto const mlp = work_.mlp(block, *held.mlp);
   work_.block().recompute_attention(attention, a, recomputed_block);
   work_.block().recompute_mlp(mlp, a, recomputed_block);
+  auto to = gradients_.next(stream_);
   work_.block().backward_mlp(mlp, a, dx, work_.mlp(block, to));
   hand_on_layer(held.mlp, state::mlp_layer(block), to);
-  to = gradients_.next(stream_);
+  to = gradients_.next_of_attention(stream_);
   work_.block().backward_attention(attention, a, dx, work_.attention(block, to));
   tensors_.drop(input(block, g));
   tensors_.keep(gradient(g));

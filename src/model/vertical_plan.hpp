@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "base/units.hpp"
@@ -38,14 +39,23 @@ struct VerticalPlan {
     constexpr int in_turn = 2;
     return leaves && in_turn < tables() ? in_turn : tables();
   }
+  /// Bytes of the pieces in which a table leaves. Where extents wait, each has the room of the
+  /// largest.
+  [[nodiscard]] static Bytes table_piece(Bytes tensor, Bytes table) {
+    return std::min(tensor, table);
+  }
   /// The parts that leave, under the numbers that Vertical gives them.
   [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Bytes tensor, Bytes table) const {
     std::vector<state::LeavingPart> parts;
     for (int i = 0; slabs() < tensors() && i < tensors(); ++i) {
       parts.push_back({i, 0, tensor});
     }
+    Bytes const piece = table_piece(tensor, table);
+    int block = tensors();
     for (int i = 0; table_slabs() < tables() && i < tables(); ++i) {
-      parts.push_back({tensors() + i, 0, table});
+      for (Bytes begin = 0; begin < table; begin += piece) {
+        parts.push_back({block++, 0, std::min(piece, table - begin)});
+      }
     }
     return parts;
   }
@@ -57,6 +67,16 @@ struct VerticalPlan {
                                                .tables = tied ? table_slabs() - 1 : 0};
   }
 };
+
+/// Bytes of an input or gradient that waits, and of a tied table's gradient.
+template <class T>
+[[nodiscard]] Bytes tensor_bytes(Dims const& dims) {
+  return dims.rows() * dims.C * static_cast<Bytes>(sizeof(T));
+}
+template <class T>
+[[nodiscard]] Bytes table_bytes(Dims const& dims) {
+  return dims.V * dims.C * static_cast<Bytes>(sizeof(T));
+}
 
 /// The ring of blocks' memory. A vertical schedule computes one block at a time, and all of it
 /// again in backward.

@@ -1,29 +1,30 @@
 #include "model/waiting_tensors.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
 
 namespace offstage::model {
 
-WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, int count,
-                               int first_block, device::Stream& stream)
+WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece,
+                               int count, int first_block, device::Stream& stream)
     : choice_{static_cast<int>(slabs.size()), count},
       moved_{moved},
+      piece_{piece},
       first_block_{first_block},
       stream_{stream} {
+  require(piece > 0, "WaitingTensors: a piece has bytes");
   for (Memory const& memory : slabs) {
-    slabs_.push_back({.memory = memory, .left = nullptr, .arrived = nullptr});
+    slabs_.push_back({.memory = memory, .left = {}, .arrived = {}});
   }
 }
 
 void WaitingTensors::begin() {
   require(store_ != nullptr || !leave(), "Transformer: activations that leave need a store");
   for (Slab& slab : slabs_) {
-    wait_until_left(slab);
-    if (auto const arrived = std::exchange(slab.arrived, nullptr)) {
-      state::queue_behind(stream_, *arrived);
-    }
+    wait_for(slab.left);
+    wait_for(slab.arrived);
   }
   choice_.begin();
 }
@@ -34,19 +35,28 @@ WaitingTensors::Slab& WaitingTensors::of(int tensor) {
   return at(slab);
 }
 
-WaitingTensors::Memory WaitingTensors::moved(Slab const& slab) const {
-  return slab.memory.first(static_cast<std::size_t>(moved_));
+template <class Move>
+WaitingTensors::Events WaitingTensors::move_pieces(int tensor, Slab const& slab,
+                                                   Move const& move) const {
+  Events events;
+  int block = first_block_ + tensor * static_cast<int>(ceil_div(moved_, piece_));
+  for (Bytes begin = 0; begin < moved_; begin += piece_) {
+    Bytes const size = std::min(piece_, moved_ - begin);
+    events.push_back(move(block++, slab.memory.subspan(static_cast<std::size_t>(begin),
+                                                       static_cast<std::size_t>(size))));
+  }
+  return events;
 }
 
-void WaitingTensors::wait_until_left(Slab& slab) {
-  if (auto const left = std::exchange(slab.left, nullptr)) {
-    state::queue_behind(stream_, *left);
+void WaitingTensors::wait_for(Events& events) {
+  for (auto const& event : std::exchange(events, {})) {
+    state::queue_behind(stream_, *event);
   }
 }
 
 WaitingTensors::Memory WaitingTensors::make(int tensor) {
   Slab& slab = at(choice_.make(tensor));
-  wait_until_left(slab);
+  wait_for(slab.left);
   return slab.memory;
 }
 
@@ -57,22 +67,23 @@ void WaitingTensors::bring(int tensor) {
   }
   require(leave(), "WaitingTensors: a tensor was made before it is used");
   Slab& slab = at(choice_.take(tensor));
-  wait_until_left(slab);
-  slab.arrived = store_->take(first_block_ + tensor, 0, moved(slab), stream_.record());
+  wait_for(slab.left);
+  auto const freed = stream_.record();
+  slab.arrived = move_pieces(tensor, slab, [&](int block, Memory memory) {
+    return store_->take(block, 0, memory, freed);
+  });
 }
 
 WaitingTensors::Memory WaitingTensors::use(int tensor) {
   bring(tensor);
   Slab& slab = of(tensor);
-  if (auto const arrived = std::exchange(slab.arrived, nullptr)) {
-    state::queue_behind(stream_, *arrived);
-  }
+  wait_for(slab.arrived);
   return slab.memory;
 }
 
 WaitingTensors::Memory WaitingTensors::change(int tensor) {
   Memory const memory = use(tensor);
-  wait_until_left(of(tensor));
+  wait_for(of(tensor).left);
   return memory;
 }
 
@@ -80,7 +91,10 @@ void WaitingTensors::keep(int tensor) {
   int const number = choice_.find(tensor);
   Slab& slab = of(tensor);
   if (leave()) {
-    slab.left = store_->put(first_block_ + tensor, 0, moved(slab), stream_.record());
+    auto const made = stream_.record();
+    slab.left = move_pieces(tensor, slab, [&](int block, Memory memory) {
+      return store_->put(block, 0, memory, made);
+    });
   }
   choice_.release(number);
 }
@@ -90,7 +104,7 @@ void WaitingTensors::drop(int tensor) {
 }
 
 void WaitingTensors::give(int tensor, std::shared_ptr<device::Event> done) {
-  of(tensor).left = std::move(done);
+  of(tensor).left = done ? Events{std::move(done)} : Events{};
   choice_.forget(choice_.find(tensor));
 }
 

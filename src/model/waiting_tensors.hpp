@@ -21,10 +21,11 @@ class WaitingTensors {
  public:
   using Memory = std::span<std::byte>;
   /// Numbers run from 0 to `count` - 1. If each tensor has a slab, nothing leaves the device.
-  /// `moved` is the tensor's part of a slab in bytes. The store knows tensor k as part 0 of block
-  /// `first_block` + k. `stream`, the model's, must outlive this object.
-  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, int count, int first_block,
-                 device::Stream& stream);
+  /// `moved` is the tensor's part of a slab in bytes. It leaves in n pieces of `piece` bytes, or
+  /// fewer in the last one. The store knows piece i of tensor k as part 0 of block
+  /// `first_block` + k n + i. `stream`, the model's, must outlive this object.
+  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece, int count,
+                 int first_block, device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
   [[nodiscard]] bool leave() const { return choice_.leave(); }
 
@@ -48,21 +49,24 @@ class WaitingTensors {
   void give(int tensor, std::shared_ptr<device::Event> done);
 
  private:
+  using Events = std::vector<std::shared_ptr<device::Event>>;
   struct Slab {
     Memory memory;
-    std::shared_ptr<device::Event> left;  ///< event until which others read it; null: nobody does
-    /// Event at which the tensor is there; null: it is there.
-    std::shared_ptr<device::Event> arrived;
+    Events left;     ///< events until which others read it
+    Events arrived;  ///< events at which all of the tensor is there
   };
   [[nodiscard]] Slab& at(int slab) { return slabs_[static_cast<std::size_t>(slab)]; }
   /// The slab of a tensor that is there.
   [[nodiscard]] Slab& of(int tensor);
-  [[nodiscard]] Memory moved(Slab const& slab) const;
-  void wait_until_left(Slab& slab);
+  /// Calls move(block, memory) for each piece of the tensor. Returns the events that it returns.
+  template <class Move>
+  [[nodiscard]] Events move_pieces(int tensor, Slab const& slab, Move const& move) const;
+  void wait_for(Events& events);
 
   std::vector<Slab> slabs_;
   plan::WaitingSlabs choice_;  ///< tells which slab a tensor has
   Bytes moved_;
+  Bytes piece_;
   int first_block_;
   device::Stream& stream_;
   state::ActivationStore* store_{};

@@ -13,12 +13,18 @@
 namespace offstage::model {
 
 WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers, bool tied_head,
-                                 BlockRing ring, VerticalDemand const& vertical) {
+                                 bool attention_buffer, BlockRing ring,
+                                 VerticalDemand const& vertical) {
   WorkspaceDemand demand{.ring = std::move(ring), .vertical = vertical};
+  int number = 0;
   for (state::LayerLayout const& layer : layers) {
-    bool const of_its_own = tied_head && &layer == &layers.front();
-    auto& elements = of_its_own ? demand.tied_elements : demand.layer_elements;
+    bool const is_attention = attention_buffer && layer.block >= 0 &&
+                              number == state::attention_layer(static_cast<int>(layer.block));
+    auto& elements = tied_head && number == 0 ? demand.tied_elements
+                     : is_attention           ? demand.attention_elements
+                                              : demand.layer_elements;
     elements = std::max(elements, layer.padded_elements());
+    ++number;
   }
   return demand;
 }
@@ -56,10 +62,11 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
   });
   allocate("the gradients of layers", [&](Slab& slab) {
     tied_gradient = slab.take<T>(demand.tied_elements);
-    for (auto& gradient : gradients) {
+    for (auto& gradient : gradients.in_turn) {
       gradient = slab.take<T>(demand.layer_elements);
     }
     Bytes const sum_begins = demand.vertical.tensors > 0 ? slab.used() : 0;
+    gradients.attention = slab.take<T>(demand.attention_elements);
     head_sum = slab.take_again<Real<T>>(sum_begins, head_sum_elements<T>(dims));
     return head_sum;
   });

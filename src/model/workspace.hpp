@@ -12,6 +12,7 @@
 #include "model/block.hpp"
 #include "model/dims.hpp"
 #include "model/fates.hpp"
+#include "model/gradient_buffers.hpp"
 #include "model/head.hpp"
 
 namespace offstage::model {
@@ -28,16 +29,17 @@ struct VerticalDemand {
 /// Sizes of the memory beside the shapes of one block.
 struct WorkspaceDemand {
   BlockRing ring;
-  /// Elements of the largest layer, padded. The embedding does not count if its gradient has a
-  /// place of its own.
+  /// Elements of the largest layer, padded, whose gradient has no place of its own.
   std::int64_t layer_elements{};
+  /// Elements of an attention layer, padded, if its gradient has a buffer of its own; else 0.
+  std::int64_t attention_elements{};
   /// Elements of a tied embedding, padded, whose gradient has a place of its own; else 0.
   std::int64_t tied_elements{};
   VerticalDemand vertical{};
 };
 [[nodiscard]] WorkspaceDemand workspace_demand(std::vector<state::LayerLayout> const& layers,
-                                               bool tied_head, BlockRing ring,
-                                               VerticalDemand const& vertical);
+                                               bool tied_head, bool attention_buffer,
+                                               BlockRing ring, VerticalDemand const& vertical);
 
 /// Where the documents of micro-batches lie, (micro-batches, B, T) each; empty unless they are
 /// apart.
@@ -71,13 +73,12 @@ class Workspace {
   HeadActivations<T> head;
   HeadRows head_rows;  ///< (micro-batches, B, T) each
   std::span<T> dx;     ///< (B, T, C) gradient of the residual stream; empty in a vertical schedule
-  /// Gradients of one layer each, padded. One is computed while the other leaves the device.
-  std::array<std::span<T>, 2> gradients;
+  GradientMemory<T> gradients;
   /// The embedding's gradient, padded, from the head's backward to its own.
   std::span<T> tied_gradient;
   /// HeadGradient::sum. It lies in the memory of all these gradients, and begins with the gradient
   /// of the head's matrix. Nobody needs the others while the head runs. In a vertical schedule
-  /// other gradients are on their way meanwhile, so it has memory of its own.
+  /// other heads' gradients are on their way meanwhile, so it begins with attention's.
   std::span<Real<T>> head_sum;
   std::vector<std::span<T>> tensors;  ///< VerticalDemand::tensors
   std::vector<std::span<T>> tables;   ///< VerticalDemand::tables

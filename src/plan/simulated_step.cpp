@@ -53,7 +53,8 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
       feed_{time_, 1},
       chunk_buffers_{time_, std::max(1, schedule.chunk_buffers)},
       staged_chunks_{time_, std::max(1, schedule.staged_chunks)},
-      gradient_places_{time_, gradient_buffers},
+      gradient_buffers_{time_, gradient_buffers},
+      attention_buffer_{time_, 1},
       gradient_staging_{time_, gradient_buffers},
       readers_ahead_{time_, std::max(1, schedule.parameters_ahead)},
       leaving_(work.layers.size()),
@@ -71,10 +72,10 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
     int const rounds = static_cast<int>(work.rounds);
     int const tensors = rounds * (blocks() + 2);
     tensors_.emplace(time_, activations_, vertical->tensor > 0.0 ? vertical->slabs : tensors,
-                     tensors, 0);
+                     tensors, 1, 0);
     int const tables = vertical->tied ? rounds : 0;
     tables_.emplace(time_, activations_, vertical->table > 0.0 ? vertical->table_slabs : tables,
-                    tables, tensors);
+                    tables, vertical->pieces(), tensors);
   }
 }
 
@@ -90,7 +91,12 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
   if (auto const& vertical = work_.vertical) {
     auto const rounds = static_cast<std::size_t>(work_.rounds);
     settings.bytes.assign(rounds * static_cast<std::size_t>(blocks() + 2), vertical->tensor);
-    settings.bytes.resize(settings.bytes.size() + (vertical->tied ? rounds : 0), vertical->table);
+    for (std::size_t table = 0; vertical->tied && table < rounds; ++table) {
+      for (int piece = 0; piece < vertical->pieces(); ++piece) {
+        settings.bytes.push_back(
+            std::min(vertical->table_piece, vertical->table - piece * vertical->table_piece));
+      }
+    }
     settings.blocks.resize(settings.bytes.size());
     std::iota(settings.blocks.begin(), settings.blocks.end(), 0);
     return settings;
@@ -265,12 +271,10 @@ Task SimulatedSteps::backward(Round& round, StepUses& uses, std::size_t first,
     if (used && slots_ > 0 && work_.layers[layer].with_before) {
       co_await uses.uses[first + next + 1].arrived;
     }
-    co_await gradient_places_.take();
-    LayerWork const& work = work_.layers[layer];
-    if (work.leaving > 0) {
+    if (work_.layers[layer].leaving > 0) {
       co_await *round.back[layer];
     }
-    co_await machine_.compute(work.recompute + work.backward);
+    co_await layer_backward(layer);
     if (auto const before = slab_before(layer)) {
       round.freed[*before].set();
     }

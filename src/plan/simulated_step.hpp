@@ -126,6 +126,10 @@ class SimulatedSteps {
   [[nodiscard]] std::int64_t activation_block(std::size_t layer) const;
   // Gradients
   Task gradient(Round& round, Handed handed);
+  /// Buffers that a layer's gradient may be made in (model::GradientBuffers).
+  [[nodiscard]] Tokens& buffers(std::size_t layer);
+  /// Backward of a layer, until its gradient can be handed on.
+  Task layer_backward(std::size_t layer);
   /// A layer's gradient is added to the sum of the row at hand.
   void stays_whole(Round& round, Handed const& handed);
   Task spill(Round& round, std::int64_t key, bool is_new, bool is_last);
@@ -182,7 +186,7 @@ class SimulatedSteps {
   int slots_;             ///< slots of layers on the device; 0: all layers are there
   SimulatedExtents state_, gradients_, flushed_, parameters_;
   Tokens lane_, feed_, chunk_buffers_, staged_chunks_;
-  Tokens gradient_places_, gradient_staging_, readers_ahead_;
+  Tokens gradient_buffers_, attention_buffer_, gradient_staging_, readers_ahead_;
   std::vector<std::int64_t> leaving_;  ///< key of each layer's activations
   SimulatedActivations activations_;
   std::optional<SimulatedTensors> tensors_, tables_;

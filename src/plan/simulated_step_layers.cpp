@@ -160,12 +160,27 @@ double SimulatedSteps::blocks_ended(std::int64_t round) const {
   return static_cast<double>(ended(before + active(round)) - ended(before));
 }
 
+Tokens& SimulatedSteps::buffers(std::size_t layer) {
+  bool const in_block = layer > 0 && layer < work_.layers.size() - 1;
+  bool const is_attention = in_block && (layer - 1) % work_.layers_per_block == 0;
+  return is_attention && work_.attention_buffer ? attention_buffer_ : gradient_buffers_;
+}
+
+Task SimulatedSteps::layer_backward(std::size_t layer) {
+  LayerWork const& work = work_.layers[layer];
+  if (work.recompute > 0.0) {
+    co_await machine_.compute(work.recompute);
+  }
+  co_await buffers(layer).take();
+  co_await machine_.compute(work.backward);
+}
+
 // The device's additions count for nothing beside its products.
 void SimulatedSteps::stays_whole(Round& round, Handed const& handed) {
   if (handed.read) {
     handed.read->set();
   } else {
-    gradient_places_.give();
+    buffers(handed.layer).give();
   }
   --round.layers_left;
   end_of_gradient(round);
@@ -213,7 +228,7 @@ Task SimulatedSteps::gradient(Round& round, Handed handed) {
   if (handed.read) {
     handed.read->set();
   } else {
-    gradient_places_.give();
+    buffers(handed.layer).give();
   }
   co_await machine_.between_ranks(staged ? exchanged : 0.0);
   co_await machine_.sum(summed);

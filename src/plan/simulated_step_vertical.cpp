@@ -92,7 +92,7 @@ Task SimulatedSteps::layers_head(Round& round, StepUses& uses) {
     if (work_.vertical->tied) {
       co_await tables_->make(g);
     }
-    co_await gradient_places_.take();
+    co_await buffers(head).take();
     co_await machine_.compute(work_.layers[head].forward + work_.layers[head].backward);
     tensors_->drop(tensor(blocks(), g));
     tensors_->keep(tensor(blocks() + 1, g));
@@ -132,8 +132,7 @@ Task SimulatedSteps::layers_backward(Round& round, StepUses& uses) {
       }
       for (std::size_t k = 0; k < per_block; ++k) {
         std::size_t const layer = highest - k;
-        co_await gradient_places_.take();
-        co_await machine_.compute(work_.layers[layer].recompute + work_.layers[layer].backward);
+        co_await layer_backward(layer);
         if (k + 1 == per_block) {
           tensors_->drop(tensor(block, g));
           tensors_->keep(tensor(blocks() + 1, g));
@@ -156,7 +155,7 @@ Task SimulatedSteps::embedding_backward(Round& round) {
     if (read) {
       co_await tables_->change(g);
     } else {
-      co_await gradient_places_.take();
+      co_await buffers(0).take();
     }
     co_await machine_.compute(work_.layers.front().backward);
     tensors_->drop(tensor(blocks() + 1, g));

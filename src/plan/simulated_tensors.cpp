@@ -60,22 +60,33 @@ Task SimulatedActivations::take(std::int64_t key, Point* freed, std::shared_ptr<
 }
 
 SimulatedTensors::SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs,
-                                   int tensors, std::int64_t first_key)
+                                   int tensors, int pieces, std::int64_t first_key)
     : time_{time},
       store_{store},
       choice_{slabs, tensors},
+      pieces_{pieces},
       first_key_{first_key},
       slabs_(static_cast<std::size_t>(slabs)) {}
 
-Task SimulatedTensors::wait(std::shared_ptr<Point> point) {
-  if (point) {
+Task SimulatedTensors::wait(Points points) {
+  for (auto const& point : points) {
     co_await *point;
   }
 }
 
+template <class Move>
+SimulatedTensors::Points SimulatedTensors::move_pieces(int tensor, Move const& move) {
+  Points points;
+  std::int64_t const first = first_key_ + std::int64_t{tensor} * pieces_;
+  for (std::int64_t key = first; key < first + pieces_; ++key) {
+    time_.start(move(key, points.emplace_back(std::make_shared<Point>(time_))));
+  }
+  return points;
+}
+
 Task SimulatedTensors::make(int tensor) {
   Slab& slab = at(choice_.make(tensor));
-  co_await wait(std::exchange(slab.left, nullptr));
+  co_await wait(std::exchange(slab.left, {}));
 }
 
 Task SimulatedTensors::bring(int tensor) {
@@ -84,26 +95,28 @@ Task SimulatedTensors::bring(int tensor) {
     co_return;
   }
   Slab& slab = at(choice_.take(tensor));
-  co_await wait(std::exchange(slab.left, nullptr));
-  slab.arrived = std::make_shared<Point>(time_);
-  time_.start(store_.take(first_key_ + tensor, nullptr, slab.arrived));
+  co_await wait(std::exchange(slab.left, {}));
+  slab.arrived = move_pieces(tensor, [this](std::int64_t key, std::shared_ptr<Point> arrived) {
+    return store_.take(key, nullptr, std::move(arrived));
+  });
 }
 
 Task SimulatedTensors::use(int tensor) {
   co_await bring(tensor);
-  co_await wait(std::exchange(at(choice_.find(tensor)).arrived, nullptr));
+  co_await wait(std::exchange(at(choice_.find(tensor)).arrived, {}));
 }
 
 Task SimulatedTensors::change(int tensor) {
   co_await use(tensor);
-  co_await wait(std::exchange(at(choice_.find(tensor)).left, nullptr));
+  co_await wait(std::exchange(at(choice_.find(tensor)).left, {}));
 }
 
 void SimulatedTensors::keep(int tensor) {
   int const slab = choice_.find(tensor);
   if (choice_.leave()) {
-    at(slab).left = std::make_shared<Point>(time_);
-    time_.start(store_.put(first_key_ + tensor, at(slab).left));
+    at(slab).left = move_pieces(tensor, [this](std::int64_t key, std::shared_ptr<Point> left) {
+      return store_.put(key, std::move(left));
+    });
   }
   choice_.release(slab);
 }
@@ -114,7 +127,7 @@ void SimulatedTensors::drop(int tensor) {
 
 void SimulatedTensors::give(int tensor, std::shared_ptr<Point> done) {
   int const slab = choice_.find(tensor);
-  at(slab).left = std::move(done);
+  at(slab).left = {std::move(done)};
   choice_.forget(slab);
 }
 

@@ -47,9 +47,9 @@ class SimulatedActivations {
 /// Tensors that wait between layers, as with model::WaitingTensors, with the same slabs.
 class SimulatedTensors {
  public:
-  /// The key of tensor k is `first_key` + k.
+  /// The key of piece i of tensor k is `first_key` + k `pieces` + i.
   SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs, int tensors,
-                   std::int64_t first_key);
+                   int pieces, std::int64_t first_key);
 
   void begin() { choice_.begin(); }
   [[nodiscard]] Task make(int tensor);
@@ -62,15 +62,20 @@ class SimulatedTensors {
   void give(int tensor, std::shared_ptr<Point> done);
 
  private:
+  using Points = std::vector<std::shared_ptr<Point>>;
   struct Slab {
-    std::shared_ptr<Point> left, arrived;
+    Points left, arrived;
   };
   [[nodiscard]] Slab& at(int slab) { return slabs_[static_cast<std::size_t>(slab)]; }
-  [[nodiscard]] Task wait(std::shared_ptr<Point> point);
+  [[nodiscard]] Task wait(Points points);
+  /// Starts move(key, point) for each piece. Returns the points.
+  template <class Move>
+  Points move_pieces(int tensor, Move const& move);
 
   VirtualTime& time_;
   SimulatedActivations& store_;
   WaitingSlabs choice_;
+  int pieces_;
   std::int64_t first_key_;
   std::vector<Slab> slabs_;
 };

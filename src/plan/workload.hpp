@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,9 +34,15 @@ struct SubgroupWork {
 /// Tensors that wait between the layers of a vertical schedule (model::VerticalPlan).
 struct WaitingWork {
   double tensor{}, table{};  ///< bytes of each that leave the device; 0: it stays
+  double table_piece{};      ///< bytes of the pieces in which a table leaves
   int slabs = 1, table_slabs = 1;
   bool ahead = true;  ///< the next tensors are brought while the present ones are worked on
   bool tied = false;  ///< the table is tied, so that tables wait too
+
+  /// Pieces of a table.
+  [[nodiscard]] int pieces() const {
+    return table > 0.0 ? static_cast<int>(std::ceil(table / table_piece)) : 1;
+  }
 };
 
 /// The work of a rank in a step.
@@ -45,6 +52,8 @@ struct Workload {
   std::vector<int> forward, backward;  ///< layers in the order of their use
   /// Layers whose activations leave together, with the last of them, and have a slab together.
   std::size_t layers_per_block = 1;
+  /// The gradient of a block's lowest layer, attention, has a buffer of its own.
+  bool attention_buffer = false;
   std::vector<SubgroupWork> subgroups;
   std::int64_t rounds = 1;         ///< micro-batches of the rank, one after the other
   std::int64_t micro_batches = 1;  ///< micro-batches of all ranks

@@ -287,6 +287,26 @@ TEST(Together, TakesDeviceMemoryForAFewTensorsWhereTheyLeave) {
   EXPECT_GE(bytes(90, recomputed_block) - bytes(10, recomputed_block), 80 * tensors);
 }
 
+// Extents of activations have the room of the largest one each.
+TEST(Together, LetsATableLeaveInPiecesNoLargerThanATensor) {
+  auto const shape = test::tiny_shape(true);
+  RunShape const run{.batch = 2,
+                     .sequence = 5,
+                     .fates = test::all_blocks(shape, leaving_block),
+                     .micro_batches = 4};
+  Bytes const tensor = 2 * 5 * shape.hidden * static_cast<Bytes>(sizeof(float));
+  Bytes const table = shape.vocab * shape.hidden * static_cast<Bytes>(sizeof(float));
+  ASSERT_GT(table, tensor);
+  Bytes all = 0;
+  int blocks = 0;
+  for (state::LeavingPart const& part : leaving_parts<float>(shape, run)) {
+    EXPECT_EQ(part.block, blocks++);
+    EXPECT_LE(part.bytes, tensor);
+    all += part.bytes;
+  }
+  EXPECT_EQ(all, 4 * ((shape.layers + 2) * tensor + table));
+}
+
 // Each micro-batch has a gradient of its own among the tensors that wait.
 TEST(Together, HasNoGradientOfTheResidualStreamBesideThoseThatWait) {
   auto const shape = test::tiny_shape(false);
@@ -298,7 +318,7 @@ TEST(Together, HasNoGradientOfTheResidualStreamBesideThoseThatWait) {
     auto const device = device::make_host_device(0);
     Workspace<float> const memory{
         dims_of(shape, run, device->kind()),
-        workspace_demand(state::layers_of(shape), shape.tied_head, ring_of(shape, run),
+        workspace_demand(state::layers_of(shape), shape.tied_head, true, ring_of(shape, run),
                          vertical_plan(shape, run).demand()),
         *device};
     EXPECT_EQ(std::ssize(memory.dx), count > 0 ? 0 : 2 * 5 * shape.hidden);

@@ -130,7 +130,10 @@ INSTANTIATE_TEST_SUITE_P(AllShapes, HandsOn, testing::ValuesIn(all_tiny_shapes()
 
 TEST_P(HandsOn, LayersThatMayGoWhenTheirWorkIsDoneThoughItIsStillToCome) {
   for (auto const& fates : {kept_block, recomputed_block}) {
-    RunShape const run{.batch = 2, .sequence = 5, .fates = all_blocks(GetParam().shape, fates)};
+    RunShape const run{.batch = 2,
+                       .sequence = 5,
+                       .fates = all_blocks(GetParam().shape, fates),
+                       .attention_buffer = fates == recomputed_block};
     TestModel<double> expected{GetParam().shape, run};
     auto const batch = random_batch(2, 5, expected.shape.vocab, 3);
     double const loss = expected.step(batch);

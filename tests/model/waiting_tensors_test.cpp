@@ -1,5 +1,6 @@
 #include "model/waiting_tensors.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -50,7 +51,7 @@ TEST(WaitingTensors, MayBeReadButNotChangedWhileTheyLeave) {
   OneEvent store{others->record()};
   std::vector<std::byte> memory(2);
   WaitingTensors tensors{
-      {std::span{memory}.first(1), std::span{memory}.subspan(1)}, 1, 3, 0, *stream};
+      {std::span{memory}.first(1), std::span{memory}.subspan(1)}, 1, 1, 3, 0, *stream};
   tensors.set_store(store);
   tensors.begin();
   auto const made = tensors.make(0);
@@ -66,6 +67,61 @@ TEST(WaitingTensors, MayBeReadButNotChangedWhileTheyLeave) {
   sign.set_value();
   stream->synchronize();
   EXPECT_TRUE(changed);
+}
+
+/// Notes what is moved. The second piece arrives, and has left, at an event; the others at once.
+class Pieces final : public state::ActivationStore {
+ public:
+  Pieces(std::shared_ptr<device::Event> now, std::shared_ptr<device::Event> later)
+      : now_{std::move(now)}, later_{std::move(later)} {}
+  void open() override {}
+  [[nodiscard]] std::shared_ptr<device::Event> put(
+      int block, int /*part*/, std::span<std::byte const> memory,
+      std::shared_ptr<device::Event> const& /*made*/) override {
+    moved.emplace_back(block, memory.size());
+    return block % 3 == 1 ? later_ : now_;
+  }
+  [[nodiscard]] std::shared_ptr<device::Event> take(
+      int block, int part, std::span<std::byte> memory,
+      std::shared_ptr<device::Event> const& freed) override {
+    return put(block, part, memory, freed);
+  }
+  [[nodiscard]] state::ActivationTraffic traffic() const override { return {}; }
+
+  std::vector<std::pair<int, std::size_t>> moved;
+
+ private:
+  std::shared_ptr<device::Event> now_, later_;
+};
+
+TEST(WaitingTensors, LeaveInPiecesAndAreThereWhenAllPiecesAre) {
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_stream("model");
+  auto const others = device->make_stream("others");
+  auto const now = others->record();
+  std::promise<void> sign;
+  others->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
+  Pieces store{now, others->record()};
+  std::vector<std::byte> memory(7);
+  WaitingTensors tensors{{std::span{memory}}, 5, 2, 4, 30, *stream};
+  tensors.set_store(store);
+  tensors.begin();
+  (void)tensors.make(1);
+  tensors.keep(1);
+  using testing::ElementsAre;
+  using testing::Pair;
+  EXPECT_THAT(store.moved, ElementsAre(Pair(33, 2U), Pair(34, 2U), Pair(35, 1U)));
+  store.moved.clear();
+  (void)tensors.make(2);
+  std::atomic<bool> made = false;
+  stream->enqueue([&] { made = true; });
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(made) << "a piece of the tensor before is still there";
+  tensors.drop(2);
+  (void)tensors.use(1);
+  EXPECT_THAT(store.moved, ElementsAre(Pair(33, 2U), Pair(34, 2U), Pair(35, 1U)));
+  sign.set_value();
+  stream->synchronize();
 }
 
 }  // namespace

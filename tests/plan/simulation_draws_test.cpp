@@ -80,6 +80,7 @@ Drawn draw(std::mt19937& random) {
     work.rounds = number(1, 6);
     work.vertical = WaitingWork{.tensor = number(0, 1) * 50.0,
                                 .table = number(0, 1) * 30.0,
+                                .table_piece = 10.0 * number(1, 3),
                                 .slabs = number(0, 1) * 3 + 3,
                                 .table_slabs = 2,
                                 .ahead = number(0, 1) == 1,

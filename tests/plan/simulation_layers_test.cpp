@@ -94,6 +94,29 @@ TEST(Simulation, TensorsOfAVerticalScheduleLeaveAsOftenAsTheyAreMade) {
   EXPECT_GT(simulate(machine, work, schedule).step.count(), in_turn + 4.0);
 }
 
+// An MLP's gradient takes 3 s to leave, attention's one. Of the 3 s attention's backward takes one,
+// and what of the next block is computed again another.
+TEST(Simulation, WithABufferForAttentionAnMlpsGradientLeavesUnderAllOfABlocksBackward) {
+  auto machine = one_a_second();
+  machine.rates.device_to_host = 200.0;
+  Workload work;
+  constexpr int blocks = 3;
+  work.layers.emplace_back();
+  for (int i = 0; i < blocks; ++i) {
+    work.layers.push_back({.backward = 1.0, .elements = 100, .begin = 400 * i, .count = 100});
+    work.layers.push_back(
+        {.backward = 2.0, .recompute = 1.0, .elements = 300, .begin = 400 * i + 100, .count = 300});
+  }
+  work.layers.emplace_back();
+  work.layers_per_block = 2;
+  work.subgroups = {{0, blocks * 400}};
+  auto const backward = [&] { return simulate(machine, work, plain()).backward.count(); };
+  double const tail = 3.0;  // until the last gradients have left
+  EXPECT_NEAR(backward(), blocks * 4.0 + (blocks - 1) * 1.0 + tail, 1e-9);
+  work.attention_buffer = true;
+  EXPECT_NEAR(backward(), blocks * 4.0 + tail, 1e-9);
+}
+
 // The same blocks as two layers each: what leaves goes with the upper one, and a slab is free when
 // the lower one's backward is over.
 TEST(Simulation, LayersOfABlockHaveASlabTogether) {

@@ -94,17 +94,20 @@ void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFa
 /// The tensors of model::VerticalPlan, in bytes.
 plan::WaitingWork waiting_work(config::RunConfig const& config) {
   auto const dims = run_dims(config);
-  auto const element = static_cast<double>(config.numerics.element_bytes());
+  Bytes const element = config.numerics.element_bytes();
+  Bytes const tensor = dims.rows() * dims.C * element;
+  Bytes const table = dims.V * dims.C * element;
   auto const plan = model::vertical_plan(config.model, run_shape(config));
   plan::WaitingWork work{.slabs = plan.slabs(),
                          .table_slabs = plan.table_slabs(),
                          .ahead = plan.ahead,
                          .tied = plan.tied};
   if (plan.slabs() < plan.tensors()) {
-    work.tensor = static_cast<double>(dims.rows() * dims.C) * element;
+    work.tensor = static_cast<double>(tensor);
   }
   if (plan.table_slabs() < plan.tables()) {
-    work.table = static_cast<double>(dims.V * dims.C) * element;
+    work.table = static_cast<double>(table);
+    work.table_piece = static_cast<double>(model::VerticalPlan::table_piece(tensor, table));
   }
   return work;
 }
@@ -136,6 +139,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   plan::Workload work;
   int const layers = static_cast<int>(map.layers().size());
   work.layers_per_block = state::layers_per_block;
+  work.attention_buffer = attention_buffer(map.ranks());
   for (int layer = 0; layer < layers; ++layer) {
     plan::LayerWork each;
     if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);

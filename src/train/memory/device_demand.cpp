@@ -79,7 +79,7 @@ ModelMemory model_memory(config::RunConfig const& config, state::ShardMap const&
   return with_type(config.numerics.dtype, [&]<class T>(T) -> ModelMemory {
     model::Workspace<T> const workspace{
         run_dims(config),
-        model::workspace_demand(map.layers(), config.model.tied_head,
+        model::workspace_demand(map.layers(), config.model.tied_head, attention_buffer(map.ranks()),
                                 model::ring_of(config.model, run),
                                 model::vertical_plan(config.model, run).demand()),
         tally};
@@ -114,6 +114,10 @@ bool holds_two_layers(config::RunConfig const& config) {
 }
 
 }  // namespace
+
+bool attention_buffer(int ranks) {
+  return ranks > 1;
+}
 
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                           Room const& room) {

@@ -33,6 +33,10 @@ struct DeviceDemand {
   }
 };
 
+/// Returns whether attention's gradient has a buffer of its own (model::GradientBuffers): where
+/// gradients leave for other ranks, which may take as long as backward.
+[[nodiscard]] bool attention_buffer(int ranks);
+
 /// The number of slots for layers that ranks gather, if parameters live on the device, as
 /// state::WorkingCopy takes it. There is one more if two layers of a block are held at a time and
 /// the device has room for everything else beside it, on the rank that owns most. With

@@ -14,9 +14,6 @@
 namespace offstage::update {
 namespace {
 
-/// While the owners get one of them the next is summed.
-constexpr std::int64_t places_of_a_block = 2;
-
 /// Where a layer's sum begins: behind the layers before it, of all or of its block of the model.
 std::vector<std::int64_t> offsets(state::ShardMap const& map, bool rounds_in_layers) {
   auto const& layers = map.layers();
@@ -72,9 +69,9 @@ BlockGradients<T, A>::BlockGradients(state::ShardMap const& map, state::RankLink
 template <class T, class A>
 std::span<A> BlockGradients<T, A>::sum(int layer) const {
   auto const index = static_cast<std::size_t>(layer);
-  std::int64_t const place = sent_ % places_of_a_block * turn_elements_;
+  auto const begins = static_cast<std::int64_t>(place()) * turn_elements_;
   return sums_.template as<A>().subspan(
-      static_cast<std::size_t>(place + offsets_[index]),
+      static_cast<std::size_t>(begins + offsets_[index]),
       static_cast<std::size_t>(map_.layers()[index].padded_elements()));
 }
 
@@ -115,15 +112,17 @@ std::shared_ptr<device::Event> BlockGradients<T, A>::add(int layer, std::span<T 
   require(gradient.empty() == (rank_ >= now.active),
           "BlockGradients: an active rank brings a gradient, an idle one none");
   auto before = std::exchange(added_, nullptr);
+  if (auto const left = now.begins ? std::exchange(left_[place()], nullptr) : nullptr) {
+    state::queue_behind(stream_, *left);
+  }
   if (!gradient.empty()) {
     kernels::accumulate<A, T>(stream_, {sum(layer), gradient, now.begins});
     added_ = stream_.record();
   }
   if (now.ends) {
     auto const whole = rank_ < now.blocks ? sum(layer) : std::span<A>{};
-    if (auto const left = sums_of_blocks_.add(layer, whole)) {
-      state::queue_behind(stream_, *left);
-    }
+    left_[handed_] = sums_of_blocks_.add(layer, whole);  // it tells of the sum before
+    handed_ = place();
     if (rounds_in_layers_ && GradientOrder::first_of_block(map_.layers(), layer) == layer) {
       ++sent_;
     }
@@ -134,6 +133,7 @@ std::shared_ptr<device::Event> BlockGradients<T, A>::add(int layer, std::span<T 
   }
   stream_.synchronize();
   added_ = nullptr;
+  left_ = {};
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,8 +26,8 @@ namespace offstage::update {
 ///          are reduced.
 /// T: type of the model's gradients. A: that of sums, T or FP32, which is what ranks exchange.
 /// Memory:  device: device_bytes, beside that of GradientAccumulator<A>; host: the latter's.
-/// Order:   additions follow the gradient in the model's stream, which waits for sums that still
-///          leave the device.
+/// Order:   additions follow the gradient in the model's stream. Before the first one to a place it
+///          waits for the sum that still leaves from there.
 template <class T, class A>
 class BlockGradients final : public StepGradients<T> {
  public:
@@ -57,7 +59,14 @@ class BlockGradients final : public StepGradients<T> {
   [[nodiscard]] static Bytes device_bytes(state::ShardMap const& map, bool rounds_in_layers);
 
  private:
+  /// Sums of one of the model's blocks leave while those of the next are made.
+  static constexpr int places_of_a_block = 2;
+
   [[nodiscard]] BlockRounds::Round round() const;
+  /// Place of sums of the model's block at hand.
+  [[nodiscard]] std::size_t place() const {
+    return rounds_in_layers_ ? static_cast<std::size_t>(sent_ % places_of_a_block) : 0;
+  }
   /// Sum of a layer of this rank's block.
   [[nodiscard]] std::span<A> sum(int layer) const;
 
@@ -70,9 +79,13 @@ class BlockGradients final : public StepGradients<T> {
   device::Buffer sums_;
   std::int64_t turn_elements_ = 0;  ///< size of each of the two places of sums of a model's block
   std::int64_t sent_ = 0;           ///< sums of a model's block that the owners have got
-  BlockRounds rounds_;              ///< rounds of a pass of rounds in layers
-  BlockRounds::Round at_;           ///< the round at hand else
-  std::int64_t within_ = 0;         ///< rounds of its blocks before it
+  /// Points behind which the sums of each place have left it, and the place of the last sum that
+  /// was handed on.
+  std::array<std::shared_ptr<device::Event>, places_of_a_block> left_;
+  std::size_t handed_ = 0;
+  BlockRounds rounds_;       ///< rounds of a pass of rounds in layers
+  BlockRounds::Round at_;    ///< the round at hand else
+  std::int64_t within_ = 0;  ///< rounds of its blocks before it
   GradientOrder order_;
   /// Point behind which the gradient before is not used any more.
   std::shared_ptr<device::Event> added_;
