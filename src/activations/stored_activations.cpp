@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <cstddef>
 #include <ranges>
 
 #include "activations/parts.hpp"
@@ -13,12 +13,15 @@
 namespace offstage::activations {
 
 std::vector<Bytes> StoredActivations::extents(std::span<state::LeavingPart const> parts) {
-  std::map<int, Bytes> blocks;
-  for (state::LeavingPart const& part : parts) {
-    blocks[part.block] += round_up(part.bytes, part_alignment);
-  }
+  require(std::ranges::is_sorted(parts, {}, &state::LeavingPart::block),
+          "StoredActivations: parts come block by block, ascending");
   std::vector<Bytes> sizes;
-  std::ranges::copy(blocks | std::views::values, std::back_inserter(sizes));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i == 0 || parts[i].block != parts[i - 1].block) {
+      sizes.push_back(0);
+    }
+    sizes.back() += round_up(parts[i].bytes, part_alignment);
+  }
   return sizes;
 }
 

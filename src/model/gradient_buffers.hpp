@@ -46,20 +46,23 @@ class GradientBuffers {
   /// Says that the sink has the gradient in the buffer that was taken last, and at which event it
   /// has read the one before.
   void given(std::shared_ptr<device::Event> before) noexcept {
-    given_none(std::move(before));
+    read_at(std::move(before));
     given_ = taken_;
   }
-  /// Says that the sink was given no gradient, and at which event it has read the last one.
-  void given_none(std::shared_ptr<device::Event> last) noexcept {
-    if (given_) {
-      freed_[*given_] = std::move(last);
-    }
-    given_.reset();
-  }
+  /// Says that the sink was given no gradient of a buffer, and at which event it has read the last
+  /// one.
+  void given_none(std::shared_ptr<device::Event> last) noexcept { read_at(std::move(last)); }
 
  private:
   static constexpr std::size_t attention = 2;
 
+  /// Says when the sink has read what it got last; null: it has.
+  void read_at(std::shared_ptr<device::Event> event) noexcept {
+    if (given_) {
+      freed_[*given_] = std::move(event);
+    }
+    given_.reset();
+  }
   [[nodiscard]] std::span<T> take(std::size_t buffer, device::Stream& stream) {
     if (auto const freed = std::exchange(freed_[buffer], nullptr)) {
       stream.wait(*freed);

@@ -1,6 +1,7 @@
 #include "model/horizontal_pass.hpp"
 
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/instantiate.hpp"
@@ -112,10 +113,11 @@ void Horizontal<T>::backward(state::ParameterSource<T>& source, state::GradientS
   for (int block = work_.block_count() - 1; block >= 0; --block) {
     backward_block(block, source, sink);
   }
-  auto const next = gradients_.next(stream_);
-  auto const gradient = work_.tied() ? memory_.tied_gradient : next;
+  bool const tied = work_.tied();
+  auto const gradient = tied ? memory_.tied_gradient : gradients_.next(stream_);
   work_.backward_embedding(0, memory_.dx, gradient);
-  gradients_.given(work_.send(embedding_layer, gradient, sink));
+  auto before = work_.send(embedding_layer, gradient, sink);
+  tied ? gradients_.given_none(std::move(before)) : gradients_.given(std::move(before));
   stream_.synchronize();  // others may use the idle memory from now on
 }
 

@@ -48,7 +48,7 @@ struct RunShape {
   /// again. 0: a micro-batch passes all layers before the next one comes.
   int micro_batches = 0;
   /// Attention's gradient has a buffer of its own (GradientBuffers).
-  bool attention_buffer = true;
+  bool attention_buffer = false;
 };
 
 /// The layers that a micro-batch acquires, in order: for sources that bring them ahead of use.

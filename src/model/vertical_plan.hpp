@@ -40,9 +40,10 @@ struct VerticalPlan {
     return leaves && in_turn < tables() ? in_turn : tables();
   }
   /// Bytes of the pieces in which a table leaves. Where extents wait, each has the room of the
-  /// largest.
+  /// largest, so a piece is no larger than a tensor, but for tensors that are tiny beside it.
   [[nodiscard]] static Bytes table_piece(Bytes tensor, Bytes table) {
-    return std::min(tensor, table);
+    constexpr Bytes most_pieces = 64;
+    return std::min(table, std::max(tensor, ceil_div(table, most_pieces)));
   }
   /// The parts that leave, under the numbers that Vertical gives them.
   [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Bytes tensor, Bytes table) const {

@@ -91,7 +91,7 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
   if (auto const& vertical = work_.vertical) {
     auto const rounds = static_cast<std::size_t>(work_.rounds);
     settings.bytes.assign(rounds * static_cast<std::size_t>(blocks() + 2), vertical->tensor);
-    for (std::size_t table = 0; vertical->tied && table < rounds; ++table) {
+    for (std::size_t table = 0; table < rounds; ++table) {
       for (int piece = 0; piece < vertical->pieces(); ++piece) {
         settings.bytes.push_back(
             std::min(vertical->table_piece, vertical->table - piece * vertical->table_piece));

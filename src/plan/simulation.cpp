@@ -72,11 +72,11 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
   return result;
 }
 
-/// A step with so many rounds, the last of which is as full as the whole step's last. Tensors of a
-/// vertical schedule wait until its end: host memory has places for the same part of the fewer.
+/// A step with so many rounds, the last of which is as full as the whole step's last. What waits in
+/// a vertical schedule waits until its end: host memory has places for the same part of the fewer.
 Prediction simulate_rounds(Coarse step, std::int64_t rounds) {
   if (step.work.vertical && rounds < step.work.rounds) {
-    std::int64_t const of_round = step.work.blocks() + 2;
+    std::int64_t const of_round = step.work.blocks() + 2 + step.work.vertical->pieces();
     step.schedule.activations_cached =
         scaled(step.schedule.activations_cached, step.work.rounds * of_round, rounds * of_round);
   }

@@ -39,9 +39,9 @@ struct WaitingWork {
   bool ahead = true;  ///< the next tensors are brought while the present ones are worked on
   bool tied = false;  ///< the table is tied, so that tables wait too
 
-  /// Pieces of a table.
+  /// Pieces of a table that leave.
   [[nodiscard]] int pieces() const {
-    return table > 0.0 ? static_cast<int>(std::ceil(table / table_piece)) : 1;
+    return tied && table > 0.0 ? static_cast<int>(std::ceil(table / table_piece)) : 0;
   }
 };
 

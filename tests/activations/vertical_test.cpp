@@ -157,7 +157,8 @@ void expect_the_same_bits(state::ModelShape shape, bool documents_apart) {
               .documents_apart = documents_apart,
               .fates = test::all_blocks(shape, leaves ? leaving_block : recomputed_block),
               .slabs = slabs,
-              .micro_batches = is_idle ? count + 1 : count};
+              .micro_batches = is_idle ? count + 1 : count,
+              .attention_buffer = seed % 2 == 0};
           bool const shuffled = (seed + static_cast<std::uint64_t>(slabs)) % 2 == 0;
           auto& device = shuffled ? static_cast<device::Device&>(late) : *plain;
           Together<T> together{like, run, device};

@@ -239,13 +239,16 @@ TEST(Simulation, SendsThePartOfAVerticalSchedulesTensorsToStorageOfWhichItSimula
     }
     ++vertical;
     work.vertical->tensor = 50.0;
-    work.vertical->table = 0.0;
+    work.vertical->tied = vertical % 2 == 0;
+    work.vertical->table = work.vertical->tied ? 2000.0 : 0.0;
+    work.vertical->table_piece = 50.0;
     schedule.buffers = schedule.gradient_buffers = 0;  // nothing else goes there
     schedule.home = ParameterHome::device;
     schedule.layer_slots = 0;
     schedule.activations_on_storage = true;
-    // Nine of ten tensors have a place in host memory.
-    schedule.activations_cached = 9 * work.rounds * (work.blocks() + 2) / 10;
+    // Nine of ten extents have a place in host memory.
+    schedule.activations_cached =
+        9 * work.rounds * (work.blocks() + 2 + work.vertical->pieces()) / 10;
     auto const written = [&](Detail const& detail) {
       Bytes all = 0;
       for (PathUse const& path : simulate(drawn.machine, work, schedule, detail).paths) {

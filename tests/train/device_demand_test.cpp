@@ -221,12 +221,8 @@ Bytes of_the_model(config::RunConfig const& config) {
 void expect_taken_on_a_gpu(config::RunConfig const& config) {
   NamedCuda device;
   auto const stream = device.make_calling_stream("model");
-  model::Transformer<bfloat16> const model{config.model,
-                                           {.batch = config.train.micro_batch,
-                                            .sequence = config.train.sequence,
-                                            .attention_buffer = attention_buffer(1)},
-                                           device,
-                                           *stream};
+  model::Transformer<bfloat16> const model{
+      config.model, {config.train.micro_batch, config.train.sequence}, device, *stream};
   EXPECT_EQ(device.used(), of_the_model(config));
 }
 

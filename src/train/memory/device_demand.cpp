@@ -73,13 +73,15 @@ struct ModelMemory {
   std::span<std::byte> idle;  ///< as Workspace::idle_memory, to count with
 };
 
-ModelMemory model_memory(config::RunConfig const& config, state::ShardMap const& map) {
+ModelMemory model_memory(config::RunConfig const& config, state::ShardMap const& map,
+                         bool host_visible) {
   auto const run = run_shape(config);
   Tally tally;
   return with_type(config.numerics.dtype, [&]<class T>(T) -> ModelMemory {
     model::Workspace<T> const workspace{
         run_dims(config),
-        model::workspace_demand(map.layers(), config.model.tied_head, attention_buffer(map.ranks()),
+        model::workspace_demand(map.layers(), config.model.tied_head,
+                                attention_buffer(config, map.ranks(), host_visible),
                                 model::ring_of(config.model, run),
                                 model::vertical_plan(config.model, run).demand()),
         tally};
@@ -115,8 +117,8 @@ bool holds_two_layers(config::RunConfig const& config) {
 
 }  // namespace
 
-bool attention_buffer(int ranks) {
-  return ranks > 1;
+bool attention_buffer(config::RunConfig const& config, int ranks, bool host_visible) {
+  return ranks > 1 && !host_visible && !sums_whole_blocks(config);
 }
 
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
@@ -131,7 +133,7 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   auto const shape =
       update_shape(config, map, state::fullest_rank, config.subgroup_size, room.route);
   Bytes const all =
-      model_memory(config, map).bytes + room.rank_link +
+      model_memory(config, map, room.host_visible()).bytes + room.rank_link +
       working_copy_bytes(config, map, state::fullest_rank, Copy::slots_for_held_blocks) +
       gradient_device_bytes(config, map, state::fullest_rank, room.route) +
       config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
@@ -153,7 +155,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
                            Room const& room, std::int64_t subgroup_elements) {
   bool const host_visible = room.host_visible();
   std::int64_t const shard = map.shard_elements(rank);
-  auto const model = model_memory(config, map);
+  auto const model = model_memory(config, map, host_visible);
   DeviceDemand demand;
   demand.rank_link = room.rank_link;
   demand.model = model.bytes;
