@@ -33,9 +33,9 @@ struct DeviceDemand {
   }
 };
 
-/// Returns whether attention's gradient has a buffer of its own (model::GradientBuffers): where each
-/// leaves for other ranks under backward, which may take as long. Whole gradients are added at once
-/// (update::BlockGradients), and so is what host code sees.
+/// Returns whether attention's gradient has a buffer of its own (model::GradientBuffers): where
+/// each leaves for other ranks under backward, which may take as long. Whole gradients are added
+/// at once (update::BlockGradients), and so is what host code sees.
 [[nodiscard]] bool attention_buffer(config::RunConfig const& config, int ranks, bool host_visible);
 
 /// The number of slots for layers that ranks gather, if parameters live on the device, as
