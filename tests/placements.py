@@ -226,7 +226,9 @@ class Placements(OnNodes):
                 self.assertEqual(result.errors, plan.errors, said)
                 self.refused += 1
                 continue
-            if "\nmodel: " in result.out:  # the header comes after all checks
+            # A plan does not know how much memory a GPU has, in which a run may choose to keep state.
+            knows_less = DEVICE == "cuda" and "device.memory=0 " in told and "plan.choose=on" in told
+            if "\nmodel: " in result.out and not knows_less:  # the header comes after all checks
                 self.assertEqual(0, plan.code, f"{said}\n{plan}")
             self.assertIn(result.code, codes, said)
             self.assertTrue(result.code != 74 or result.errors, said)
