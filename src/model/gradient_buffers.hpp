@@ -39,7 +39,7 @@ class GradientBuffers {
     turn_ = 1 - turn_;
     return take(turn_, stream);
   }
-  /// As next, for attention's gradient.
+  /// The buffer for attention's gradient; otherwise as next.
   [[nodiscard]] std::span<T> next_of_attention(device::Stream& stream) {
     return memory_[attention].empty() ? next(stream) : take(attention, stream);
   }

@@ -116,7 +116,8 @@ template <class T>
 std::vector<state::LeavingPart> leaving_parts(state::ModelShape const& shape, RunShape const& run) {
   if (run.micro_batches > 0) {
     Dims const dims = dims_of(shape, run);
-    return vertical_plan(shape, run).leaving_parts(tensor_bytes<T>(dims), table_bytes<T>(dims));
+    return vertical_plan(shape, run)
+        .leaving_parts(tensor_bytes(dims, sizeof(T)), table_bytes(dims, sizeof(T)));
   }
   return leaving_parts_of<T>(dims_of(shape, run),
                              BlockRing{static_cast<int>(shape.layers), run.fates, run.slabs});

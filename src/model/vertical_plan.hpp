@@ -69,14 +69,13 @@ struct VerticalPlan {
   }
 };
 
-/// Bytes of an input or gradient that waits, and of a tied table's gradient.
-template <class T>
-[[nodiscard]] Bytes tensor_bytes(Dims const& dims) {
-  return dims.rows() * dims.C * static_cast<Bytes>(sizeof(T));
+/// Bytes of an input or gradient that waits, and of a tied table's gradient, with elements of so
+/// many bytes.
+[[nodiscard]] inline Bytes tensor_bytes(Dims const& dims, Bytes element) {
+  return dims.rows() * dims.C * element;
 }
-template <class T>
-[[nodiscard]] Bytes table_bytes(Dims const& dims) {
-  return dims.V * dims.C * static_cast<Bytes>(sizeof(T));
+[[nodiscard]] inline Bytes table_bytes(Dims const& dims, Bytes element) {
+  return dims.V * dims.C * element;
 }
 
 /// The ring of blocks' memory. A vertical schedule computes one block at a time, and all of it

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <memory>
 #include <span>
@@ -22,6 +23,14 @@ struct Scene {
   Scene() {
     sink->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
   }
+  [[nodiscard]] GradientBuffers<int> buffers(bool of_attention) {
+    GradientBuffers<int> all{{{of(0), of(1)}, of_attention ? of(2) : std::span<int>{}}};
+    all.begin();
+    return all;
+  }
+  [[nodiscard]] std::span<int> of(std::size_t buffer) {
+    return std::span{memory}.subspan(buffer, 1);
+  }
   /// Returns whether the model's stream waits for the sink. Ends the wait.
   bool waits() {
     std::atomic<bool> passed = false;
@@ -38,13 +47,11 @@ struct Scene {
   std::unique_ptr<device::Stream> sink = device->make_stream("sink");
   std::promise<void> sign;
   std::array<int, 3> memory{};
-  std::span<int> all{memory};
 };
 
 TEST(GradientBuffers, AreWrittenAgainWhenTheSinkHasReadThem) {
   Scene scene;
-  GradientBuffers<int> buffers{{{scene.all.subspan(0, 1), scene.all.subspan(1, 1)}, {}}};
-  buffers.begin();
+  auto buffers = scene.buffers(false);
   auto const mlp = buffers.next(*scene.stream);
   buffers.given(nullptr);
   auto const attention = buffers.next_of_attention(*scene.stream);
@@ -57,9 +64,7 @@ TEST(GradientBuffers, AreWrittenAgainWhenTheSinkHasReadThem) {
 
 TEST(GradientBuffers, AnMlpsIsReadWhileTheNextMlpsIsMade) {
   Scene scene;
-  GradientBuffers<int> buffers{
-      {{scene.all.subspan(0, 1), scene.all.subspan(1, 1)}, scene.all.subspan(2, 1)}};
-  buffers.begin();
+  auto buffers = scene.buffers(true);
   auto const mlp = buffers.next(*scene.stream);
   buffers.given(nullptr);
   auto const attention = buffers.next_of_attention(*scene.stream);
@@ -75,9 +80,7 @@ TEST(GradientBuffers, AnMlpsIsReadWhileTheNextMlpsIsMade) {
 
 TEST(GradientBuffers, AreReadUntilAfterTheLastOneThatTheSinkWasGiven) {
   Scene scene;
-  GradientBuffers<int> buffers{
-      {{scene.all.subspan(0, 1), scene.all.subspan(1, 1)}, scene.all.subspan(2, 1)}};
-  buffers.begin();
+  auto buffers = scene.buffers(true);
   auto const attention = buffers.next_of_attention(*scene.stream);
   buffers.given(nullptr);
   buffers.given_none(scene.sink->record());

@@ -95,8 +95,8 @@ void set_slots(plan::Schedule& schedule, config::RunConfig const& config, StepFa
 plan::WaitingWork waiting_work(config::RunConfig const& config) {
   auto const dims = run_dims(config);
   Bytes const element = config.numerics.element_bytes();
-  Bytes const tensor = dims.rows() * dims.C * element;
-  Bytes const table = dims.V * dims.C * element;
+  Bytes const tensor = model::tensor_bytes(dims, element);
+  Bytes const table = model::table_bytes(dims, element);
   auto const plan = model::vertical_plan(config.model, run_shape(config));
   plan::WaitingWork work{.slabs = plan.slabs(),
                          .table_slabs = plan.table_slabs(),

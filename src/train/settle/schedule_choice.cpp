@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
+#include "model/vertical_plan.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/settle/sharding.hpp"
@@ -48,9 +49,9 @@ ScheduleBytes schedule_bytes(config::RunConfig const& config, state::ShardMap co
   ScheduleBytes bytes{.horizontal = micro_batches * passes * parameters,
                       .vertical = passes * parameters};
   if (config.train.activations.rule == Rule::swap) {
-    Bytes const tensor = dims.rows() * dims.C * config.numerics.element_bytes();
-    Bytes const table =
-        config.model.tied_head ? dims.V * dims.C * config.numerics.element_bytes() : 0;
+    Bytes const element = config.numerics.element_bytes();
+    Bytes const tensor = model::tensor_bytes(dims, element);
+    Bytes const table = config.model.tied_head ? model::table_bytes(dims, element) : 0;
     bytes.vertical += micro_batches * (moves * (config.model.layers + 1) * tensor + passes * table);
   }
   return bytes;
