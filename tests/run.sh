@@ -16,7 +16,7 @@ if (($# == 0)); then
   echo "tests/run.sh: label nodes (networks and daemons of their own) is left to tests/campaign.sh nodes"
   left=nodes
   if [[ ${OFFSTAGE_TESTS:-} != all ]]; then
-    echo "tests/run.sh: label more (other numbers of ranks, messages beyond 2 GiB, headers by themselves) is left to tests/campaign.sh whole"
+    echo "tests/run.sh: label more (other numbers of ranks, messages beyond 2 GiB, headers by themselves, perf/gpu.sh on a bare machine) is left to tests/campaign.sh whole"
     left+='|more'
   fi
   set -- --label-exclude "^($left)\$"

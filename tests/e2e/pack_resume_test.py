@@ -193,7 +193,7 @@ class PackResume(OffstageTest):
             self.assertEqual(whole, self.contents())
 
     def test_a_signal_ends_a_pack_in_the_middle_of_a_document(self):
-        text = self.write("large.txt", " ".join(f"ship {i * i} tide" for i in range(400_000)))
+        text = self.write("large.txt", " ".join(f"ship {i * i} tide" for i in range(200_000)))
         command = [OFFSTAGE, "data", "pack", "--from", text, "--to", self.work / "out", "--tokenizer", SENTENCES, "--progress=0", "--threads=1"]
         with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as pack:
             while pack.poll() is None and not (self.work / "out.bin.part").exists():

@@ -114,14 +114,6 @@ class Probe(PlatformTest):
         plan = self.offstage("plan", "--config", "node.cfg", *MODEL)
         self.assertIn("rates measured ", plan.out)
 
-    def test_ranks_measure_alone_and_together(self):
-        result = self.probe("--output", "node.cfg", "--device.kind=host", ranks=2)
-        self.assertIn("2 ranks on 1 node", result.out)
-        self.assertIn("all together", result.out)
-        self.assertRegex(result.out, r"layers from the other ranks +- +[0-9.]+ .B/s")
-        self.assertRegex(self.config("node.cfg")["platform"]["rank-link"], RATE)
-        self.assertIn(": 2 ranks on 1 node", (self.folder / "node.cfg").read_text())
-
     def test_mistakes_end_before_anything_is_measured(self):
         self.refuse(self.probe("--dri", "x", expect=USAGE), "unknown option --dri", "the nearest is --dir")
         self.refuse(self.probe("--dir", "gone", expect=IO), "gone", "No such file")

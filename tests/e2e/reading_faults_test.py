@@ -25,6 +25,7 @@ TOKENIZER = ROOT / "tests" / "tokens" / "files" / "gpt2.json"
 TEMPLATE = 'eos = "<|endoftext|>"\nuser = "<|im_start|>{content}\\n"\nassistant = "{learn}{content}{eos}{/learn}\\n"\n'
 CHAT = '{"messages": [{"role": "user", "content": "ship %d"}, {"role": "assistant", "content": "waits for the tide"}]}\n'
 OF_HDF5 = "HDF5 could not look at the file"  # it keeps the errno to itself
+EVERY = 3  # unless ALL, of the calls of a command one in so many fails; of two ranks', which wait long for each other's start, of four times as many
 # Two ranks, whose calls fail on rank 1 alone.
 RANK_1 = ["env", "-u", "LD_PRELOAD", f"FAULTY_FILES={os.environ.get('FAULTY_FILES')}", MPI, "2", "bash", "-c",
           'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export LD_PRELOAD="$LD_PRELOAD:$FAULTY_FILES"; fi; exec "$@"', "rank"]
@@ -68,8 +69,8 @@ class ReadingFaults(OffstageTest):
         return MOMENT.sub("...", result.out), MOMENT.sub("...", result.err)
 
     def check(self, *command, launcher=()):
-        """The first call of each kind on each path fails, with ALL each one, one at a time; but for those in `new`, which is
-        empty before each. Then all reads move a part of what was asked for."""
+        """One in EVERY of the first calls of each kind on each path fails, with ALL each call, one at a time; but for those in
+        `new`, which is empty before each. Then all reads move a part of what was asked for."""
         name, command = command[0], [*launcher, OFFSTAGE, *command]
         straight = self.said(self.call_of(command))
         with self.faulty(self.folder, calls=",".join(LOOKING), times=0):
@@ -81,8 +82,8 @@ class ReadingFaults(OffstageTest):
             seen[kind, path] += 1
             if not path.startswith(str(self.folder / "new")) and (ALL or seen[kind, path] == 1):
                 numbered.append((kind, path, seen[kind, path]))
-        if launcher and not ALL:
-            numbered = numbered[::4]  # two ranks wait long for each other's start
+        if not ALL:
+            numbered = numbered[::4 * EVERY if launcher else EVERY]
         for index, (kind, path, number) in enumerate(numbered):
             error = errno.ESTALE if index % 2 else errno.EIO
             for how_often in ({}, {"times": 1}) if ALL else ({"times": 1},):

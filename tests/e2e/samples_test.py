@@ -118,12 +118,17 @@ class Samples(OffstageTest):
         else:
             self.assert_has_lines([line for line in sample if not line.startswith(("attention", "layers", "  NCCL"))], result.out)
 
-    def test_probe(self):
+    def test_probe_of_two_ranks(self):
         sample = [line.replace("/local/scratch/me", str(self.folder)) for line in self.find("per rank, median")]
         result = self.offstage("probe", "--quick", "--device.kind=host", "--run.threads=1", "--dir", self.folder,
                                "--output", self.folder / "node.cfg", ranks=2)
         written = [line.replace("wrote node.cfg", f"wrote {self.folder}/node.cfg") for line in sample if "warning" not in line]
         self.assert_has_lines(written, result.out)
+        # What one rank has no figure for: tests/e2e/plan_test.py has the others.
+        self.assertRegex(result.out, r"layers from the other ranks +- +[0-9.]+ .B/s")
+        config = (self.folder / "node.cfg").read_text()
+        self.assertRegex(config, r"(?m)^rank-link = [0-9.]+[kMG]?B/s$")
+        self.assertIn(": 2 ranks on 1 node", config)
 
     def test_data(self):
         (self.folder / "web").mkdir()
