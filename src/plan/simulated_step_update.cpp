@@ -38,7 +38,7 @@ std::vector<Trip> SimulatedSteps::trips() {
 void SimulatedSteps::hold(std::vector<Trip> const& trips) {
   held_.assign(work_.subgroups.size(), 0);
   stays_.assign(work_.subgroups.size(), 0);
-  std::int64_t room = schedule_.held - schedule_.in_turn;
+  std::int64_t room = schedule_.held - schedule_.reserved_in_turn;
   auto const take = [&](std::int64_t key, bool stays) {
     if (subgroup(key).elements <= room) {
       room -= subgroup(key).elements;
@@ -54,7 +54,7 @@ void SimulatedSteps::hold(std::vector<Trip> const& trips) {
     }
   }
   if (!schedule_.sum_blocks.empty()) {
-    find_places_in_turn(room + schedule_.in_turn);
+    find_places_in_turn(room + schedule_.reserved_in_turn);
     return;
   }
   for (Trip const& trip : trips) {

@@ -119,7 +119,8 @@ struct Schedule {
   /// Elements where blocks of layers begin whose sums have that room in turn (places_in_turn), in a
   /// vertical schedule; empty: sums have it for a whole step.
   std::vector<std::int64_t> sum_blocks{};
-  std::int64_t in_turn{};  ///< elements of `held` that gradients which stay leave to those sums
+  /// Elements of `held` that gradients which stay leave to those sums.
+  std::int64_t reserved_in_turn{};
   // State
   int buffers{};             ///< extents of the state in flight; 0: all are in memory
   std::int64_t cached{};     ///< extents that stay in host memory

@@ -94,7 +94,7 @@ Drawn draw(std::mt19937& random) {
     if (schedule.sums_on_device) {  // a layer is a block
       std::ranges::transform(work.layers, std::back_inserter(schedule.sum_blocks),
                              &LayerWork::begin);
-      schedule.in_turn = number(0, 1) * std::min<std::int64_t>(schedule.held, 100);
+      schedule.reserved_in_turn = number(0, 1) * std::min<std::int64_t>(schedule.held, 100);
     }
   }
   work.micro_batches = work.rounds;
@@ -156,7 +156,7 @@ Drawn draw_ranks(std::mt19937& random) {
                                     : (work.rounds - 1) * work.ranks + number(1, work.ranks);
   schedule.direct = schedule.sums_on_device = number(0, 1) == 1;
   schedule.sum_blocks = schedule.direct ? schedule.sum_blocks : std::vector<std::int64_t>{};
-  schedule.in_turn = schedule.sum_blocks.empty() ? 0 : schedule.in_turn;
+  schedule.reserved_in_turn = schedule.sum_blocks.empty() ? 0 : schedule.reserved_in_turn;
   if (schedule.home == ParameterHome::device) {
     schedule.gathers_once = work.row > 1 || number(0, 1) == 1;
     schedule.layer_slots = schedule.gathers_once ? static_cast<int>(work.layers.size()) : 2;

@@ -211,7 +211,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.sums_on_device = shape.sums_on_device;
   schedule.sum_blocks = shape.blocks;
   schedule.held = shape.held_elements(facts.device.held);
-  schedule.in_turn = shape.reserved_in_turn(schedule.held);
+  schedule.reserved_in_turn = shape.reserved_in_turn(schedule.held);
   schedule.buffers = stored ? memory.buffers : 0;
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;
