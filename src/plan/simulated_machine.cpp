@@ -167,11 +167,8 @@ void SimulatedExtents::begin_pass() {
 }
 
 bool SimulatedExtents::take_spare(std::int64_t key) {
-  if (!in_memory(key)) {
-    return settings_.spare_slots;
-  }
-  bool const there = spares_left_ > 0;
-  spares_left_ -= there ? 1 : 0;
+  bool const there = has_spare(key);
+  spares_left_ -= there && in_memory(key) ? 1 : 0;
   return there;
 }
 

@@ -140,6 +140,10 @@ class SimulatedExtents {
   [[nodiscard]] bool in_memory(std::int64_t key) const {
     return settings_.buffers == 0 || extents_[index(key)].in_memory;
   }
+  /// Returns whether take_spare would find one.
+  [[nodiscard]] bool has_spare(std::int64_t key) const {
+    return in_memory(key) ? spares_left_ > 0 : settings_.spare_slots;
+  }
   /// Returns whether a lease of the key may be on trial. If so, one spare is taken until the next
   /// pass.
   [[nodiscard]] bool take_spare(std::int64_t key);

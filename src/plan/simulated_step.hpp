@@ -27,6 +27,7 @@ struct SimulatedUpdate {
       : order{trips, schedule.workers, schedule.transfers == Transfers::blocking,
               decided ? TripOrder::any_reach : schedule.workers},
         ahead{under_backward},
+        waits_for_norm(trips.size()),
         complete(trips.size(), Point{time}),
         ready(trips.size(), Point{time}),
         confirmed{time},
@@ -38,8 +39,9 @@ struct SimulatedUpdate {
   TripOrder order;
   bool ahead;  ///< it began under backward, or is made again: state is fetched first
   bool cancelled = false;
-  std::vector<Point> complete;  ///< gradients are complete
-  std::vector<Point> ready;     ///< new parameters are ready
+  std::vector<char> waits_for_norm;  ///< trips that can be made once the norm is known
+  std::vector<Point> complete;       ///< gradients are complete
+  std::vector<Point> ready;          ///< new parameters are ready
   Point confirmed;
   Change ended;  ///< changes when a trip ends
   Point cores_done, done;
@@ -140,7 +142,7 @@ class SimulatedSteps {
   void find_places_in_turn(std::int64_t room);
   /// The place in turn of what a layer and a subgroup have in common; null: it has none.
   [[nodiscard]] PlaceInTurn const* in_turn(LayerWork const& layer, std::int64_t key) const;
-  SimulatedUpdate& begin(std::vector<Trip> const& trips, bool ahead, bool decided);
+  SimulatedUpdate& begin(std::vector<Trip> trips, bool ahead, bool decided);
   Task worker(SimulatedUpdate& update, int number);
   Task on_cores(SimulatedUpdate& update, std::int64_t key);
   Task on_device(SimulatedUpdate& update, std::int64_t key);

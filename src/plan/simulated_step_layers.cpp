@@ -274,7 +274,7 @@ Task SimulatedSteps::spill(Round& round, std::int64_t key, bool is_new, bool is_
     co_await flushed_.commit(key);
   }
   if (is_last && schedule_.overlap) {
-    if (!subgroup(key).resident) {
+    if (before_->waits_for_norm[index(key)] == 0) {
       before_->order.bring_forward(key);
     }
     before_->complete[index(key)].set();

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace offstage::plan {
@@ -79,12 +80,25 @@ PlaceInTurn const* SimulatedSteps::in_turn(LayerWork const& layer, std::int64_t 
   return find_place(in_turn_, std::max(subgroup(key).begin, layer.begin));
 }
 
-SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> const& trips, bool ahead, bool decided) {
+SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> trips, bool ahead, bool decided) {
+  state_.begin_pass();
+  std::vector<char> waits(trips.size());
+  for (std::size_t key = 0; key < waits.size() && !decided; ++key) {
+    bool const spare =
+        !work_.subgroups[key].resident && state_.has_spare(static_cast<std::int64_t>(key));
+    waits[key] = spare ? 0 : 1;
+  }
+  // Residents that block the others stay first.
+  bool const residents_first = schedule_.transfers == Transfers::blocking;
+  std::ranges::stable_partition(trips, [&](Trip const& trip) {
+    return waits[index(trip.subgroup)] == 0 ||
+           (residents_first && subgroup(trip.subgroup).resident);
+  });
   before_ = &updates_.emplace_back(time_, trips, schedule_, ahead, decided);
+  before_->waits_for_norm = std::move(waits);
   if (decided) {
     before_->confirmed.set();
   }
-  state_.begin_pass();
   if (before_->cores_left == 0) {
     before_->cores_done.set();
   }

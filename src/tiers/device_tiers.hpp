@@ -50,6 +50,9 @@ class DeviceTiers final : public Tiers {
   [[nodiscard]] bool fits_beside(Key held, Key wanted) const override;
   /// None of a resident extent: it has no spare.
   [[nodiscard]] std::optional<Lease> fetch_on_trial(Key key) override;
+  [[nodiscard]] bool has_spare(Key key) const override {
+    return !is_resident(key) && rest_->has_spare(key);
+  }
   void accept_trials() override { rest_->accept_trials(); }
   std::vector<Key> revert_trials() override { return rest_->revert_trials(); }
   void begin_pass() override;

@@ -153,6 +153,14 @@ bool ExtentTable::begin_trial(Extent& extent) {
   return true;
 }
 
+bool ExtentTable::has_spare(Key key) const {
+  require_key(key);
+  std::scoped_lock const lock{mutex_};
+  Extent const& extent = at(key);
+  bool const in_memory = extent.current.content == Content::memory;
+  return !extent.before && !extent.trying && (in_memory ? spare_buffers_ : spare_slots_) > 0;
+}
+
 void ExtentTable::end_trial(Extent& extent) noexcept {
   if (std::exchange(extent.trying, false)) {
     ++spares_for(extent.current);

@@ -91,6 +91,7 @@ class ExtentTable {
   void written(Key key);
   void not_written(Key key, char const* why) noexcept;
 
+  [[nodiscard]] bool has_spare(Key key) const;
   void accept();
   /// Returns the keys that were on trial.
   std::vector<Key> revert();

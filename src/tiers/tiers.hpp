@@ -62,6 +62,8 @@ class Tiers {
   /// second version, or if the key has two already. Then it waits only for another lease of the
   /// key.
   [[nodiscard]] virtual std::optional<Lease> fetch_on_trial(Key /*key*/) { return std::nullopt; }
+  /// Returns whether fetch_on_trial would find a spare for the key now. Waits for nothing.
+  [[nodiscard]] virtual bool has_spare(Key /*key*/) const { return false; }
   /// Drops the versions before: tentative versions stay. Leases on trial that are held or asked for
   /// are as any other from now on. Waits for nothing.
   virtual void accept_trials() {}

@@ -29,6 +29,7 @@ class VirtualTiers final : public Tiers {
   Lease create(Key key) override;
   [[nodiscard]] bool fits_beside(Key /*held*/, Key /*wanted*/) const override { return has_two_; }
   std::optional<Lease> fetch_on_trial(Key key) override;
+  [[nodiscard]] bool has_spare(Key key) const override { return table_.has_spare(key); }
   void accept_trials() override { table_.accept(); }
   std::vector<Key> revert_trials() override { return table_.revert(); }
   void begin_pass() override { table_.begin_pass(); }

@@ -11,26 +11,6 @@
 #include "update/subgroup_step.hpp"
 
 namespace offstage::update {
-namespace {
-
-/// With the place of every trip as it will be: all on the CPU without a device, residents on it.
-std::vector<Trip> placed(std::span<Trip const> order, UpdateParts const& parts,
-                         plan::Transfers transfers) {
-  std::vector<Trip> trips{order.begin(), order.end()};
-  for (Trip& trip : trips) {
-    bool const resident =
-        parts.resident && parts.subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
-    trip.on_device = parts.device != nullptr && (trip.on_device || resident);
-  }
-  if (transfers == plan::Transfers::blocking) {
-    std::ranges::stable_partition(trips, [&](Trip const& trip) {
-      return parts.subgroups[static_cast<std::size_t>(trip.subgroup)].resident;
-    });
-  }
-  return trips;
-}
-
-}  // namespace
 
 Trips::Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Readiness& readiness,
              Begin begin, std::unique_ptr<StepGate> gate, std::span<Trip const> order)
@@ -39,9 +19,9 @@ Trips::Trips(UpdateParts const& parts, UpdateSettings const& settings, state::Re
       readiness_{readiness},
       begin_{begin},
       gate_{std::move(gate)},
+      waits_for_norm_{waiting_for_norm()},
       team_{team_size()},
-      queue_{placed(order, parts, settings.transfers), settings.workers,
-             settings.transfers == plan::Transfers::blocking,
+      queue_{placed(order), settings.workers, settings.transfers == plan::Transfers::blocking,
              gate_->confirmed() ? plan::TripOrder::any_reach : settings.workers},
       lane_{queue_.cpu_trips()},
       pacer_{settings.host_update_rate} {
@@ -75,6 +55,32 @@ Trips::~Trips() {
   }
 }
 
+std::vector<bool> Trips::waiting_for_norm() const {
+  std::vector<bool> waits(parts_.subgroups.size());
+  for (state::Subgroup const& each : parts_.subgroups) {
+    bool const has_spare = !is_resident(each.index) && parts_.state.has_spare(each.index);
+    waits[static_cast<std::size_t>(each.index)] = !gate_->confirmed() && !has_spare;
+  }
+  return waits;
+}
+
+/// With the place of every trip as it will be: all on the CPU without a device, residents on it.
+/// Trips that wait for the norm are last: workers that waited there would be missed by the others.
+std::vector<Trip> Trips::placed(std::span<Trip const> order) const {
+  std::vector<Trip> trips{order.begin(), order.end()};
+  for (Trip& trip : trips) {
+    trip.on_device = parts_.device != nullptr && (trip.on_device || is_resident(trip.subgroup));
+  }
+  std::ranges::stable_partition(trips, [&](Trip const& trip) {
+    return !waits_for_norm_[static_cast<std::size_t>(trip.subgroup)];
+  });
+  if (settings_.transfers == plan::Transfers::blocking) {
+    std::ranges::stable_partition(
+        trips, [&](Trip const& trip) { return subgroup(trip.subgroup).resident; });
+  }
+  return trips;
+}
+
 void Trips::work(int worker) noexcept {
   try {
     std::string const row = "worker " + std::to_string(worker);
@@ -103,9 +109,8 @@ void Trips::abandon() noexcept {
   server_.reset();
 }
 
-// What is resident can only wait for the norm.
 void Trips::complete(std::int64_t index, double squares) {
-  if (!(subgroup(index).resident && parts_.resident)) {
+  if (!waits_for_norm_[static_cast<std::size_t>(index)]) {
     queue_.bring_forward(index);
   }
   gate_->complete(index, squares);

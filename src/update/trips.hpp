@@ -89,6 +89,12 @@ class Trips {
   /// Ends a trip: its new parameters are committed first, then its state.
   void end(state::Subgroup const& subgroup, Leases leases, std::string const& row);
 
+  /// The subgroups that can be updated once the norm is known, and not before.
+  [[nodiscard]] std::vector<bool> waiting_for_norm() const;
+  [[nodiscard]] std::vector<Trip> placed(std::span<Trip const> order) const;
+  [[nodiscard]] bool is_resident(std::int64_t index) const {
+    return parts_.resident && subgroup(index).resident;
+  }
   [[nodiscard]] state::Subgroup const& subgroup(std::int64_t index) const {
     return parts_.subgroups[static_cast<std::size_t>(index)];
   }
@@ -98,7 +104,8 @@ class Trips {
   state::Readiness& readiness_;
   Begin begin_;
   std::unique_ptr<StepGate> gate_;
-  int team_;  ///< threads that an update on the CPU uses
+  std::vector<bool> waits_for_norm_;  ///< by subgroup
+  int team_;                          ///< threads that an update on the CPU uses
   TripQueue queue_;
   ComputeLane lane_;
   Pacer pacer_;                    ///< pacer of the thread that computes alone

@@ -99,11 +99,11 @@ class Update final : public FinalGradients {
   /// Errors: PreconditionError.
   void plan(std::vector<Trip> trips);
   /// Begins the planned update under backward (Fuyou section 4.3), before the gradients are there
-  /// and the norm is known. Subgroups whose tiers have a spare version (Tiers::fetch_on_trial) are
-  /// updated by `presumed` as their gradients are completed, the others once that step is
-  /// confirmed. State is fetched ahead in the planned order, which should be the order in which
-  /// gradients come; of the complete ones the last comes first. Returns at once. `most_squares`:
-  /// see StepGate. Memory that was lent to the device lane is not used.
+  /// and the norm is known. Subgroups whose tiers have a spare version (Tiers::has_spare) are
+  /// updated by `presumed` as their gradients are completed; the others come after those, once that
+  /// step is confirmed. State is fetched ahead in the planned order, which should be the order in
+  /// which gradients come; of the complete ones the last comes first. Returns at once.
+  /// `most_squares`: see StepGate. Memory that was lent to the device lane is not used.
   /// Errors: PreconditionError: the lane has buffers in lent memory alone.
   void begin_early(kernels::OptimizerStep const& presumed, double most_squares);
   /// True from begin_early to confirm or revert.

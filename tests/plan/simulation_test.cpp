@@ -221,6 +221,35 @@ TEST(Simulation, AnUpdateUnderBackwardHidesThere) {
   EXPECT_GE(simulate(one_a_second(), two_layers(), schedule).step.count(), 8.0);
 }
 
+TEST(Simulation, ATripThatWaitsForTheNormIsDealtAfterThoseThatDoNot) {
+  auto machine = one_a_second();
+  machine.rates.paths = {{.read = 100.0, .write = 1e9}};  // an extent of 1,200 bytes comes in 12 s
+  Workload work;
+  for (int i = 0; i < 4; ++i) {
+    work.layers.push_back(
+        {.forward = 1, .backward = 4, .elements = 100, .begin = 100 * i, .count = 100});
+    work.subgroups.push_back({100 * i, 100});
+  }
+  work.forward = {0, 1, 2, 3};
+  work.backward = {3, 2, 1, 0};
+  auto schedule = plain();
+  schedule.overlap = true;
+  schedule.buffers = 1;
+  schedule.cached = 2;  // of the lowest subgroups, which have no second version
+  schedule.spare_slots = true;
+  schedule.evict = Evict::highest;
+  auto const events = simulate_events(machine, work, schedule, all_events);
+  auto const find = [&](std::string const& row, std::string const& name, std::int64_t key) {
+    return *std::ranges::find_if(events, [&](SimulatedEvent const& event) {
+      return event.row == row && event.name == name && event.key == key;
+    });
+  };
+  // Subgroup 3 has come after 12 s of backward and is updated after 13. By then subgroup 1 is
+  // complete, and later than 2, but waits for the norm, which is known after 16.
+  auto const backward = find("model", "backward", -1);
+  EXPECT_NEAR(find("state buffer", "read", 2).begin, backward.begin + 13.0, 1e-3);
+}
+
 TEST(Simulation, StreamedLayersComeThroughTheirSlots) {
   auto machine = one_a_second();
   machine.rates.host_to_device = 200.0;  // 1 s a layer

@@ -24,6 +24,7 @@
 namespace offstage::update {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
@@ -161,6 +162,33 @@ TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
       stats = taken.stats;
     }
     EXPECT_EQ(stats.tried, 7);
+  }
+}
+
+TEST(Overlap, UpdatesWhatHasASpareAlthoughTripsBeforeItHaveNone) {
+  StallWatch const watch;
+  Scene scene = all_on_trial();
+  scene.cached = 3;
+  scene.workers = 1;
+  EarlyUpdate ahead{scene};
+  Plain plain{ahead.shard()};
+  Values const& gradient = gradient_at(1);
+  std::vector<bool> cached;
+  for (auto const& subgroup : ahead.shard().subgroups) {
+    cached.push_back(ahead.state().in_memory(subgroup.index));
+  }
+  EXPECT_THAT(cached, ElementsAre(false, false, false, false, true, true, true));
+  ahead.begin_early(step_of(1));
+  ahead.backward(gradient);
+  plain.step(step_of(1), gradient);
+  for (std::int64_t index = 0; index < 4; ++index) {
+    ahead.wait_for(index);
+    EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
+  }
+  ahead.update().confirm();
+  EXPECT_EQ(ahead.update().finish().tried, 4);
+  for (std::int64_t index = 4; index < 7; ++index) {
+    EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
   }
 }
 
