@@ -221,13 +221,14 @@ class Placements(OnNodes):
             story.append(f"{told}, {result.code}")
             said = "\n".join([*story, str(result)])
             self.starts_made += 1
+            # A plan does not know how much memory a GPU has, in which a run may choose to keep state, or lets inputs stay.
+            knows_less = DEVICE == "cuda" and "device.memory=0 " in told and ("plan.choose=on" in told or "schedule=horizontal" not in told)
             if result.code == 64:  # what does not go together, or does not suffice, changes nothing
                 self.assertEqual(1, len(result.errors), said)
-                self.assertEqual(result.errors, plan.errors, said)
+                if not knows_less:
+                    self.assertEqual(result.errors, plan.errors, said)
                 self.refused += 1
                 continue
-            # A plan does not know how much memory a GPU has, in which a run may choose to keep state.
-            knows_less = DEVICE == "cuda" and "device.memory=0 " in told and "plan.choose=on" in told
             if "\nmodel: " in result.out and not knows_less:  # the header comes after all checks
                 self.assertEqual(0, plan.code, f"{said}\n{plan}")
             self.assertIn(result.code, codes, said)

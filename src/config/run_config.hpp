@@ -20,6 +20,7 @@
 #include "plan/order.hpp"
 #include "plan/share.hpp"
 #include "plan/split.hpp"
+#include "plan/waiting_slabs.hpp"
 #include "platform/slurm/job.hpp"
 #include "state/model_shape.hpp"
 #include "tiers/path_settings.hpp"
@@ -104,6 +105,9 @@ struct TrainConfig {
   /// Micro-batches of a rank in a step that pass the layers together; 0: none do. It is no key: a
   /// run, and a forecast, settles it by `schedule` before it takes memory (schedule_choice.hpp).
   int together{};
+  /// Tensors of a vertical schedule that wait on the device although others leave it. This is no
+  /// key: it is settled behind all else that takes device memory (schedule_choice.hpp).
+  plan::StayingTensors staying{};
   std::int64_t valid_every{};    ///< steps between validations; 0: at the end alone
   std::int64_t valid_batches{};  ///< most micro-batches of windows per validation; 0: all
   bool valid_first{};            ///< train.valid-first: before the first step, too

@@ -11,6 +11,7 @@
 #include "data/batch.hpp"
 #include "device/device.hpp"
 #include "model/fates.hpp"
+#include "plan/waiting_slabs.hpp"
 #include "state/exchange.hpp"
 #include "state/model_shape.hpp"
 
@@ -47,6 +48,8 @@ struct RunShape {
   /// (vertical_pass.hpp). Of `fates` only the input's counts then; the other parts are computed
   /// again. 0: a micro-batch passes all layers before the next one comes.
   int micro_batches = 0;
+  /// Tensors that wait on the device then, although the inputs leave it.
+  plan::StayingTensors staying{};
   /// Attention's gradient has a buffer of its own (GradientBuffers).
   bool attention_buffer = false;
 };

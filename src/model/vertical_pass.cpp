@@ -44,6 +44,7 @@ Vertical<T>::Vertical(LayerWork<T>& work, VerticalPlan const& plan)
                tensor_bytes(work.dims(), sizeof(T)),
                tensor_bytes(work.dims(), sizeof(T)),
                plan.tensors(),
+               plan.staying(),
                0,
                stream_},
       tables_{tables_of(work.memory()),
@@ -51,6 +52,7 @@ Vertical<T>::Vertical(LayerWork<T>& work, VerticalPlan const& plan)
               VerticalPlan::table_piece(tensor_bytes(work.dims(), sizeof(T)),
                                         table_bytes(work.dims(), sizeof(T))),
               plan.tables(),
+              0,
               plan.tensors(),
               stream_} {}
 

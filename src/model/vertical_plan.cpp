@@ -16,6 +16,7 @@ VerticalPlan vertical_plan(state::ModelShape const& shape, RunShape const& run) 
           .blocks = static_cast<int>(shape.layers),
           .leaves = leaves,
           .ahead = run.slabs > 1,
+          .stay = run.staying,
           .tied = shape.tied_head};
 }
 

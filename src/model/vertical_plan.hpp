@@ -19,25 +19,29 @@ struct VerticalPlan {
   int blocks = 0;
   bool leaves = false;  ///< they wait in an ActivationStore
   bool ahead = false;   ///< the next tensors are brought while the present ones are worked on
+  plan::StayingTensors stay{};  ///< tensors that do not, all the same
   bool tied = false;
 
   /// Number of tensors: inputs of all blocks, the output of the last one, and the gradient of one
   /// layer's inputs.
   [[nodiscard]] int tensors() const { return micro_batches * (blocks + 2); }
   [[nodiscard]] int tables() const { return tied ? micro_batches : 0; }
-  /// Number of slabs. The block at work has its input and its output or the gradient; ahead of it
-  /// are the next input and gradient; behind it one tensor leaves, and another's slab is becoming
-  /// free.
+  /// Number of slabs. Tensors that leave have some in turn. The block at work has its input and its
+  /// output or the gradient; ahead of it are the next input and gradient; behind it one tensor
+  /// leaves, and another's slab is becoming free.
   [[nodiscard]] int slabs() const {
     constexpr int at_work = 3;
     constexpr int with_ahead = 6;
-    int const most = ahead ? with_ahead : at_work;
+    int const most = (ahead ? with_ahead : at_work) + stay.tensors;
     return leaves && most < tensors() ? most : tensors();
   }
+  /// Number of tensors with slabs of their own, if others leave. They are the last ones: a layer's
+  /// gradients, which every block would move twice, and the inputs of the last blocks.
+  [[nodiscard]] int staying() const { return slabs() < tensors() ? stay.tensors : 0; }
   /// Number of slabs for tables: a GradientSink reads one while the next one is computed.
   [[nodiscard]] int table_slabs() const {
     constexpr int in_turn = 2;
-    return leaves && in_turn < tables() ? in_turn : tables();
+    return leaves && !stay.tables && in_turn < tables() ? in_turn : tables();
   }
   /// Bytes of the pieces in which a table leaves. Where extents wait, each has the room of the
   /// largest, so a piece is no larger than a tensor, but for tensors that are tiny beside it.
@@ -48,7 +52,7 @@ struct VerticalPlan {
   /// The parts that leave, under the numbers that Vertical gives them.
   [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Bytes tensor, Bytes table) const {
     std::vector<state::LeavingPart> parts;
-    for (int i = 0; slabs() < tensors() && i < tensors(); ++i) {
+    for (int i = 0; slabs() < tensors() && i < tensors() - staying(); ++i) {
       parts.push_back({i, 0, tensor});
     }
     Bytes const piece = table_piece(tensor, table);

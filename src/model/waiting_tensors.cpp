@@ -8,8 +8,8 @@
 namespace offstage::model {
 
 WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece,
-                               int count, int first_block, device::Stream& stream)
-    : choice_{static_cast<int>(slabs.size()), count},
+                               int count, int staying, int first_block, device::Stream& stream)
+    : choice_{static_cast<int>(slabs.size()), count, staying},
       moved_{moved},
       piece_{piece},
       first_block_{first_block},
@@ -65,7 +65,7 @@ void WaitingTensors::bring(int tensor) {
     choice_.hold(there);
     return;
   }
-  require(leave(), "WaitingTensors: a tensor was made before it is used");
+  require(choice_.leaves(tensor), "WaitingTensors: a tensor was made before it is used");
   Slab& slab = at(choice_.take(tensor));
   wait_for(slab.left);
   auto const freed = stream_.record();
@@ -90,7 +90,7 @@ WaitingTensors::Memory WaitingTensors::change(int tensor) {
 void WaitingTensors::keep(int tensor) {
   int const number = choice_.find(tensor);
   Slab& slab = of(tensor);
-  if (leave()) {
+  if (choice_.leaves(tensor)) {
     auto const made = stream_.record();
     slab.left = move_pieces(tensor, slab, [&](int block, Memory memory) {
       return store_->put(block, 0, memory, made);

@@ -12,19 +12,21 @@
 
 namespace offstage::model {
 
-/// Tensors of one size that wait between layers, each known by a number. Either each has device
-/// memory of its own, or a few slabs serve all of them in turn and an ActivationStore has the rest.
+/// Tensors of one size that wait between layers, each known by a number. The last ones, or all,
+/// have device memory of their own. A few slabs serve the others in turn, and an ActivationStore
+/// has what is in none.
 ///
 /// Waiting: the calling thread does not; the stream waits until a slab may be written or a tensor
 /// is there.
 class WaitingTensors {
  public:
   using Memory = std::span<std::byte>;
-  /// Numbers run from 0 to `count` - 1. If each tensor has a slab, nothing leaves the device.
+  /// Numbers run from 0 to `count` - 1. If each tensor has a slab, nothing leaves the device; else
+  /// the last `staying` have slabs of their own, which are the last ones.
   /// `moved` is the tensor's part of a slab in bytes. It leaves in n pieces of `piece` bytes, or
   /// fewer in the last one. The store knows piece i of tensor k as part 0 of block
   /// `first_block` + k n + i. `stream`, the model's, must outlive this object.
-  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece, int count,
+  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece, int count, int staying,
                  int first_block, device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
   [[nodiscard]] bool leave() const { return choice_.leave(); }

@@ -72,10 +72,10 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
     int const rounds = static_cast<int>(work.rounds);
     int const tensors = rounds * (blocks() + 2);
     tensors_.emplace(time_, activations_, vertical->tensor > 0.0 ? vertical->slabs : tensors,
-                     tensors, 1, 0);
+                     tensors, vertical->staying, 1, 0);
     int const tables = vertical->tied ? rounds : 0;
     tables_.emplace(time_, activations_, vertical->table > 0.0 ? vertical->table_slabs : tables,
-                    tables, vertical->pieces(), tensors);
+                    tables, 0, vertical->pieces(), tensors - vertical->staying);
   }
 }
 
@@ -90,7 +90,9 @@ SimulatedActivations::Settings SimulatedSteps::activations() const {
                                           .sharer = schedule_.sharer};
   if (auto const& vertical = work_.vertical) {
     auto const rounds = static_cast<std::size_t>(work_.rounds);
-    settings.bytes.assign(rounds * static_cast<std::size_t>(blocks() + 2), vertical->tensor);
+    settings.bytes.assign(
+        rounds * static_cast<std::size_t>(blocks() + 2) - index(vertical->staying),
+        vertical->tensor);
     for (std::size_t table = 0; table < rounds; ++table) {
       for (int piece = 0; piece < vertical->pieces(); ++piece) {
         settings.bytes.push_back(

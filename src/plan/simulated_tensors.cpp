@@ -60,10 +60,10 @@ Task SimulatedActivations::take(std::int64_t key, Point* freed, std::shared_ptr<
 }
 
 SimulatedTensors::SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs,
-                                   int tensors, int pieces, std::int64_t first_key)
+                                   int tensors, int staying, int pieces, std::int64_t first_key)
     : time_{time},
       store_{store},
-      choice_{slabs, tensors},
+      choice_{slabs, tensors, staying},
       pieces_{pieces},
       first_key_{first_key},
       slabs_(static_cast<std::size_t>(slabs)) {}
@@ -113,7 +113,7 @@ Task SimulatedTensors::change(int tensor) {
 
 void SimulatedTensors::keep(int tensor) {
   int const slab = choice_.find(tensor);
-  if (choice_.leave()) {
+  if (choice_.leaves(tensor)) {
     at(slab).left = move_pieces(tensor, [this](std::int64_t key, std::shared_ptr<Point> left) {
       return store_.put(key, std::move(left));
     });

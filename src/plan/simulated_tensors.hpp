@@ -47,9 +47,9 @@ class SimulatedActivations {
 /// Tensors that wait between layers, as with model::WaitingTensors, with the same slabs.
 class SimulatedTensors {
  public:
-  /// The key of piece i of tensor k is `first_key` + k `pieces` + i.
+  /// The key of piece i of tensor k is `first_key` + k `pieces` + i. `staying` is as WaitingSlabs'.
   SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs, int tensors,
-                   int pieces, std::int64_t first_key);
+                   int staying, int pieces, std::int64_t first_key);
 
   void begin() { choice_.begin(); }
   [[nodiscard]] Task make(int tensor);

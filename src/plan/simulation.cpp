@@ -76,9 +76,15 @@ Coarse coarse(Machine const& machine, Workload const& work, Schedule const& sche
 /// a vertical schedule waits until its end: host memory has places for the same part of the fewer.
 Prediction simulate_rounds(Coarse step, std::int64_t rounds) {
   if (step.work.vertical && rounds < step.work.rounds) {
-    std::int64_t const of_round = step.work.blocks() + 2 + step.work.vertical->pieces();
+    WaitingWork& waiting = *step.work.vertical;
+    std::int64_t const of_round = step.work.blocks() + 2 + waiting.pieces();
+    auto const staying =
+        static_cast<int>(scaled(waiting.staying, step.work.rounds * of_round, rounds * of_round));
     step.schedule.activations_cached =
-        scaled(step.schedule.activations_cached, step.work.rounds * of_round, rounds * of_round);
+        scaled(step.schedule.activations_cached, step.work.rounds * of_round - waiting.staying,
+               rounds * of_round - staying);
+    waiting.slabs += staying - waiting.staying;
+    waiting.staying = staying;
   }
   step.work.micro_batches -= (step.work.rounds - rounds) * step.work.ranks;
   step.work.rounds = rounds;

@@ -151,8 +151,12 @@ class Least {
     double const leaves = not_held() * gradient * static_cast<double>(work_.exchanges());
     double tensors = rounds() * leaving_;
     if (work_.vertical) {
-      auto const each = 2.0 * static_cast<double>(work_.blocks() + 1);
-      tensors = rounds() * each * work_.vertical->tensor;
+      // An input leaves once, a gradient before each layer.
+      auto const layers = static_cast<double>(work_.blocks() + 1);
+      auto const staying = static_cast<double>(work_.vertical->staying);
+      double const gradients = std::min(rounds(), staying);
+      double const stay = gradients * layers + staying - gradients;
+      tensors = (2.0 * rounds() * layers - stay) * work_.vertical->tensor;
     }
     return leaves + tensors + on_device() * work_.state_bytes;
   }

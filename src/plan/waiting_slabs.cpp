@@ -7,8 +7,13 @@
 
 namespace offstage::plan {
 
-WaitingSlabs::WaitingSlabs(int slabs, int tensors)
-    : slabs_(static_cast<std::size_t>(slabs)), slab_of_(static_cast<std::size_t>(tensors), none) {}
+WaitingSlabs::WaitingSlabs(int slabs, int tensors, int staying)
+    : slabs_(static_cast<std::size_t>(slabs)),
+      slab_of_(static_cast<std::size_t>(tensors), none),
+      in_turn_{slabs < tensors ? slabs - staying : 0},
+      first_own_{slabs < tensors ? tensors - staying : 0} {
+  require(in_turn_ >= 0, "WaitingSlabs: what stays has slabs");
+}
 
 void WaitingSlabs::begin() {
   for (Slab& slab : slabs_) {
@@ -24,9 +29,9 @@ int WaitingSlabs::find(int tensor) const {
 }
 
 int WaitingSlabs::take(int tensor) {
-  int best = leave() ? none : tensor;
+  int best = leaves(tensor) ? none : in_turn_ + tensor - first_own_;
   auto const rank = [](Slab const& slab) { return std::pair{slab.tensor != none, slab.released}; };
-  for (int slab = 0; leave() && slab < slabs(); ++slab) {
+  for (int slab = 0; leaves(tensor) && slab < in_turn_; ++slab) {
     if (!at(slab).in_use && (best == none || rank(at(slab)) < rank(at(best)))) {
       best = slab;
     }
@@ -40,7 +45,7 @@ int WaitingSlabs::take(int tensor) {
 }
 
 int WaitingSlabs::make(int tensor) {
-  if (int const old = find(tensor); old != none && leave()) {
+  if (int const old = find(tensor); old != none && leaves(tensor)) {
     empty(old);
   }
   return take(tensor);

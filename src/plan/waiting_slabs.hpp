@@ -6,8 +6,18 @@
 
 namespace offstage::plan {
 
-/// Deals a few slabs of device memory to the tensors that wait between the layers of a vertical
-/// schedule. If there is a slab for each, a tensor has the one of its own number.
+/// Tensors of a vertical schedule that wait on the device although the others leave it.
+struct StayingTensors {
+  int tensors = 0;      ///< the last ones: gradients first, then inputs from the last block down
+  bool tables = false;  ///< a tied head's tables, all of them
+
+  [[nodiscard]] bool operator==(StayingTensors const&) const = default;
+};
+
+/// Deals slabs of device memory to the tensors that wait between the layers of a vertical schedule.
+/// If there is a slab for each, a tensor has the one of its own number. Else the last slabs are
+/// those of the last tensors, and the others have the first slabs in turn: every layer takes the
+/// tensors in the same order, so that of slabs which all have in turn none would be found again.
 ///
 /// It knows nothing of bytes, and waits for nothing.
 /// Threads: one at a time.
@@ -15,18 +25,20 @@ namespace offstage::plan {
 class WaitingSlabs {
  public:
   static constexpr int none = -1;
-  /// Tensors are numbered from 0 to `tensors` - 1.
-  WaitingSlabs(int slabs, int tensors);
+  /// Tensors are numbered from 0 to `tensors` - 1. The last `staying` have slabs of their own.
+  WaitingSlabs(int slabs, int tensors, int staying);
   [[nodiscard]] int slabs() const noexcept { return static_cast<int>(slabs_.size()); }
   /// Returns whether there are more tensors than slabs.
   [[nodiscard]] bool leave() const noexcept { return slabs_.size() < slab_of_.size(); }
+  /// Returns whether the tensor has slabs in turn with others.
+  [[nodiscard]] bool leaves(int tensor) const noexcept { return leave() && tensor < first_own_; }
 
   /// Begins with no tensor there and no slab in use.
   void begin();
   /// The tensor's slab, or none.
   [[nodiscard]] int find(int tensor) const;
-  /// Takes a slab for a tensor that is in none: a slab with a forgotten tensor, or the one released
-  /// longest ago. It is in use from now on.
+  /// Takes a slab for a tensor that is in none: its own, or else one with a forgotten tensor, or
+  /// the one released longest ago. It is in use from now on.
   [[nodiscard]] int take(int tensor);
   /// Takes a slab for a tensor that is written anew; it may be in a slab already.
   [[nodiscard]] int make(int tensor);
@@ -47,6 +59,8 @@ class WaitingSlabs {
 
   std::vector<Slab> slabs_;
   std::vector<int> slab_of_;  ///< by tensor
+  int in_turn_;               ///< slabs that tensors have in turn
+  int first_own_;             ///< first tensor with a slab of its own
   std::int64_t releases_ = 0;
 };
 

@@ -36,6 +36,7 @@ struct WaitingWork {
   double tensor{}, table{};  ///< bytes of each that leave the device; 0: it stays
   double table_piece{};      ///< bytes of the pieces in which a table leaves
   int slabs = 1, table_slabs = 1;
+  int staying = 0;  ///< tensors, the last ones, that have slabs of their own although others leave
   bool ahead = true;  ///< the next tensors are brought while the present ones are worked on
   bool tied = false;  ///< the table is tied, so that tables wait too
 

@@ -158,6 +158,8 @@ void expect_the_same_bits(state::ModelShape shape, bool documents_apart) {
               .fates = test::all_blocks(shape, leaves ? leaving_block : recomputed_block),
               .slabs = slabs,
               .micro_batches = is_idle ? count + 1 : count,
+              // None, some or all of the gradients, and some inputs.
+              .staying = {.tensors = turn % 4 * 3, .tables = turn % 3 == 0},
               .attention_buffer = seed % 2 == 0};
           bool const shuffled = (seed + static_cast<std::uint64_t>(slabs)) % 2 == 0;
           auto& device = shuffled ? static_cast<device::Device&>(late) : *plain;
@@ -286,6 +288,40 @@ TEST(Together, TakesDeviceMemoryForAFewTensorsWhereTheyLeave) {
   EXPECT_LE(bytes(90, leaving_block) - bytes(10, leaving_block), 80 * ids + 4 * KiB);
   Bytes const tensors = 4 * 2 * 5 * shape.hidden * static_cast<Bytes>(sizeof(float));
   EXPECT_GE(bytes(90, recomputed_block) - bytes(10, recomputed_block), 80 * tensors);
+}
+
+TEST(Together, TakesDeviceMemoryForTensorsThatStayAndLetsTheOthersLeave) {
+  auto const shape = test::tiny_shape(true);
+  test::TestModel<float> like{shape};
+  RunShape run{.batch = 2,
+               .sequence = 5,
+               .fates = test::all_blocks(shape, leaving_block),
+               .micro_batches = 6};
+  int const tensors = 6 * static_cast<int>(shape.layers + 2);
+  Bytes const tensor = 2 * 5 * shape.hidden * static_cast<Bytes>(sizeof(float));
+  Bytes const table = shape.vocab * shape.hidden * static_cast<Bytes>(sizeof(float));
+  auto const used = [&] {
+    auto const device = device::make_host_device(0);
+    Together<float> const setup{like, run, *device};
+    return device->used();
+  };
+  auto const leaving = [&] {
+    Bytes bytes = 0;
+    for (state::LeavingPart const& part : leaving_parts<float>(shape, run)) {
+      bytes += part.bytes;
+    }
+    return bytes;
+  };
+  Bytes const before = used();
+  EXPECT_EQ(leaving(), tensors * tensor + 6 * table);
+  run.staying.tensors = 7;
+  EXPECT_EQ(used() - before, 7 * tensor);
+  EXPECT_EQ(leaving(), (tensors - 7) * tensor + 6 * table);
+  run.staying.tables = true;
+  EXPECT_GE(used() - before, 7 * tensor + 4 * table) << "two are there in any case";
+  EXPECT_EQ(leaving(), (tensors - 7) * tensor);
+  run.staying.tensors = tensors - 6;
+  EXPECT_EQ(leaving(), 0) << "the others have as many slabs as they are";
 }
 
 // Extents of activations have the room of the largest one each.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs whose micro-batches pass the layers together have the bits of those that take one after the other."""
 import json
+import re
 
 from harness import OffstageTest, in_turn, main
 
@@ -87,6 +88,23 @@ class Vertical(OffstageTest):
             self.assert_same_state("one-by-one", f"run-{turn}")
             row = next(line for line in result.out.splitlines() if "activations and scratch" in line)
             self.assertFalse(row.endswith("-"), row)
+
+    def test_as_many_inputs_stay_on_the_device_as_it_has_room_for(self):
+        (self.folder / "path").mkdir()
+        common = [*MODEL, "model.hidden=64", "train.micro-batch=2", "train.global-batch=20", "numerics.dtype=bf16",
+                  "model.tied-head=true", f"tiers.path={self.folder}/path", "update.subgroup-size=8192",
+                  "update.device-chunk=4096", LINK]
+        self.train("one-by-one", *common, "train.activations=keep")
+        parts = []
+        for turn, (memory, fate) in enumerate([(800, "host"), (950, "storage"), (1100, "host"), (1600, "storage")]):
+            result = self.assert_same("one-by-one", f"run-{turn}", *common, f"{HOME}=host", f"train.activations={fate}",
+                                      f"device.memory={memory}KiB", "update.device-share=0.5", ranks=1 + turn % 2)
+            found = re.search(r"wait [a-z ]+, (\d+) % of them on the device", result.out)
+            self.assertIsNotNone(found, result.out)
+            parts.append(int(found[1]))
+        self.assertEqual(sorted(set(parts)), parts)
+        self.assertLess(parts[-2], 100)
+        self.assertEqual(100, parts[-1])
 
     def test_auto_is_vertical_where_parameters_come_from_elsewhere(self):
         larger = ["model.hidden=128", "train.sequence=8"]  # parameters, few tokens

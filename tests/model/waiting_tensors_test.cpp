@@ -51,7 +51,7 @@ TEST(WaitingTensors, MayBeReadButNotChangedWhileTheyLeave) {
   OneEvent store{others->record()};
   std::vector<std::byte> memory(2);
   WaitingTensors tensors{
-      {std::span{memory}.first(1), std::span{memory}.subspan(1)}, 1, 1, 3, 0, *stream};
+      {std::span{memory}.first(1), std::span{memory}.subspan(1)}, 1, 1, 3, 0, 0, *stream};
   tensors.set_store(store);
   tensors.begin();
   auto const made = tensors.make(0);
@@ -103,7 +103,7 @@ TEST(WaitingTensors, LeaveInPiecesAndAreThereWhenAllPiecesAre) {
   others->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
   Pieces store{now, others->record()};
   std::vector<std::byte> memory(7);
-  WaitingTensors tensors{{std::span{memory}}, 5, 2, 4, 30, *stream};
+  WaitingTensors tensors{{std::span{memory}}, 5, 2, 4, 0, 30, *stream};
   tensors.set_store(store);
   tensors.begin();
   (void)tensors.make(1);
@@ -122,6 +122,29 @@ TEST(WaitingTensors, LeaveInPiecesAndAreThereWhenAllPiecesAre) {
   EXPECT_THAT(store.moved, ElementsAre(Pair(33, 2U), Pair(34, 2U), Pair(35, 1U)));
   sign.set_value();
   stream->synchronize();
+}
+
+TEST(WaitingTensors, OfWhichTheLastOnesHaveMemoryOfTheirOwnNeverLeave) {
+  auto const device = device::make_host_device(0);
+  auto const stream = device->make_stream("model");
+  auto const now = stream->record();
+  Pieces store{now, now};
+  std::vector<std::byte> memory(2);
+  std::span const all{memory};
+  WaitingTensors tensors{{all.first(1), all.subspan(1)}, 1, 1, 4, 1, 0, *stream};
+  tensors.set_store(store);
+  tensors.begin();
+  auto const last = tensors.make(3);
+  tensors.keep(3);
+  EXPECT_TRUE(store.moved.empty());
+  for (int const tensor : {0, 1, 2}) {
+    EXPECT_NE(tensors.make(tensor).data(), last.data());
+    tensors.keep(tensor);
+  }
+  EXPECT_EQ(store.moved.size(), 3U);
+  tensors.bring(3);
+  EXPECT_EQ(tensors.change(3).data(), last.data());
+  EXPECT_EQ(store.moved.size(), 3U) << "it was there";
 }
 
 }  // namespace

@@ -86,6 +86,11 @@ Drawn draw(std::mt19937& random) {
                                 .ahead = number(0, 1) == 1,
                                 .tied = number(0, 1) == 1};
     work.vertical->slabs = work.vertical->ahead ? 6 : 3;
+    if (int const tensors = static_cast<int>(work.rounds * (work.blocks() + 2));
+        work.vertical->tensor > 0.0 && tensors > work.vertical->slabs) {
+      work.vertical->staying = number(0, 1) * number(0, tensors - work.vertical->slabs - 1);
+      work.vertical->slabs += work.vertical->staying;
+    }
     for (auto& layer : work.layers) {
       layer.leaving = 0;
     }
@@ -242,13 +247,17 @@ TEST(Simulation, SendsThePartOfAVerticalSchedulesTensorsToStorageOfWhichItSimula
     work.vertical->tied = vertical % 2 == 0;
     work.vertical->table = work.vertical->tied ? 2000.0 : 0.0;
     work.vertical->table_piece = 50.0;
+    // None, all gradients, or a third of the inputs too.
+    int const staying = static_cast<int>(work.rounds) * (vertical % 3) * (vertical % 3) * 3;
+    work.vertical->slabs += staying - work.vertical->staying;
+    work.vertical->staying = staying;
     schedule.buffers = schedule.gradient_buffers = 0;  // nothing else goes there
     schedule.home = ParameterHome::device;
     schedule.layer_slots = 0;
     schedule.activations_on_storage = true;
     // Nine of ten extents have a place in host memory.
     schedule.activations_cached =
-        9 * work.rounds * (work.blocks() + 2 + work.vertical->pieces()) / 10;
+        9 * (work.rounds * (work.blocks() + 2 + work.vertical->pieces()) - staying) / 10;
     auto const written = [&](Detail const& detail) {
       Bytes all = 0;
       for (PathUse const& path : simulate(drawn.machine, work, schedule, detail).paths) {

@@ -89,6 +89,13 @@ TEST(Simulation, TensorsOfAVerticalScheduleLeaveAsOftenAsTheyAreMade) {
   // Most of it under other micro-batches' work.
   double const in_turn = 8 * (3 * 3.0 + 3.0) + 5.0;
   EXPECT_LE(found.step.count(), in_turn + 1.5);
+  work.vertical->staying = 8 + 10;  // the gradients, and as many inputs
+  work.vertical->slabs = 6 + 8 + 10;
+  auto const some = simulate(machine, work, schedule);
+  EXPECT_NEAR(busy(some, {Kind::to_host}), (8 * 4 - 10) * 0.1, 1e-9);
+  EXPECT_LE(busy(some, {Kind::to_device}), back - (8 * 3 - 6) * 0.1) << "but for six slabs";
+  EXPECT_LE(least_time(machine, work, schedule).step, some.step);
+  work.vertical->staying = 0;
   work.vertical->ahead = false;
   work.vertical->slabs = 3;
   EXPECT_GT(simulate(machine, work, schedule).step.count(), in_turn + 4.0);

@@ -8,7 +8,7 @@ namespace offstage::plan {
 namespace {
 
 TEST(WaitingSlabs, GiveWhatIsThereInVainOrLongest) {
-  WaitingSlabs slabs{2, 4};
+  WaitingSlabs slabs{2, 4, 0};
   ASSERT_TRUE(slabs.leave());
   int const first = slabs.make(0);
   int const second = slabs.make(1);
@@ -24,13 +24,36 @@ TEST(WaitingSlabs, GiveWhatIsThereInVainOrLongest) {
   EXPECT_EQ(slabs.take(3), second) << "nothing is there";
   EXPECT_EQ(slabs.find(3), second);
   EXPECT_THROW((void)slabs.find(4), PreconditionError);
-  WaitingSlabs own{3, 3};
+  WaitingSlabs own{3, 3, 0};
   EXPECT_FALSE(own.leave());
   EXPECT_EQ(own.make(2), 2) << "each has its own";
   EXPECT_EQ(own.make(2), 2);
   EXPECT_EQ(own.find(2), 2);
   own.begin();
   EXPECT_EQ(own.find(2), WaitingSlabs::none) << "no tensor is there";
+}
+
+TEST(WaitingSlabs, AreTheLastTensorsOwnAndTheOthersHaveTheRestInTurn) {
+  WaitingSlabs slabs{4, 6, 2};
+  ASSERT_TRUE(slabs.leave());
+  EXPECT_TRUE(slabs.leaves(3));
+  EXPECT_FALSE(slabs.leaves(4));
+  EXPECT_EQ(slabs.make(5), 3);
+  EXPECT_EQ(slabs.make(4), 2);
+  slabs.release(3);
+  slabs.release(2);
+  for (int const tensor : {0, 1, 2, 3, 0}) {  // longer than the others
+    int const slab = slabs.take(tensor);
+    EXPECT_LT(slab, 2);
+    slabs.release(slab);
+  }
+  EXPECT_EQ(slabs.find(4), 2);
+  EXPECT_EQ(slabs.find(5), 3);
+  EXPECT_EQ(slabs.make(5), 3) << "it is made anew in its place";
+  WaitingSlabs own{6, 6, 2};
+  EXPECT_FALSE(own.leaves(0)) << "there are slabs for all";
+  EXPECT_EQ(own.make(1), 1);
+  EXPECT_THROW((WaitingSlabs{2, 4, 3}), PreconditionError);
 }
 
 }  // namespace

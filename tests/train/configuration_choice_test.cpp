@@ -350,6 +350,8 @@ TEST(ConfigurationChoice, WhatIsKeptIsNotChosenAgain) {
 
 TEST(ConfigurationChoice, SplitsNoParametersWhereCheckpointsReferToExtents) {
   auto config = larger();
+  config.train.activations = {Policy::Rule::recompute};
+  config.overlap = config::Switch::on;
   ASSERT_EQ(choose(config).chosen.split, config::Switch::on);
   config.paths[0].persistent = true;
   EXPECT_EQ(choose(config).chosen.split, config::Switch::automatic);

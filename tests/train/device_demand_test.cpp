@@ -116,6 +116,18 @@ TEST(DeviceDemand, OfAVerticalScheduleIsWhatARunTakes) {
     config.train.activations = activations::parse_policy(policy);
     expect_right(config, policy);
   }
+  config.train.global_batch = 192;
+  config.train.together = 12 / mpi::Communicator::world().size();
+  config.model.tied_head = true;
+  auto const of = [&config](plan::StayingTensors const& staying) {
+    config.train.staying = staying;
+    expect_right(config, fmt::format("{} tensors stay", staying.tensors));
+    return both(config).planned.model;
+  };
+  Bytes const tensor = 16 * 64 * 32 * 2;
+  Bytes const none = of({});
+  EXPECT_EQ(of({.tensors = 3}) - none, 3 * tensor);
+  EXPECT_GT(of({.tensors = 3, .tables = true}) - none, 3 * tensor);
 }
 
 TEST(DeviceDemand, CountsSlicesThatRanksPassFromDeviceToDevice) {

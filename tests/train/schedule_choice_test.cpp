@@ -117,6 +117,74 @@ TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   EXPECT_TRUE(has_attention_room(config, map, room, workspace));
 }
 
+/// A vertical step of `streamed`, of which as much waits on the device as there is room for.
+plan::StayingTensors staying(config::RunConfig config, Room const& room) {
+  config.train.together = micro_batches;
+  config.train.staying = {.tensors = 3};  // of an earlier choice
+  settle_waiting(config, map_of(config), room);
+  auto const demand = device_demand(config, map_of(config), 0, room, config.subgroup_size);
+  EXPECT_LE(demand.total(), room.device_memory);
+  return config.train.staying;
+}
+
+TEST(ScheduleChoice, AsMuchWaitsOnTheDeviceAsItHasRoomFor) {
+  auto config = streamed("0");
+  config.model.tied_head = true;
+  Bytes const tensor = 16 * 128 * 2;
+  Bytes const table = 256 * 128 * 2;
+  Room room{.route = state::Route::staged};
+  config.train.together = micro_batches;
+  room.device_memory = device_bytes(config, micro_batches);
+  int const slots = 4;  // of layers, which come first
+  config.train.staying = {};
+  while (device_demand(config, map_of(config), 0, room, config.subgroup_size).layer_slots < slots) {
+    room.device_memory += KiB;
+  }
+  Bytes const least = device_demand(config, map_of(config), 0, room, config.subgroup_size).total();
+  room.device_memory = least + 5 * tensor + 1;
+  EXPECT_EQ(staying(config, room), (plan::StayingTensors{.tensors = 5})) << "of the gradients";
+  room.device_memory = least + 70 * tensor;
+  EXPECT_EQ(staying(config, room).tensors, 70) << "there is no room for tables";
+  Bytes const tables = (micro_batches - 2) * table;
+  room.device_memory = least + tables + 80 * tensor;
+  EXPECT_EQ(staying(config, room), (plan::StayingTensors{.tensors = 80, .tables = true}));
+  room.device_memory = 1000 * MiB;
+  EXPECT_EQ(staying(config, room).tensors, micro_batches * 8) << "all";
+  config.share.device_gradients = 2 * tensor;
+  room.device_memory = least + 70 * tensor;
+  EXPECT_LT(staying(config, room).tensors, 70) << "gradients have what they are given";
+
+  room.device_memory = 0;
+  config.train.together = micro_batches;
+  settle_waiting(config, map_of(config), room);
+  EXPECT_EQ(config.train.staying, plan::StayingTensors{}) << "nobody knows the room";
+  room.device_memory = 1000 * MiB;
+  EXPECT_EQ(staying(streamed("recompute"), room), plan::StayingTensors{}) << "all stay";
+}
+
+TEST(ScheduleChoice, TheSumsOfABlockComeBeforeInputsThatWait) {
+  auto config = streamed("0");
+  config.share.device_gradients.reset();
+  config.numerics.accumulate_fp32 = true;
+  Bytes const tensor = 16 * 128 * 2;
+  Room room{.route = state::Route::staged, .device_memory = 1};
+  config.train.together = micro_batches;
+  auto const least = device_demand(config, map_of(config), 0, room, config.subgroup_size);
+  int some = 0;
+  for (int more = micro_batches; more < 8 * micro_batches; more += 16) {
+    room.device_memory = least.total() + more * tensor;
+    auto settled = config;
+    settle_waiting(settled, map_of(config), room);
+    auto const demand = device_demand(settled, map_of(config), 0, room, config.subgroup_size);
+    if (int const tensors = settled.train.staying.tensors; tensors > micro_batches) {
+      some += tensors < more ? 1 : 0;
+      auto const shape = update_shape(settled, map_of(config), 0, config.subgroup_size, room.route);
+      EXPECT_GT(shape.reserved_in_turn(shape.held_elements(demand.held)), 0);
+    }
+  }
+  EXPECT_GT(some, 0);
+}
+
 /// A second path that takes nothing and whose rates nobody knows.
 TEST(ScheduleChoice, PathsThatTakeNothingCountNowhere) {
   auto config = streamed("auto");

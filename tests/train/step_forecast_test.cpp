@@ -116,6 +116,14 @@ TEST(StepForecast, AVerticalStepHasItsTensorsAndAllProductsAgain) {
   auto const parts = model::leaving_parts<bfloat16>(config.model, run_shape(config));
   EXPECT_EQ(std::ssize(parts), 5 * (6 + 2));
   EXPECT_EQ(static_cast<double>(parts.front().bytes), work.vertical->tensor);
+  auto some = scene.config;
+  some.train.staying.tensors = 7;
+  auto const less = workload_of(some, scene.facts());
+  EXPECT_EQ(less.vertical->tensor, work.vertical->tensor);
+  EXPECT_EQ(less.vertical->slabs, 6 + 7);
+  EXPECT_EQ(less.vertical->staying, 7);
+  some.train.staying.tensors = 5 * (6 + 2) - 6;
+  EXPECT_EQ(workload_of(some, scene.facts()).vertical->tensor, 0.0) << "six slabs are the rest";
   for (std::size_t attention = 1; attention <= 11; attention += 2) {
     EXPECT_GT(work.layers[attention].recompute + work.layers[attention + 1].recompute, 0.0);
     EXPECT_EQ(work.layers[attention].recompute, 0.0) << "the MLP's backward makes it, for both";

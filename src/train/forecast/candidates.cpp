@@ -38,6 +38,7 @@ config::RunConfig Candidates::with(Chosen const& chosen) const {
     settle_schedule(config, map_, room_);
   }
   config::settle_split_parameters(config);
+  settle_waiting(config, map_, room_);
   return config;
 }
 
@@ -92,8 +93,13 @@ double Candidates::most_resident(Candidate const& candidate) const {
   if (!has_residents()) {
     return 0.0;
   }
-  Bytes const left = room_.device_memory - (candidate.device.total() - candidate.device.held);
-  double const state = with(candidate.chosen).optimizer.layout().bytes_per_element() *
+  // Tensors that wait have the room that residents leave.
+  auto config = with(candidate.chosen);
+  config.train.staying = {};
+  auto const demand =
+      device_demand(config, map_, state::fullest_rank, room_, candidate.memory.subgroup_elements);
+  Bytes const left = room_.device_memory - (demand.total() - demand.held);
+  double const state = config.optimizer.layout().bytes_per_element() *
                        static_cast<double>(map_.shard_elements(state::fullest_rank));
   return std::clamp(in_percents(candidate.chosen.resident + static_cast<double>(left) / state), 0.0,
                     1.0);

@@ -66,9 +66,13 @@ bool device_is_cores(config::DeviceConfig const& device) {
 
 std::string describe_activations(config::RunConfig const& config) {
   auto const policy = activations::describe(config.train.activations);
-  return config.train.together == 0 ? policy
-                                    : fmt::format("{}, vertical schedule of {} micro-batches",
-                                                  policy, config.train.together);
+  if (config.train.together == 0) {
+    return policy;
+  }
+  double const part = staying_part(config);
+  return fmt::format(
+      "{}, vertical schedule of {} micro-batches{}", policy, config.train.together,
+      part > 0.0 ? fmt::format(", {:.0f} % of what waits stays on the device", 100.0 * part) : "");
 }
 
 Room room_of(config::RunConfig const& config, ForecastScope const& scope,
@@ -88,6 +92,7 @@ ActivationChoice settle(config::RunConfig& config, state::ShardMap const& map, R
   auto choice = settle_activations(config, map, room, given_rates(config, room.ranks_per_node));
   config.train.activations = choice.policy;
   settle_sharding(config, map, room);
+  settle_waiting(config, map, room);
   return choice;
 }
 

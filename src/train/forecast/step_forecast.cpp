@@ -100,6 +100,7 @@ plan::WaitingWork waiting_work(config::RunConfig const& config) {
   auto const plan = model::vertical_plan(config.model, run_shape(config));
   plan::WaitingWork work{.slabs = plan.slabs(),
                          .table_slabs = plan.table_slabs(),
+                         .staying = plan.staying(),
                          .ahead = plan.ahead,
                          .tied = plan.tied};
   if (plan.slabs() < plan.tensors()) {

@@ -7,6 +7,7 @@
 #include "activations/host_activations.hpp"
 #include "base/dtype.hpp"
 #include "device/device.hpp"
+#include "model/vertical_plan.hpp"
 
 namespace offstage::train {
 
@@ -37,13 +38,22 @@ model::RunShape run_shape(config::RunConfig const& config) {
                              }),
           .slabs = blocking ? 1 : 2,
           .serial_copies = blocking,
-          .micro_batches = config.train.together};
+          .micro_batches = config.train.together,
+          .staying = config.train.staying};
 }
 
 std::vector<state::LeavingPart> leaving_parts(config::RunConfig const& config) {
   return with_type(config.numerics.dtype, [&]<class T>(T) {
     return model::leaving_parts<T>(config.model, run_shape(config));
   });
+}
+
+double staying_part(config::RunConfig const& config) {
+  auto const plan = model::vertical_plan(config.model, run_shape(config));
+  if (config.train.together == 0 || !plan.leaves) {
+    return 0.0;
+  }
+  return plan.slabs() < plan.tensors() ? static_cast<double>(plan.staying()) / plan.tensors() : 1.0;
 }
 
 Bytes activation_bytes(config::RunConfig const& config) {

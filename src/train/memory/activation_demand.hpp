@@ -20,6 +20,10 @@ namespace offstage::train {
 
 /// The parts of blocks that leave the device.
 [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(config::RunConfig const& config);
+
+/// The part of a vertical schedule's tensors that stay on the device although train.activations
+/// lets them leave; 0 of other policies.
+[[nodiscard]] double staying_part(config::RunConfig const& config);
 /// Host memory of a rank for activations that leave the device and stay in host memory.
 [[nodiscard]] Bytes activation_bytes(config::RunConfig const& config);
 /// Sizes of the extents of activations that may go to storage.

@@ -13,6 +13,7 @@
 #include "config/effective_config.hpp"
 #include "platform/cpu/affinity.hpp"
 #include "platform/mpi/session.hpp"
+#include "train/memory/activation_demand.hpp"
 #include "train/memory/sums.hpp"
 #include "train/report/places.hpp"
 #include "train/settle/sharding.hpp"
@@ -149,14 +150,16 @@ void add_activations(Lines& lines, config::RunConfig const& config, std::string 
   using Rule = activations::Policy::Rule;
   auto const& policy = config.train.activations;
   if (config.train.together > 0) {
+    double const part = staying_part(config);
     lines.add(
         "schedule: vertical, {} micro-batch{} of a rank pass{} a block together; blocks' inputs "
-        "wait {}, the rest is computed again",
+        "wait {}{}, the rest is computed again",
         config.train.together, config.train.together == 1 ? "" : "es",
         config.train.together == 1 ? "es" : "",
         policy.rule == Rule::recompute ? "on the device"
         : policy.storage               ? "in host memory and on storage"
-                                       : "in host memory");
+                                       : "in host memory",
+        part > 0.0 ? fmt::format(", {:.0f} % of them on the device", 100.0 * part) : "");
     return;
   }
   if (policy.rule == Rule::recompute) {

@@ -11,9 +11,14 @@
 #include "base/units.hpp"
 #include "model/dims.hpp"
 #include "model/vertical_plan.hpp"
+#include "plan/places_in_turn.hpp"
 #include "train/memory/activation_demand.hpp"
+#include "train/memory/device_demand.hpp"
+#include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
+#include "train/memory/update_shape.hpp"
 #include "train/settle/sharding.hpp"
+#include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
 namespace {
@@ -28,6 +33,19 @@ config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map,
     config.train.activations.share = 0.0;  // blocks' inputs alone
   }
   return config;
+}
+
+/// Device memory of an allocation. A GPU gives larger ones in pages of 2 MiB.
+Bytes on_device(Bytes size) {
+  constexpr Bytes page = 2 * MiB;
+  return size < page / 2 ? size : round_up(size, page);
+}
+
+/// Device memory for the sums of one block, and for norms, if blocks have it in turn.
+Bytes sums_in_turn(config::RunConfig const& config, UpdateShape const& shape, bool host_visible) {
+  Bytes const block = plan::largest_block(shape.blocks, shape.elements) * shape.held_bytes();
+  Bytes const sums = gradient_room(config, shape, host_visible, block);
+  return sums > 0 ? sums + update::HeldGradients::norm_bytes(shape.elements) : 0;
 }
 
 }  // namespace
@@ -97,6 +115,34 @@ void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room
   }
 }
 
+void settle_waiting(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
+  config.train.staying = {};
+  auto const plan = model::vertical_plan(config.model, run_shape(config));
+  if (config.train.together == 0 || !plan.leaves || room.device_memory == 0) {
+    return;
+  }
+  Bytes const element = config.numerics.element_bytes();
+  Bytes const slab = on_device(model::tensor_bytes(run_dims(config), element));
+  auto const shape =
+      update_shape(config, map, state::fullest_rank, config.subgroup_size, room.route);
+  auto const demand = device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
+  Bytes const given = given_gradients(config, shape, room.host_visible());
+  Bytes free = room.device_memory - (demand.total() - demand.held) - given;
+  auto const take = [&](Bytes each, std::int64_t most) {
+    auto const count = std::clamp<std::int64_t>(free / each, 0, most);
+    free -= count * each;
+    return static_cast<int>(count);
+  };
+  auto& staying = config.train.staying;
+  staying.tensors = take(slab, plan.micro_batches);
+  free -= std::max<Bytes>(0, sums_in_turn(config, shape, room.host_visible()) - given);
+  if (int const more = plan.tables() - plan.table_slabs(); more > 0) {
+    staying.tables =
+        take(more * on_device(map.layers().front().padded_elements() * element), 1) > 0;
+  }
+  staying.tensors += take(slab, plan.tensors() - plan.micro_batches);
+}
+
 std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
                            mpi::Communicator const& comm, Room const& room,
                            device::Device& device) {
@@ -120,6 +166,8 @@ std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map
   config.train.activations = comm.broadcast_value(choice.policy, 0);
   mpi::agree(comm, [&] { settle_sharding(config, map, room); });
   config.sharding = comm.broadcast_value(config.sharding, 0);
+  mpi::agree(comm, [&] { settle_waiting(config, map, room); });
+  config.train.staying = comm.broadcast_value(config.train.staying, 0);
   return comm.broadcast(std::move(choice.why), 0);
 }
 

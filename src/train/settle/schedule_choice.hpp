@@ -44,10 +44,17 @@ struct ScheduleBytes {
 ///         keys.
 void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room);
 
+/// Settles TrainConfig::staying of a vertical schedule whose tensors leave the device: as many stay
+/// as its memory has room for beside everything else. What moves most in a step for each byte there
+/// comes first: the gradients of inputs, then the sums of one block (plan::places_in_turn), the
+/// tied head's tables, and the inputs. Gradients that are held for longer get the rest. It comes
+/// behind all other choices of what takes device memory.
+void settle_waiting(config::RunConfig& config, state::ShardMap const& map, Room const& room);
+
 /// Settles train.schedule and train.activations for a run. Rank 0 decides for all ranks, whose
 /// memory plans may differ. Rates that are needed and were not given are measured. `room` is the
-/// same on all ranks. Writes config.train and, if products were measured, config.platform_products.
-/// Returns ActivationChoice::why. Collective. Errors: mpi::AgreedError.
+/// same on all ranks. Writes config.train, config.sharding and, if products were measured,
+/// config.platform_products. Returns ActivationChoice::why. Collective. Errors: mpi::AgreedError.
 [[nodiscard]] std::string settle_for_all(config::RunConfig& config, state::ShardMap const& map,
                                          mpi::Communicator const& comm, Room const& room,
                                          device::Device& device);
