@@ -51,6 +51,8 @@ class Slab {
     return parts;
   }
   [[nodiscard]] Bytes used() const noexcept { return used_; }
+  /// Bytes that a part takes of a slab which has more behind it.
+  [[nodiscard]] static constexpr Bytes aligned(Bytes part) { return round_up(part, alignment); }
 
  private:
   static constexpr Bytes alignment = 256;  ///< alignment of cudaMalloc

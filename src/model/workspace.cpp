@@ -78,14 +78,20 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     auto const loss = slab.take<double>(all_rows);
     return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(all_rows)};
   });
-  for (int i = 0; i < demand.vertical.tensors; ++i) {
-    tensors.push_back(allocate("the inputs of blocks, of a step's micro-batches",
-                               [&](Slab& slab) { return slab.take<T>(rows * dims.C); }));
-  }
-  for (int i = 0; i < demand.vertical.tables; ++i) {
-    tables.push_back(allocate("the gradients of the tied embedding, of a step's micro-batches",
-                              [&](Slab& slab) { return slab.take<T>(demand.tied_elements); }));
-  }
+  // Each are one allocation: a GPU rounds it up to pages of 2 MiB, and there may be thousands.
+  auto const take_all = [](Slab& slab, int count, std::int64_t elements) {
+    std::vector<std::span<T>> all;
+    for (int i = 0; i < count; ++i) {
+      all.push_back(slab.take<T>(elements));
+    }
+    return all;
+  };
+  tensors =
+      allocate(tensor_memory_, "the inputs of blocks, of a step's micro-batches",
+               [&](Slab& slab) { return take_all(slab, demand.vertical.tensors, rows * dims.C); });
+  tables = allocate(
+      table_memory_, "the gradients of the tied embedding, of a step's micro-batches",
+      [&](Slab& slab) { return take_all(slab, demand.vertical.tables, demand.tied_elements); });
   allocate("scratch memory of blocks, logits and activations of the head", [&](Slab& slab) {
     scratch = lay_out_scratch<T>(dims, slab);
     Bytes const branch = rows * dims.C * static_cast<Bytes>(sizeof(T));

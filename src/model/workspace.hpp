@@ -59,7 +59,7 @@ class Workspace {
   void fill_rope_tables(state::ModelShape const& shape, device::Stream& stream);
 
   /// The largest buffer that is written before it is read, once backward has returned. That holds
-  /// for all but the tables of RoPE.
+  /// for all but the tables of RoPE. `tensors` and `tables` are left out.
   [[nodiscard]] std::span<std::byte> idle_memory() const;
 
   std::span<std::int32_t> tokens;  ///< (micro-batches, B, T)
@@ -95,8 +95,8 @@ class Workspace {
 
   Dims dims_;
   device::Device& device_;
-  device::Buffer rope_memory_;
-  std::vector<device::Buffer> memory_;  ///< memory of everything else
+  device::Buffer rope_memory_, tensor_memory_, table_memory_;
+  std::vector<device::Buffer> memory_;  ///< buffers of everything else
 };
 
 }  // namespace offstage::model

@@ -294,11 +294,11 @@ TEST(Together, TakesDeviceMemoryForTensorsThatStayAndLetsTheOthersLeave) {
   auto const shape = test::tiny_shape(true);
   test::TestModel<float> like{shape};
   RunShape run{.batch = 2,
-               .sequence = 5,
+               .sequence = 8,
                .fates = test::all_blocks(shape, leaving_block),
                .micro_batches = 6};
   int const tensors = 6 * static_cast<int>(shape.layers + 2);
-  Bytes const tensor = 2 * 5 * shape.hidden * static_cast<Bytes>(sizeof(float));
+  Bytes const tensor = 2 * 8 * shape.hidden * static_cast<Bytes>(sizeof(float));
   Bytes const table = shape.vocab * shape.hidden * static_cast<Bytes>(sizeof(float));
   auto const used = [&] {
     auto const device = device::make_host_device(0);

@@ -14,6 +14,9 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "model/model_fixture.hpp"
+#include "model/slab.hpp"
+#include "model/workspace.hpp"
 #include "state/exchange.hpp"
 
 namespace offstage::model {
@@ -41,6 +44,26 @@ class OneEvent final : public state::ActivationStore {
  private:
   std::shared_ptr<device::Event> event_;
 };
+
+TEST(WaitingTensors, AreInOneAllocation) {
+  auto const device = device::make_host_device(0);
+  constexpr int count = 5;
+  auto const shape = test::tiny_shape(true);
+  auto const dims = dims_of(shape, {.batch = 1, .sequence = 5});
+  WorkspaceDemand const demand{.ring = {1, {recomputed_block}, 1},
+                               .layer_elements = 4096,
+                               .attention_elements = 0,
+                               .tied_elements = 70,
+                               .vertical = {.micro_batches = 3, .tensors = count, .tables = count}};
+  Workspace<float> const memory{dims, demand, *device};
+  for (auto const* all : {&memory.tensors, &memory.tables}) {
+    ASSERT_EQ(all->size(), count);
+    auto const bytes = Slab::aligned(static_cast<Bytes>(all->front().size_bytes()));
+    for (std::size_t i = 1; i < all->size(); ++i) {
+      EXPECT_EQ((*all)[i].data(), (*all)[i - 1].data() + bytes / Bytes{sizeof(float)});
+    }
+  }
+}
 
 TEST(WaitingTensors, MayBeReadButNotChangedWhileTheyLeave) {
   auto const device = device::make_host_device(0);

@@ -79,6 +79,20 @@ TEST(ScheduleChoice, AutomaticIsHorizontalWhereTheDeviceHasNoRoomForAllInputs) {
   EXPECT_EQ(settled(forced, room), micro_batches) << "which the device will refuse";
 }
 
+TEST(ScheduleChoice, OfAnotherRunIsForgotten) {
+  auto config = streamed("0");
+  auto const map = map_of(config);
+  Room room{.route = state::Route::staged, .device_memory = 4 * MiB};
+  settle_schedule(config, map, room);
+  settle_waiting(config, map, room);
+  ASSERT_EQ(config.train.together, micro_batches);
+  ASSERT_GT(config.train.staying.tensors, 0);
+  room.device_memory = device_bytes(streamed("0"), micro_batches);
+  EXPECT_EQ(settled(config, room), micro_batches) << "with nothing that stays";
+  room.device_memory = 1;
+  EXPECT_EQ(settled(config, room), 0) << "there is no room";
+}
+
 TEST(ScheduleChoice, AutomaticIsHorizontalWhereHostMemoryHasNoRoomForAllInputs) {
   auto const config = streamed("0");
   auto const map = map_of(config);

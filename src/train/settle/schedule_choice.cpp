@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "model/dims.hpp"
+#include "model/slab.hpp"
 #include "model/vertical_plan.hpp"
 #include "plan/places_in_turn.hpp"
 #include "train/memory/activation_demand.hpp"
@@ -33,12 +34,6 @@ config::RunConfig vertical(config::RunConfig config, state::ShardMap const& map,
     config.train.activations.share = 0.0;  // blocks' inputs alone
   }
   return config;
-}
-
-/// Device memory of an allocation. A GPU gives larger ones in pages of 2 MiB.
-Bytes on_device(Bytes size) {
-  constexpr Bytes page = 2 * MiB;
-  return size < page / 2 ? size : round_up(size, page);
 }
 
 /// Device memory for the sums of one block, and for norms, if blocks have it in turn.
@@ -94,6 +89,8 @@ std::vector<int> allowed_schedules(config::RunConfig const& config, int ranks) {
 }
 
 void settle_schedule(config::RunConfig& config, state::ShardMap const& map, Room const& room) {
+  config.train.together = 0;
+  config.train.staying = {};
   std::int64_t const together = dealt(config, map.ranks()).count();
   if (config.train.schedule == config::LayerSchedule::vertical && together > most_together) {
     throw UsageError{fmt::format(
@@ -122,7 +119,7 @@ void settle_waiting(config::RunConfig& config, state::ShardMap const& map, Room 
     return;
   }
   Bytes const element = config.numerics.element_bytes();
-  Bytes const slab = on_device(model::tensor_bytes(run_dims(config), element));
+  Bytes const slab = model::Slab::aligned(model::tensor_bytes(run_dims(config), element));
   auto const shape =
       update_shape(config, map, state::fullest_rank, config.subgroup_size, room.route);
   auto const demand = device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
@@ -137,8 +134,8 @@ void settle_waiting(config::RunConfig& config, state::ShardMap const& map, Room 
   staying.tensors = take(slab, plan.micro_batches);
   free -= std::max<Bytes>(0, sums_in_turn(config, shape, room.host_visible()) - given);
   if (int const more = plan.tables() - plan.table_slabs(); more > 0) {
-    staying.tables =
-        take(more * on_device(map.layers().front().padded_elements() * element), 1) > 0;
+    Bytes const table = map.layers().front().padded_elements() * element;
+    staying.tables = take(more * model::Slab::aligned(table), 1) > 0;
   }
   staying.tensors += take(slab, plan.tensors() - plan.micro_batches);
 }
