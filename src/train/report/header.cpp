@@ -156,10 +156,11 @@ void add_activations(Lines& lines, config::RunConfig const& config, std::string 
         "wait {}{}, the rest is computed again",
         config.train.together, config.train.together == 1 ? "" : "es",
         config.train.together == 1 ? "es" : "",
-        policy.rule == Rule::recompute ? "on the device"
-        : policy.storage               ? "in host memory and on storage"
-                                       : "in host memory",
-        part > 0.0 ? fmt::format(", {:.0f} % of them on the device", 100.0 * part) : "");
+        policy.rule == Rule::recompute || part == 1.0 ? "on the device"
+        : policy.storage                              ? "in host memory and on storage"
+                                                      : "in host memory",
+        part > 0.0 && part < 1.0 ? fmt::format(", {:.0f} % of them on the device", 100.0 * part)
+                                 : "");
     return;
   }
   if (policy.rule == Rule::recompute) {
