@@ -19,7 +19,7 @@ struct VerticalPlan {
   int blocks = 0;
   bool leaves = false;  ///< they wait in an ActivationStore
   bool ahead = false;   ///< the next tensors are brought while the present ones are worked on
-  plan::StayingTensors stay{};  ///< tensors that do not, all the same
+  plan::StayingTensors stay{};  ///< tensors that stay where others leave
   bool tied = false;
 
   /// Number of tensors: inputs of all blocks, the output of the last one, and the gradient of one

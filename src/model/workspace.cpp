@@ -78,7 +78,8 @@ Workspace<T>::Workspace(Dims const& dims, WorkspaceDemand const& demand, device:
     auto const loss = slab.take<double>(all_rows);
     return HeadRows{.loss = loss, .targets = slab.take<std::int32_t>(all_rows)};
   });
-  // Each are one allocation: a GPU rounds it up to pages of 2 MiB, and there may be thousands.
+  // All tensors are one allocation, and all tables: a GPU rounds each up to pages of 2 MiB, and
+  // there may be thousands.
   auto const take_all = [](Slab& slab, int count, std::int64_t elements) {
     std::vector<std::span<T>> all;
     for (int i = 0; i < count; ++i) {
