@@ -4,7 +4,7 @@
 #   tests/campaign.sh [STAGE...]      stages: format alone tidy benchmarks whole asan-ubsan tsan fuzz faults sweep crashes schedules
 #       placements models kills nodes tokenizers looks scale package aarch64 (all unless told)
 #   tests/campaign.sh whole           tests/run.sh with all combinations of settings, all numbers of ranks, each allocation and each
-#       call of a pack that fails, in place of a choice of them
+#       call of a pack, a reader or a conversion that fails, in place of a choice of them; also perf/gpu.sh on a bare machine
 #   FUZZ_SECONDS=3600 tests/campaign.sh fuzz      so long for each parser (60 unless told)
 #   FAULT_SECONDS=3600 FAULT_SEED=7 tests/campaign.sh faults    so long (600 unless told), from that seed on (any)
 #   SWEEP_SECONDS=3600 SWEEP_SEED=7 tests/campaign.sh sweep     every file operation of small runs fails: begin no more after so

@@ -130,35 +130,36 @@ bool ExtentTable::is_stuck(Waiter const& waiter) const {
 }
 
 /// What a second version costs: the version before stays where it is.
-std::int64_t& ExtentTable::spares_for(Holding const& version) {
+std::int64_t const& ExtentTable::spares_for(Holding const& version) const {
   return version.content == Content::memory ? spare_buffers_ : spare_slots_;
+}
+std::int64_t& ExtentTable::spares_for(Holding const& version) {
+  return const_cast<std::int64_t&>(std::as_const(*this).spares_for(version));
+}
+
+/// What is nowhere needs no spare: to fetch it is an error.
+bool ExtentTable::may_try(Extent const& extent) const {
+  return !extent.before && !extent.trying &&
+         (extent.current.is_nowhere() || spares_for(extent.current) > 0);
 }
 
 /// False if there is no spare. From here on the extent stays where it is, so that the spare is of
-/// the kind that it will take. What is nowhere needs none: to fetch it is an error.
+/// the kind that it will take.
 bool ExtentTable::begin_trial(Extent& extent) {
-  Content const content = extent.current.content;
-  if (extent.before || extent.trying) {
+  if (!may_try(extent)) {
     return false;
   }
-  if (content == Content::none || content == Content::torn) {
-    return true;
+  if (!extent.current.is_nowhere()) {
+    --spares_for(extent.current);
+    extent.trying = true;
   }
-  std::int64_t& spares = spares_for(extent.current);
-  if (spares == 0) {
-    return false;
-  }
-  --spares;
-  extent.trying = true;
   return true;
 }
 
 bool ExtentTable::has_spare(Key key) const {
   require_key(key);
   std::scoped_lock const lock{mutex_};
-  Extent const& extent = at(key);
-  bool const in_memory = extent.current.content == Content::memory;
-  return !extent.before && !extent.trying && (in_memory ? spare_buffers_ : spare_slots_) > 0;
+  return may_try(at(key));
 }
 
 void ExtentTable::end_trial(Extent& extent) noexcept {

@@ -91,6 +91,7 @@ class ExtentTable {
   void written(Key key);
   void not_written(Key key, char const* why) noexcept;
 
+  /// See Tiers::has_spare.
   [[nodiscard]] bool has_spare(Key key) const;
   void accept();
   /// Returns the keys that were on trial.
@@ -130,6 +131,9 @@ class ExtentTable {
   /// changed without commit.
   enum class Content { none, memory, leaving, storage, torn };
   struct Holding {
+    [[nodiscard]] bool is_nowhere() const {
+      return content == Content::none || content == Content::torn;
+    }
     Content content = Content::none;
     std::int64_t buffer = no_buffer;
     std::int64_t number = 0;  ///< counts commits
@@ -171,6 +175,8 @@ class ExtentTable {
   [[nodiscard]] bool may_begin(Waiters::const_iterator me) const;
   [[nodiscard]] bool is_stuck(Waiter const& waiter) const;
   [[nodiscard]] std::int64_t& spares_for(Holding const& version);
+  [[nodiscard]] std::int64_t const& spares_for(Holding const& version) const;
+  [[nodiscard]] bool may_try(Extent const& extent) const;
   bool begin_trial(Extent& extent);
   void end_trial(Extent& extent) noexcept;
   Lent take(Key key, Purpose purpose);

@@ -240,7 +240,7 @@ void Trips::make_on_cpu(state::Subgroup const& subgroup, std::string const& row,
 
 void Trips::make_on_device(state::Subgroup const& subgroup, std::string const& row,
                            trace::Clock::time_point dealt) {
-  bool const resident = subgroup.resident && parts_.resident;
+  bool const resident = is_resident(subgroup.index);
   auto leases = fetch(subgroup, resident, row, dealt);
   if (!leases) {
     return;
