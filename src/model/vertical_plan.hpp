@@ -49,17 +49,26 @@ struct VerticalPlan {
     constexpr Bytes most_pieces = 64;
     return std::min(table, std::max(tensor, ceil_div(table, most_pieces)));
   }
+  [[nodiscard]] plan::WaitingGroup tensor_group() const {
+    return {.tensors = tensors(), .slabs = slabs(), .staying = staying()};
+  }
+  [[nodiscard]] plan::WaitingGroup table_group(Bytes tensor, Bytes table) const {
+    return {.tensors = tables(),
+            .slabs = table_slabs(),
+            .pieces = static_cast<int>(ceil_div(table, table_piece(tensor, table))),
+            .first_block = tensors()};
+  }
   /// The parts that leave, under the numbers that Vertical gives them.
   [[nodiscard]] std::vector<state::LeavingPart> leaving_parts(Bytes tensor, Bytes table) const {
     std::vector<state::LeavingPart> parts;
     for (int i = 0; slabs() < tensors() && i < tensors() - staying(); ++i) {
       parts.push_back({i, 0, tensor});
     }
+    auto const group = table_group(tensor, table);
     Bytes const piece = table_piece(tensor, table);
-    int block = tensors();
     for (int i = 0; table_slabs() < tables() && i < tables(); ++i) {
-      for (Bytes begin = 0; begin < table; begin += piece) {
-        parts.push_back({block++, 0, std::min(piece, table - begin)});
+      for (int n = 0; n < group.pieces; ++n) {
+        parts.push_back({group.block_of(i) + n, 0, std::min(piece, table - n * piece)});
       }
     }
     return parts;

@@ -7,14 +7,12 @@
 
 namespace offstage::model {
 
-WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece,
-                               int count, int staying, int first_block, device::Stream& stream)
-    : choice_{static_cast<int>(slabs.size()), count, staying},
-      moved_{moved},
-      piece_{piece},
-      first_block_{first_block},
-      stream_{stream} {
-  require(piece > 0, "WaitingTensors: a piece has bytes");
+WaitingTensors::WaitingTensors(std::vector<Memory> const& slabs, plan::WaitingGroup const& group,
+                               Bytes moved, Bytes piece, device::Stream& stream)
+    : group_{group}, choice_{group}, moved_{moved}, piece_{piece}, stream_{stream} {
+  require(std::ssize(slabs) >= group.slabs, "WaitingTensors: each slab has memory");
+  require(piece > 0 && ceil_div(moved, piece) <= group.pieces,
+          "WaitingTensors: each piece has a block");
   for (Memory const& memory : slabs) {
     slabs_.push_back({.memory = memory, .left = {}, .arrived = {}});
   }
@@ -39,7 +37,7 @@ template <class Move>
 WaitingTensors::Events WaitingTensors::move_pieces(int tensor, Slab const& slab,
                                                    Move const& move) const {
   Events events;
-  int block = first_block_ + tensor * static_cast<int>(ceil_div(moved_, piece_));
+  int block = group_.block_of(tensor);
   for (Bytes begin = 0; begin < moved_; begin += piece_) {
     Bytes const size = std::min(piece_, moved_ - begin);
     events.push_back(move(block++, slab.memory.subspan(static_cast<std::size_t>(begin),

@@ -21,13 +21,12 @@ namespace offstage::model {
 class WaitingTensors {
  public:
   using Memory = std::span<std::byte>;
-  /// Numbers run from 0 to `count` - 1. If each tensor has a slab, nothing leaves the device; else
-  /// the last `staying` have slabs of their own, which are the last ones.
-  /// `moved` is the tensor's part of a slab in bytes. It leaves in n pieces of `piece` bytes, or
-  /// fewer in the last one. The store knows piece i of tensor k as part 0 of block
-  /// `first_block` + k n + i. `stream`, the model's, must outlive this object.
-  WaitingTensors(std::vector<Memory> const& slabs, Bytes moved, Bytes piece, int count, int staying,
-                 int first_block, device::Stream& stream);
+  /// If each tensor of the group has a slab, nothing leaves the device.
+  /// `moved` is the tensor's part of a slab in bytes. It leaves in pieces of `piece` bytes, fewer
+  /// in the last one. The store knows each as part 0 of its block.
+  /// `stream`, the model's, must outlive this object.
+  WaitingTensors(std::vector<Memory> const& slabs, plan::WaitingGroup const& group, Bytes moved,
+                 Bytes piece, device::Stream& stream);
   void set_store(state::ActivationStore& store) { store_ = &store; }
   [[nodiscard]] bool leave() const { return choice_.leave(); }
 
@@ -66,10 +65,10 @@ class WaitingTensors {
   void wait_for(Events& events);
 
   std::vector<Slab> slabs_;
+  plan::WaitingGroup group_;
   plan::WaitingSlabs choice_;  ///< tells which slab a tensor has
   Bytes moved_;
   Bytes piece_;
-  int first_block_;
   device::Stream& stream_;
   state::ActivationStore* store_{};
 };

@@ -71,11 +71,16 @@ SimulatedSteps::SimulatedSteps(Machine const& machine, Workload const& work,
     require(blocks() > 0, "simulate: a vertical schedule has an embedding, blocks and a head");
     int const rounds = static_cast<int>(work.rounds);
     int const tensors = rounds * (blocks() + 2);
-    tensors_.emplace(time_, activations_, vertical->tensor > 0.0 ? vertical->slabs : tensors,
-                     tensors, vertical->staying, 1, 0);
+    tensors_.emplace(time_, activations_,
+                     WaitingGroup{.tensors = tensors,
+                                  .slabs = vertical->tensor > 0.0 ? vertical->slabs : tensors,
+                                  .staying = vertical->staying});
     int const tables = vertical->tied ? rounds : 0;
-    tables_.emplace(time_, activations_, vertical->table > 0.0 ? vertical->table_slabs : tables,
-                    tables, 0, vertical->pieces(), tensors - vertical->staying);
+    tables_.emplace(time_, activations_,
+                    WaitingGroup{.tensors = tables,
+                                 .slabs = vertical->table > 0.0 ? vertical->table_slabs : tables,
+                                 .pieces = vertical->pieces(),
+                                 .first_block = tensors - vertical->staying});
   }
 }
 

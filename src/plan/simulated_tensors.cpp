@@ -59,14 +59,13 @@ Task SimulatedActivations::take(std::int64_t key, Point* freed, std::shared_ptr<
   readers_.give();
 }
 
-SimulatedTensors::SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs,
-                                   int tensors, int staying, int pieces, std::int64_t first_key)
+SimulatedTensors::SimulatedTensors(VirtualTime& time, SimulatedActivations& store,
+                                   WaitingGroup const& group)
     : time_{time},
       store_{store},
-      choice_{slabs, tensors, staying},
-      pieces_{pieces},
-      first_key_{first_key},
-      slabs_(static_cast<std::size_t>(slabs)) {}
+      group_{group},
+      choice_{group},
+      slabs_(static_cast<std::size_t>(group.slabs)) {}
 
 Task SimulatedTensors::wait(Points points) {
   for (auto const& point : points) {
@@ -77,8 +76,8 @@ Task SimulatedTensors::wait(Points points) {
 template <class Move>
 SimulatedTensors::Points SimulatedTensors::move_pieces(int tensor, Move const& move) {
   Points points;
-  std::int64_t const first = first_key_ + std::int64_t{tensor} * pieces_;
-  for (std::int64_t key = first; key < first + pieces_; ++key) {
+  int const first = group_.block_of(tensor);
+  for (int key = first; key < first + group_.pieces; ++key) {
     time_.start(move(key, points.emplace_back(std::make_shared<Point>(time_))));
   }
   return points;

@@ -47,9 +47,8 @@ class SimulatedActivations {
 /// Tensors that wait between layers, as with model::WaitingTensors, with the same slabs.
 class SimulatedTensors {
  public:
-  /// The key of piece i of tensor k is `first_key` + k `pieces` + i. `staying` is as WaitingSlabs'.
-  SimulatedTensors(VirtualTime& time, SimulatedActivations& store, int slabs, int tensors,
-                   int staying, int pieces, std::int64_t first_key);
+  /// The key of a piece is its block.
+  SimulatedTensors(VirtualTime& time, SimulatedActivations& store, WaitingGroup const& group);
 
   void begin() { choice_.begin(); }
   [[nodiscard]] Task make(int tensor);
@@ -74,9 +73,8 @@ class SimulatedTensors {
 
   VirtualTime& time_;
   SimulatedActivations& store_;
+  WaitingGroup group_;
   WaitingSlabs choice_;
-  int pieces_;
-  std::int64_t first_key_;
   std::vector<Slab> slabs_;
 };
 

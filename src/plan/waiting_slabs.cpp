@@ -7,11 +7,11 @@
 
 namespace offstage::plan {
 
-WaitingSlabs::WaitingSlabs(int slabs, int tensors, int staying)
-    : slabs_(static_cast<std::size_t>(slabs)),
-      slab_of_(static_cast<std::size_t>(tensors), none),
-      in_turn_{slabs < tensors ? slabs - staying : 0},
-      first_own_{slabs < tensors ? tensors - staying : 0} {
+WaitingSlabs::WaitingSlabs(WaitingGroup const& group)
+    : slabs_(static_cast<std::size_t>(group.slabs)),
+      slab_of_(static_cast<std::size_t>(group.tensors), none),
+      in_turn_{leave() ? group.slabs - group.staying : 0},
+      first_own_{leave() ? group.tensors - group.staying : 0} {
   require(in_turn_ >= 0, "WaitingSlabs: what stays has slabs");
 }
 

@@ -14,7 +14,19 @@ struct StayingTensors {
   [[nodiscard]] bool operator==(StayingTensors const&) const = default;
 };
 
-/// Deals slabs of device memory to the tensors that wait between the layers of a vertical schedule.
+/// Tensors of one size that wait between the layers of a vertical schedule, numbered from 0.
+struct WaitingGroup {
+  int tensors = 0;
+  int slabs = 0;        ///< slabs of device memory
+  int staying = 0;      ///< the last tensors, with slabs of their own where others leave
+  int pieces = 1;       ///< in which a tensor leaves
+  int first_block = 0;  ///< the block of tensor 0's first piece for an ActivationStore
+
+  /// Returns the block of the tensor's first piece; the next pieces have the next blocks.
+  [[nodiscard]] int block_of(int tensor) const noexcept { return first_block + tensor * pieces; }
+};
+
+/// Deals slabs of device memory to the tensors of a group.
 /// If there is a slab for each, a tensor has the one of its own number. Else the last slabs are
 /// those of the last tensors, and the others have the first slabs in turn: every layer takes the
 /// tensors in the same order, so that of slabs which all have in turn none would be found again.
@@ -25,8 +37,7 @@ struct StayingTensors {
 class WaitingSlabs {
  public:
   static constexpr int none = -1;
-  /// Tensors are numbered from 0 to `tensors` - 1. The last `staying` have slabs of their own.
-  WaitingSlabs(int slabs, int tensors, int staying);
+  explicit WaitingSlabs(WaitingGroup const& group);
   [[nodiscard]] int slabs() const noexcept { return static_cast<int>(slabs_.size()); }
   /// Returns whether there are more tensors than slabs.
   [[nodiscard]] bool leave() const noexcept { return slabs_.size() < slab_of_.size(); }

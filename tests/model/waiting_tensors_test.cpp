@@ -73,8 +73,11 @@ TEST(WaitingTensors, MayBeReadButNotChangedWhileTheyLeave) {
   others->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
   OneEvent store{others->record()};
   std::vector<std::byte> memory(2);
-  WaitingTensors tensors{
-      {std::span{memory}.first(1), std::span{memory}.subspan(1)}, 1, 1, 3, 0, 0, *stream};
+  WaitingTensors tensors{{std::span{memory}.first(1), std::span{memory}.subspan(1)},
+                         {.tensors = 3, .slabs = 2},
+                         1,
+                         1,
+                         *stream};
   tensors.set_store(store);
   tensors.begin();
   auto const made = tensors.make(0);
@@ -126,7 +129,8 @@ TEST(WaitingTensors, LeaveInPiecesAndAreThereWhenAllPiecesAre) {
   others->enqueue([go_on = sign.get_future().share()] { go_on.wait(); });
   Pieces store{now, others->record()};
   std::vector<std::byte> memory(7);
-  WaitingTensors tensors{{std::span{memory}}, 5, 2, 4, 0, 30, *stream};
+  plan::WaitingGroup const group{.tensors = 4, .slabs = 1, .pieces = 3, .first_block = 30};
+  WaitingTensors tensors{{std::span{memory}}, group, 5, 2, *stream};
   tensors.set_store(store);
   tensors.begin();
   (void)tensors.make(1);
@@ -154,7 +158,8 @@ TEST(WaitingTensors, OfWhichTheLastOnesHaveMemoryOfTheirOwnNeverLeave) {
   Pieces store{now, now};
   std::vector<std::byte> memory(2);
   std::span const all{memory};
-  WaitingTensors tensors{{all.first(1), all.subspan(1)}, 1, 1, 4, 1, 0, *stream};
+  plan::WaitingGroup const group{.tensors = 4, .slabs = 2, .staying = 1};
+  WaitingTensors tensors{{all.first(1), all.subspan(1)}, group, 1, 1, *stream};
   tensors.set_store(store);
   tensors.begin();
   auto const last = tensors.make(3);

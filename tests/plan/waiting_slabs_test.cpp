@@ -8,7 +8,7 @@ namespace offstage::plan {
 namespace {
 
 TEST(WaitingSlabs, GiveWhatIsThereInVainOrLongest) {
-  WaitingSlabs slabs{2, 4, 0};
+  WaitingSlabs slabs{{.tensors = 4, .slabs = 2}};
   ASSERT_TRUE(slabs.leave());
   int const first = slabs.make(0);
   int const second = slabs.make(1);
@@ -24,7 +24,7 @@ TEST(WaitingSlabs, GiveWhatIsThereInVainOrLongest) {
   EXPECT_EQ(slabs.take(3), second) << "nothing is there";
   EXPECT_EQ(slabs.find(3), second);
   EXPECT_THROW((void)slabs.find(4), PreconditionError);
-  WaitingSlabs own{3, 3, 0};
+  WaitingSlabs own{{.tensors = 3, .slabs = 3}};
   EXPECT_FALSE(own.leave());
   EXPECT_EQ(own.make(2), 2) << "each has its own";
   EXPECT_EQ(own.make(2), 2);
@@ -34,7 +34,7 @@ TEST(WaitingSlabs, GiveWhatIsThereInVainOrLongest) {
 }
 
 TEST(WaitingSlabs, AreTheLastTensorsOwnAndTheOthersHaveTheRestInTurn) {
-  WaitingSlabs slabs{4, 6, 2};
+  WaitingSlabs slabs{{.tensors = 6, .slabs = 4, .staying = 2}};
   ASSERT_TRUE(slabs.leave());
   EXPECT_TRUE(slabs.leaves(3));
   EXPECT_FALSE(slabs.leaves(4));
@@ -50,10 +50,10 @@ TEST(WaitingSlabs, AreTheLastTensorsOwnAndTheOthersHaveTheRestInTurn) {
   EXPECT_EQ(slabs.find(4), 2);
   EXPECT_EQ(slabs.find(5), 3);
   EXPECT_EQ(slabs.make(5), 3) << "it is made anew in its place";
-  WaitingSlabs own{6, 6, 2};
+  WaitingSlabs own{{.tensors = 6, .slabs = 6, .staying = 2}};
   EXPECT_FALSE(own.leaves(0)) << "there are slabs for all";
   EXPECT_EQ(own.make(1), 1);
-  EXPECT_THROW((WaitingSlabs{2, 4, 3}), PreconditionError);
+  EXPECT_THROW((WaitingSlabs{{.tensors = 4, .slabs = 2, .staying = 3}}), PreconditionError);
 }
 
 }  // namespace
