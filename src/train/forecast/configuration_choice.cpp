@@ -28,6 +28,8 @@ constexpr std::size_t quickest = 3;
 constexpr std::size_t compared = 8;
 constexpr double near = 0.05;
 constexpr int most_at_last = 24;
+/// Simulations of candidates that seem quicker than what was found.
+constexpr int most_doubted = 48;
 /// Times that differ by less are equal.
 constexpr double equal = 0.01;
 /// A climb goes on where a step becomes shorter by this part.
@@ -66,6 +68,9 @@ class Search {
   /// Climbs once more with policies of which a part of the activations stays, unless all stay. From
   /// the start on they would make the search worse in all else.
   void climb_with_parts();
+  /// Simulates in all detail what seems quicker than the winner, by a bound or a coarse time that
+  /// is too short, until nothing does. Returns false if there is too much of it.
+  bool try_what_seems_quicker();
   /// The quickest candidates from which to climb, each with another home or schedule.
   [[nodiscard]] std::vector<Candidate> begins_of_climbs();
   /// The quickest candidates, and the quickest of each home, schedule, policy and overlap as far as
@@ -254,6 +259,23 @@ void Search::climb_with_parts() {
   climb(winner(), {exact, most_at_last});
 }
 
+bool Search::try_what_seems_quicker() {
+  for (int tries = 0; tries < most_doubted; ++tries) {
+    Candidate* quickest = nullptr;
+    for (Candidate& each : candidates_.all()) {
+      if (!each.is_simulated(exact) &&
+          (quickest == nullptr || each.seconds() < quickest->seconds())) {
+        quickest = &each;
+      }
+    }
+    if (quickest == nullptr || quickest->seconds() >= (1.0 - equal) * winner().seconds()) {
+      return true;
+    }
+    candidates_.simulate(*quickest, quickest->step ? exact : coarse);
+  }
+  return false;
+}
+
 template <class Value>
 void Search::add_other(Choice& choice, char const* key, Value Chosen::*value) const {
   Candidate const* other = nullptr;
@@ -277,14 +299,16 @@ Chosen Search::first() {
 Choice Search::run() {
   try_all();
   candidates_.require_any();
-  bool const cut_short = !simulate_all();
+  bool is_complete = simulate_all();
   for (Candidate const& candidate : begins_of_climbs()) {
     climb(candidate, {coarse, most_climbing});
   }
   candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
   climb_with_parts();
+  is_complete = try_what_seems_quicker() && is_complete;
   climb(winner(), {exact, most_at_last});  // on from where the last one had to stop
+  is_complete = try_what_seems_quicker() && is_complete;
   Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,
                 .step = *best.step,
@@ -293,7 +317,7 @@ Choice Search::run() {
                 .tried = candidates_.tried(),
                 .fitting = static_cast<int>(candidates_.all().size()),
                 .simulated = candidates_.simulated(),
-                .cut_short = cut_short};
+                .cut_short = !is_complete};
   add_other(choice, "parameters.home=", &Chosen::home);
   add_other(choice, "parameters.sharding=", &Chosen::sharding);
   add_other(choice, "train.schedule=", &Chosen::schedule);

@@ -53,7 +53,8 @@ struct Choice {
 ///          simulated coarsely. From the best two of another home or schedule the search goes on
 ///          to neighbours, which differ in one key; smaller subgroups and split parameters are
 ///          among them. The best are simulated in all detail, and their best once more among its
-///          neighbours. Of equals the one that moves least wins.
+///          neighbours. Whatever seems quicker then, by its bound or a coarse time, is simulated in
+///          all detail too. Of equals the one that moves least wins.
 /// Bounded: by a count of simulations, not by time.
 /// Bits:    none of these keys changes any. train.micro-batch does, because products have other
 ///          shapes, and each micro-batch's gradient is rounded before it is added. So it is never
