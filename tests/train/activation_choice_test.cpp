@@ -129,6 +129,25 @@ TEST(ActivationChoice, LeavesRanksTheRoomForWholeLayers) {
   }
 }
 
+TEST(ActivationChoice, LeavesRanksTheRoomForAttentionsBuffer) {
+  auto config = some_config();
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  auto const demand = [&](std::string const& policy, Room const& room) {
+    config.train.activations = activations::parse_policy(policy);
+    return device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
+  };
+  Room room{.route = state::Route::staged};
+  for (std::string const policy : {"keep", "keep:1", "keep:0.3"}) {
+    room.device_memory = 0;
+    auto const roomy = demand(policy, room);
+    room.device_memory = roomy.total() - roomy.held - 1;
+    ASSERT_LE(demand(policy, room).total(), room.device_memory);
+    config.train.activations = {activations::Policy::Rule::automatic};
+    auto const found = settle_activations(config, map, room, given_rates(config, 1)).policy;
+    EXPECT_TRUE(demand(activations::describe(found), room).attention_buffer) << policy;
+  }
+}
+
 TEST(ActivationChoice, LetsWhatLeavesGoToStorageWhereThereIsAny) {
   auto config = some_config();
   config.paths.emplace_back().directory = "/path";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -60,6 +61,11 @@ Both both(config::RunConfig const& config, state::LinkKind kind = state::LinkKin
           runner.device().peak()};
 }
 
+/// Memory that the rank that owns most has, as others do.
+Bytes of_fullest(Bytes memory) {
+  return mpi::Communicator::world().broadcast_value(memory, state::fullest_rank);
+}
+
 void expect_right(config::RunConfig const& config, std::string const& what) {
   auto const [planned, taken] = both(config);
   EXPECT_EQ(planned.total(), taken) << what;
@@ -81,10 +87,12 @@ TEST(DeviceDemand, OfActivationsThatDoNotStayIsRoomForGradientsAndSlots) {
   auto const roomy = planned("keep", 0);
   ASSERT_GT(roomy.chunk_buffers, 0);
   ASSERT_GT(roomy.held, 0);
-  Bytes const limit = roomy.total() - roomy.chunk_buffers - roomy.held;
+  Bytes const limit = of_fullest(roomy.total() - roomy.chunk_buffers - roomy.held);
   auto const kept = planned("keep", limit);
-  EXPECT_EQ(kept.held, 0);
-  EXPECT_LT(kept.chunk_buffers, roomy.chunk_buffers);
+  if (mpi::Communicator::world().rank() == state::fullest_rank) {
+    EXPECT_EQ(kept.held, 0);
+    EXPECT_LT(kept.chunk_buffers, roomy.chunk_buffers);
+  }
   for (char const* policy : {"recompute", "host", "0", "0.5"}) {
     auto const swapped = planned(policy, limit);
     EXPECT_EQ(swapped.held, roomy.held) << policy;
@@ -177,7 +185,7 @@ TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlo
     bool const slots = !on_device || map.ranks() > 1;
     Bytes const mlp_bytes = mlp_bytes_of(map.ranks());
     EXPECT_EQ(roomy.working_copy, shard + (slots ? (on_device ? 3 : 4) * mlp_bytes : 0));
-    config.device.memory = roomy.total() - roomy.held - (slots ? mlp_bytes : 0);
+    config.device.memory = of_fullest(roomy.total() - roomy.held - (slots ? mlp_bytes : 0));
     auto const tight = both(config).planned;
     EXPECT_LE(tight.total(), config.device.memory);
     EXPECT_EQ(tight.working_copy, roomy.working_copy - (slots ? mlp_bytes : 0));
@@ -195,6 +203,31 @@ TEST(DeviceDemand, OfParametersAndGradientsIsThatOfABlocksLargerLayerNotOfTheBlo
   auto const least = device_demand(config, state::ShardMap{state::layers_of(config.model), 1}, 0,
                                    {.route = state::Route::staged, .device_memory = 1}, 8192);
   EXPECT_EQ(least.working_copy, 2 * mlp_bytes_of(1));
+}
+
+TEST(DeviceDemand, AttentionsGradientHasABufferOfItsOwnWhereTheRunFitsBesideIt) {
+  auto config = small();
+  state::ShardMap const map{state::layers_of(config.model), mpi::Communicator::world().size()};
+  auto const roomy = both(config).planned;
+  ASSERT_EQ(roomy.attention_buffer, map.ranks() > 1);
+  auto const planned = [&](Bytes memory) {
+    config.device.memory = memory;
+    auto const [demand, taken] = both(config);
+    EXPECT_EQ(demand.total(), taken);
+    EXPECT_LE(taken, memory);
+    EXPECT_EQ(demand.lacks_attention_buffer, map.ranks() > 1 && !demand.attention_buffer);
+    return demand;
+  };
+  Bytes const least =
+      device_demand(config, map, state::fullest_rank,
+                    {.route = state::Route::staged, .device_memory = 1}, config.subgroup_size)
+          .total();
+  auto const tight = planned(least);
+  EXPECT_FALSE(tight.attention_buffer);
+  Bytes const buffer = roomy.model - tight.model;
+  EXPECT_EQ(buffer > 0, map.ranks() > 1);
+  EXPECT_EQ(planned(least + buffer).model, roomy.model);
+  EXPECT_FALSE(planned(least + std::max<Bytes>(0, buffer - 1)).attention_buffer);
 }
 
 TEST(DeviceDemand, CountsNoSlotsWhereDeviceMemoryIsTheHostsUnlessTheyAreAskedFor) {

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "platform/mpi/session.hpp"
 #include "platform/nccl/library.hpp"
+#include "train/memory/device_demand.hpp"
 
 namespace offstage::train {
 namespace {
@@ -137,6 +138,22 @@ TEST(RankLinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
   EXPECT_EQ(needs.direct - needs.staged, 2 * 3 * 4096 * 2);
   config.train.activations = {activations::Policy::Rule::keep};
   EXPECT_GT(rank_link_needs(config, 2).staged, needs.staged);
+}
+
+TEST(RankLinkNeeds, LeaveNoRoomForAttentionsBuffer) {
+  auto config = of_a_small_model();
+  config.device.kind = config::DeviceKind::cuda;
+  config.train.activations = {activations::Policy::Rule::recompute};
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  Bytes const least = rank_link_needs(config, 2).staged;
+  auto const demand = [&](Bytes memory) {
+    return device_demand(config, map, state::fullest_rank,
+                         {.route = state::Route::staged, .device_memory = memory},
+                         config.subgroup_size);
+  };
+  EXPECT_LE(demand(least).total(), least);
+  EXPECT_TRUE(demand(least).lacks_attention_buffer);
+  EXPECT_TRUE(demand(0).attention_buffer);
 }
 
 TEST(RankLinkNeeds, AreThoseOfTheHomeThatThePlanMayChoose) {

@@ -27,12 +27,13 @@ TEST(SettleForAll, IsAsRankZeroHasItWhereRanksPlanDifferently) {
   Room room{.ranks_per_node = world.size(),
             .route = state::Route::staged,
             .host_memory = 64 * MiB * world.size()};
+  Bytes most = 0;
   for (std::string const policy : {"recompute", "storage"}) {
     auto given = config;
     given.train.activations = activations::parse_policy(policy);
-    room.device_memory = std::max(room.device_memory,
-                                  device_demand(given, map, 0, room, config.subgroup_size).total());
+    most = std::max(most, device_demand(given, map, 0, room, config.subgroup_size).total());
   }
+  room.device_memory = most;
   auto const wants_storage = [&] {
     return wanted_rates(config, map, room, given_rates(config, 1)).storage;
   };

@@ -141,8 +141,7 @@ plan::Workload workload_of(config::RunConfig const& config, StepFacts const& fac
   int const layers = static_cast<int>(map.layers().size());
   work.layers_per_block = state::layers_per_block;
   // Whole gradients leave from their sums, which are written again a block later at the earliest.
-  work.attention_buffer =
-      attention_buffer(config, map.ranks(), is_host_visible(facts)) || sums_whole_blocks(config);
+  work.attention_buffer = facts.device.attention_buffer || sums_whole_blocks(config);
   for (int layer = 0; layer < layers; ++layer) {
     plan::LayerWork each;
     if (auto const block = static_cast<int>(map.layers()[static_cast<std::size_t>(layer)].block);

@@ -74,14 +74,13 @@ struct ModelMemory {
 };
 
 ModelMemory model_memory(config::RunConfig const& config, state::ShardMap const& map,
-                         bool host_visible) {
+                         bool attention_buffer) {
   auto const run = run_shape(config);
   Tally tally;
   return with_type(config.numerics.dtype, [&]<class T>(T) -> ModelMemory {
     model::Workspace<T> const workspace{
         run_dims(config),
-        model::workspace_demand(map.layers(), config.model.tied_head,
-                                attention_buffer(config, map.ranks(), host_visible),
+        model::workspace_demand(map.layers(), config.model.tied_head, attention_buffer,
                                 model::ring_of(config.model, run),
                                 model::vertical_plan(config.model, run).demand()),
         tally};
@@ -115,14 +114,9 @@ bool holds_two_layers(config::RunConfig const& config) {
   return run.micro_batches > 0 || std::ranges::any_of(run.fates, model::mlp_needs_attention);
 }
 
-}  // namespace
-
-bool attention_buffer(config::RunConfig const& config, int ranks, bool host_visible) {
-  return ranks > 1 && !host_visible && !sums_whole_blocks(config);
-}
-
-int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
-                          Room const& room) {
+/// gathering_layer_slots, with or without attention's buffer.
+int slots_beside(bool attention_buffer, config::RunConfig const& config, state::ShardMap const& map,
+                 Room const& room) {
   using Copy = state::WorkingCopy<float>;  // for numbers that all types have
   if (map.ranks() > 1 && parameters::stay_whole(config.sharding)) {
     return Copy::all_layers;
@@ -133,7 +127,7 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   auto const shape =
       update_shape(config, map, state::fullest_rank, config.subgroup_size, room.route);
   Bytes const all =
-      model_memory(config, map, room.host_visible()).bytes + room.rank_link +
+      model_memory(config, map, attention_buffer).bytes + room.rank_link +
       working_copy_bytes(config, map, state::fullest_rank, Copy::slots_for_held_blocks) +
       gradient_device_bytes(config, map, state::fullest_rank, room.route) +
       config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
@@ -145,18 +139,15 @@ int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const
   return limit == 0 || all <= limit ? Copy::slots_for_held_blocks : Copy::least_slots;
 }
 
-Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map, int slots) {
-  return with_type(config.numerics.dtype, [&]<class T>(T) {
-    return parameters::StreamedParameters<T>::device_bytes(map, slots);
-  });
-}
-
-DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,
-                           Room const& room, std::int64_t subgroup_elements) {
+/// device_demand, with or without attention's buffer.
+DeviceDemand demand_with(bool attention_buffer, config::RunConfig const& config,
+                         state::ShardMap const& map, int rank, Room const& room,
+                         std::int64_t subgroup_elements) {
   bool const host_visible = room.host_visible();
   std::int64_t const shard = map.shard_elements(rank);
-  auto const model = model_memory(config, map, host_visible);
+  auto const model = model_memory(config, map, attention_buffer);
   DeviceDemand demand;
+  demand.attention_buffer = attention_buffer;
   demand.rank_link = room.rank_link;
   demand.model = model.bytes;
   demand.gradient = gradient_device_bytes(config, map, rank, room.route);
@@ -166,7 +157,7 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
   auto const shape = update_shape(config, map, rank, subgroup_elements, room.route);
   auto lane = lane_settings(config, shape);
   if (config.parameter_home == parameters::Home::device) {
-    demand.layer_slots = gathering_layer_slots(config, map, room);
+    demand.layer_slots = slots_beside(attention_buffer, config, map, room);
     demand.working_copy = working_copy_bytes(config, map, rank, demand.layer_slots);
   } else {
     Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
@@ -194,6 +185,42 @@ DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap cons
                                    : limit > 0 ? std::max<Bytes>(0, limit - demand.total() - norms)
                                                : most_bytes);
   demand.held = held > 0 ? held + norms : 0;
+  return demand;
+}
+
+/// Returns whether attention's gradient would use a buffer of its own.
+bool wants_attention_buffer(config::RunConfig const& config, state::ShardMap const& map,
+                            Room const& room) {
+  return map.ranks() > 1 && !room.host_visible() && !sums_whole_blocks(config);
+}
+
+}  // namespace
+
+bool attention_buffer(config::RunConfig const& config, state::ShardMap const& map,
+                      Room const& room) {
+  if (!wants_attention_buffer(config, map, room) || room.device_memory == 0) {
+    return wants_attention_buffer(config, map, room);
+  }
+  return demand_with(true, config, map, state::fullest_rank, room, config.subgroup_size).total() <=
+         room.device_memory;
+}
+
+int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
+                          Room const& room) {
+  return slots_beside(attention_buffer(config, map, room), config, map, room);
+}
+
+Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map, int slots) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return parameters::StreamedParameters<T>::device_bytes(map, slots);
+  });
+}
+
+DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,
+                           Room const& room, std::int64_t subgroup_elements) {
+  bool const has_buffer = attention_buffer(config, map, room);
+  auto demand = demand_with(has_buffer, config, map, rank, room, subgroup_elements);
+  demand.lacks_attention_buffer = !has_buffer && wants_attention_buffer(config, map, room);
   return demand;
 }
 

@@ -28,15 +28,20 @@ struct DeviceDemand {
   /// All buffers of the update are in memory lent by activations, so that no update can begin under
   /// backward.
   bool buffers_are_lent{};
+  bool attention_buffer{};  ///< as the function has it; the buffer is in `model`
+  /// The buffer would be there if the device had room for it.
+  bool lacks_attention_buffer{};
   [[nodiscard]] Bytes total() const {
     return working_copy + model + gradient + chunk_buffers + resident + held + rank_link;
   }
 };
 
 /// Returns whether attention's gradient has a buffer of its own (model::GradientBuffers): where
-/// each leaves for other ranks under backward, which may take as long. Whole gradients are added
-/// at once (update::BlockGradients), and so is what host code sees.
-[[nodiscard]] bool attention_buffer(config::RunConfig const& config, int ranks, bool host_visible);
+/// each leaves for other ranks under backward, which may take as long, if the run fits beside it on
+/// the rank that owns most. Whole gradients are added at once (update::BlockGradients), and so is
+/// what host code sees.
+[[nodiscard]] bool attention_buffer(config::RunConfig const& config, state::ShardMap const& map,
+                                    Room const& room);
 
 /// The number of slots for layers that ranks gather, if parameters live on the device, as
 /// state::WorkingCopy takes it. There is one more if two layers of a block are held at a time and
@@ -51,8 +56,9 @@ struct DeviceDemand {
 
 /// The device memory of a rank, from the configuration and the room alone. A device with a limit
 /// may have no room for all chunk buffers of the update: then some are in lent memory, but with
-/// update.overlap=on not all. Gradients take the memory that is left, or all that they can use if
-/// there is no limit. `subgroup_elements` is as planned.
+/// update.overlap=on not all. If that does not suffice, attention's gradient has no buffer of its
+/// own. Gradients take the memory that is left, or all that they can use if there is no limit.
+/// `subgroup_elements` is as planned.
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, Room const& room,
                                          std::int64_t subgroup_elements);

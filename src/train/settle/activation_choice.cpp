@@ -41,8 +41,11 @@ class Chooser {
   /// The policy that keeps most on the device and leaves to everything else there the memory that
   /// it has with `recompute`, or all that it wants; `recompute` if there is none left.
   [[nodiscard]] Policy most_kept() const;
+  /// Returns whether the policy fits on the device beside attention's buffer.
   [[nodiscard]] bool fits_device(Policy const& policy) const {
-    return room_.device_memory == 0 || device_bytes(policy) <= room_.device_memory;
+    auto const needed = demand(with(policy), room_);
+    return room_.device_memory == 0 ||
+           (needed.total() <= room_.device_memory && !needed.lacks_attention_buffer);
   }
   [[nodiscard]] bool fits_host(Policy const& policy) const;
   /// Returns whether the policy fits on the device, and in host memory if activations go there.
@@ -96,7 +99,8 @@ Policy Chooser::most_kept() const {
     auto const needed = demand(config, room_);
     // Backward gathers fewer layers at a time where every `mid` stays.
     Bytes const wanted = std::min(least, beside(demand(config, ample)));
-    return needed.total() <= room_.device_memory && beside(needed) >= wanted;
+    return needed.total() <= room_.device_memory && !needed.lacks_attention_buffer &&
+           beside(needed) >= wanted;
   };
   auto const shares = std::views::iota(1, 101);
   auto const end = std::ranges::partition_point(shares, has_room);

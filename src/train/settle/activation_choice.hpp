@@ -18,8 +18,8 @@ struct ActivationChoice {
   std::string why{};
 };
 
-/// Returns whether a run whose `train` is settled has room on the device of the fullest rank, and
-/// in host memory if the room says how much there is.
+/// Returns whether a run whose `train` is settled has room on the device of the fullest rank,
+/// beside attention's buffer, and in host memory if the room says how much there is.
 [[nodiscard]] bool has_room(config::RunConfig const& config, state::ShardMap const& map,
                             Room const& room);
 

@@ -96,7 +96,7 @@ void StepParts<T>::make_model(cudnn::Attention* attention, Room const& room) {
   }
   auto shape = run_shape(config);
   shape.attention = attention;
-  shape.attention_buffer = attention_buffer(config, map.ranks(), device->host_visible());
+  shape.attention_buffer = attention_buffer(config, map, room);
   model = std::make_unique<model::Transformer<T>>(config.model, shape, *device, *stream);
 }
 
