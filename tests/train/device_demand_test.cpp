@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -330,7 +331,7 @@ TEST(DeviceDemand, AnUpdateThatHasToBeginUnderBackwardNeedsASlotOfItsOwn) {
   auto config = small();
   config.train.activations = activations::parse_policy("keep");
   config.share.device_gradients = 0;
-  state::ShardMap const map{state::layers_of(config.model), 1};
+  state::ShardMap const map{state::layers_of(config.model), mpi::Communicator::world().size()};
   auto const demand = [&](Bytes limit) {
     Room const room{.route = state::Route::staged, .device_memory = limit};
     return device_demand(config, map, 0, room, config.subgroup_size);
@@ -351,6 +352,9 @@ TEST(DeviceDemand, AnUpdateThatHasToBeginUnderBackwardNeedsASlotOfItsOwn) {
     EXPECT_NE(std::string{error.what()}.find("set update.overlap=auto"), std::string::npos)
         << error.what();
   }
+  config.device.memory = limit + roomy.chunk_buffers / 4;
+  EXPECT_EQ(demand(config.device.memory).chunk_buffers, roomy.chunk_buffers / 4);
+  expect_right(config, "a slot of its own");
 }
 
 TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
@@ -367,6 +371,48 @@ TEST(DeviceDemand, GradientsTakeWhatIsLeftOfDeviceMemory) {
   config.share.device_gradients = 4096;
   config.device.memory = 0;
   expect_right(config, "as much as was asked for");
+}
+
+/// Every device with at least `least` bytes has room, and a run keeps within it.
+void expect_room_from_least_on(config::RunConfig config, std::string const& what) {
+  auto const comm = mpi::Communicator::world();
+  state::ShardMap const map{state::layers_of(config.model), comm.size()};
+  auto const needed = [&](Bytes limit) {
+    Room const room{.route = state::Route::staged, .device_memory = limit};
+    return device_demand(config, map, state::fullest_rank, room, config.subgroup_size).total();
+  };
+  Bytes const most = needed(0);
+  Bytes const step = most / 300;
+  Bytes least = most;
+  while (needed(least - step) <= least - step) {
+    least -= step;
+  }
+  ASSERT_LT(least, most) << what;
+  for (Bytes limit = least - 64 * step; limit < least; limit += step) {
+    EXPECT_GT(needed(limit), limit) << what << ", although " << least << " suffice";
+  }
+  for (Bytes limit = least; limit < most; limit += 7 * step) {
+    config.device.memory = limit;
+    EXPECT_LE(both(config).taken, limit) << what;
+  }
+}
+
+TEST(DeviceDemand, MoreMemoryIsNeverRefusedAndSuffices) {
+  auto config = of_gpt2();
+  config.subgroup_size = 4096;
+  config.optimizer.moments = kernels::Moments::int8;  // each subgroup pads its scales
+  config.share.device_resident = 0.6;
+  config.train.activations = {activations::Policy::Rule::recompute};
+  for (auto const home : {parameters::Home::device, parameters::Home::host}) {
+    for (std::optional<Bytes> const gradients : {std::optional<Bytes>{}, {64 * KiB}}) {
+      config.parameter_home = home;
+      config.share.device_gradients = gradients;
+      expect_room_from_least_on(
+          config, fmt::format("parameters {}, gradients {}",
+                              home == parameters::Home::device ? "there" : "in host memory",
+                              gradients.value_or(-1)));
+    }
+  }
 }
 
 TEST(DeviceDemand, GradientsThatAreAskedForHaveRoomBeforeLayersThatAreAheadOfUse) {

@@ -69,6 +69,7 @@ class RunMemoryOfRanks : public ::testing::Test {
   mpi::Communicator comm = mpi::Communicator::world();
   mpi::Communicator node = comm.split_by_node();
   config::RunConfig config;
+  plan::MemoryPlan plan{.subgroup_elements = 8192, .node_total = 5 * MiB};
   std::unique_ptr<device::Device> device;
   std::unique_ptr<state::RankLink> link;
   std::optional<state::ShardMap> map_;
@@ -91,23 +92,26 @@ TEST_F(RunMemoryOfRanks, TakesItsShareOfWhatIsFreeForAllWhereNoneIsGiven) {
 }
 
 TEST_F(RunMemoryOfRanks, BringsAsManyLayersAtATimeAsTheSmallestDeviceHasRoomFor) {
-  int const roomy = on_device().layer_slots();
-  int const least = on_device(1).layer_slots();
+  auto const slots = [this](Bytes limit) {
+    return on(std::make_unique<NamedCuda>(device::make_host_device(limit, config.device.emulation)))
+        .layer_slots(plan);
+  };
+  int const roomy = slots(0);
+  int const least = slots(1);
   ASSERT_EQ(least, 2);
   ASSERT_GT(roomy, least);
-  EXPECT_EQ(on_device(comm.rank() == comm.size() - 1 ? 1 : 0).layer_slots(), least);
+  EXPECT_EQ(slots(comm.rank() == comm.size() - 1 ? 1 : 0), least);
 }
 
 TEST_F(RunMemoryOfRanks, BringsNoneWhereTheyLiveOnTheDevice) {
   config.parameter_home = parameters::Home::device;
-  EXPECT_EQ(on_device().layer_slots(), 0);
+  EXPECT_EQ(on_device().layer_slots(plan), 0);
 }
 
 TEST_F(RunMemoryOfRanks, NeedsThePlanAndWhatAnEmulatedDeviceTakesOfTheSameMemory) {
-  plan::MemoryPlan const plan{.node_total = 5 * MiB};
   auto const& emulated = on_device();
   // The device will take the layers at least.
-  Bytes const slots = emulated.layer_slots() * 2 * map().shard_elements(0) / 16;
+  Bytes const slots = emulated.layer_slots(plan) * 2 * map().shard_elements(0) / 16;
   auto const needs = emulated.needs(node, plan);
   EXPECT_GT(needs.allocation, plan.node_total + comm.size() * slots);
   EXPECT_GT(needs.host_memory, needs.allocation) << "what processes have already counts";

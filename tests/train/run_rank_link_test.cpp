@@ -137,7 +137,10 @@ TEST(RankLinkNeeds, AreALayersSlicesMoreFromDeviceToDevice) {
   // Of the head, 5 chunks of 4096, rank 0 has 3, and gets them from both.
   EXPECT_EQ(needs.direct - needs.staged, 2 * 3 * 4096 * 2);
   config.train.activations = {activations::Policy::Rule::keep};
-  EXPECT_GT(rank_link_needs(config, 2).staged, needs.staged);
+  auto const kept = rank_link_needs(config, 2);
+  EXPECT_GT(kept.staged, needs.staged);
+  config.share.device_gradients = 8 * KiB;  // they are not what is left, but asked for
+  EXPECT_GE(rank_link_needs(config, 2).direct, kept.direct + 8 * KiB);
 }
 
 TEST(RankLinkNeeds, LeaveNoRoomForAttentionsBuffer) {

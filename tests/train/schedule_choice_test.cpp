@@ -129,6 +129,8 @@ TEST(ScheduleChoice, OfAVerticalRunIsInWhatLinksAndAttentionFindRoomBeside) {
   EXPECT_FALSE(has_attention_room(config, map, room, workspace));
   room.device_memory = device_bytes(config, micro_batches);
   EXPECT_TRUE(has_attention_room(config, map, room, workspace));
+  config.share.device_gradients = 8 * KiB;
+  EXPECT_FALSE(has_attention_room(config, map, room, workspace)) << "they are asked for";
 }
 
 /// A vertical step of `streamed`, of which as much waits on the device as there is room for.

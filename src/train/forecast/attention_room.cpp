@@ -21,7 +21,7 @@ bool has_attention_room(config::RunConfig config, state::ShardMap const& map, Ro
     config.train.activations =
         settle_activations(config, map, room, given_rates(config, room.ranks_per_node)).policy;
     auto const demand = device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
-    return demand.total() - demand.held <= room.device_memory;
+    return demand.total() <= room.device_memory;
   } catch (UsageError const&) {
     return false;
   }

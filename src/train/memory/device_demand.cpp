@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "base/chunk.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "device/device.hpp"
@@ -96,6 +97,13 @@ Bytes working_copy_bytes(config::RunConfig const& config, state::ShardMap const&
   });
 }
 
+/// Device memory of layers that are brought there, in so many slots.
+Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map, int slots) {
+  return with_type(config.numerics.dtype, [&]<class T>(T) {
+    return parameters::StreamedParameters<T>::device_bytes(map, slots);
+  });
+}
+
 Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map, int rank,
                      std::int64_t subgroup_elements) {
   StateLayout const layout = config.optimizer.layout();
@@ -105,6 +113,12 @@ Bytes resident_bytes(config::RunConfig const& config, state::ShardMap const& map
     bytes += subgroup.resident ? layout.bytes(subgroup.size) : 0;
   }
   return bytes;
+}
+
+/// The same on the fullest rank, with subgroups of any size.
+Bytes most_resident_bytes(config::RunConfig const& config, state::ShardMap const& map) {
+  std::int64_t const elements = resident_elements(config, map, state::fullest_rank);
+  return ceil_div(elements, chunk_elements) * config.optimizer.layout().bytes(chunk_elements);
 }
 
 /// Returns whether backward holds attention beside the MLP of any block, as a vertical schedule
@@ -130,7 +144,7 @@ int slots_beside(bool attention_buffer, config::RunConfig const& config, state::
       model_memory(config, map, attention_buffer).bytes + room.rank_link +
       working_copy_bytes(config, map, state::fullest_rank, Copy::slots_for_held_blocks) +
       gradient_device_bytes(config, map, state::fullest_rank, room.route) +
-      config.optimizer.layout().bytes(resident_elements(config, map, state::fullest_rank)) +
+      most_resident_bytes(config, map) +
       (needs_lane(config, room.host_visible())
            ? update::DeviceLane::device_bytes(lane_settings(config, shape))
            : 0) +
@@ -156,25 +170,23 @@ DeviceDemand demand_with(bool attention_buffer, config::RunConfig const& config,
   bool const updates = needs_lane(config, host_visible);
   auto const shape = update_shape(config, map, rank, subgroup_elements, room.route);
   auto lane = lane_settings(config, shape);
+  Bytes const given = given_gradients(config, shape, host_visible);
   if (config.parameter_home == parameters::Home::device) {
     demand.layer_slots = slots_beside(attention_buffer, config, map, room);
     demand.working_copy = working_copy_bytes(config, map, rank, demand.layer_slots);
   } else {
-    Bytes const beside = demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) +
-                         given_gradients(config, shape, host_visible);
+    Bytes const beside =
+        demand.total() + (updates ? update::DeviceLane::device_bytes(lane) : 0) + given;
     demand.layer_slots =
         layer_slots(config, map, host_visible, (limit > 0 ? limit : most_bytes) - beside);
     demand.working_copy = streamed_bytes(config, map, demand.layer_slots);
   }
   if (updates) {
     demand.chunk_buffers = update::DeviceLane::device_bytes(lane);
-    if (limit > 0 && demand.total() > limit) {
-      lane.lent = model.idle;
-      Bytes const beside = update::DeviceLane::device_bytes(lane);
-      demand.buffers_are_lent = beside == 0 && config.overlap != config::Switch::on;
-      if (beside > 0 || demand.buffers_are_lent) {
-        demand.chunk_buffers = beside;
-      }
+    if (limit > 0 && demand.total() + given > limit) {
+      lend(lane, model.idle, config);
+      demand.chunk_buffers = update::DeviceLane::device_bytes(lane);
+      demand.buffers_are_lent = demand.chunk_buffers == 0;
     }
   }
   // The rest of a GPU's memory is unknown if its size is.
@@ -208,12 +220,6 @@ bool attention_buffer(config::RunConfig const& config, state::ShardMap const& ma
 int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                           Room const& room) {
   return slots_beside(attention_buffer(config, map, room), config, map, room);
-}
-
-Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map, int slots) {
-  return with_type(config.numerics.dtype, [&]<class T>(T) {
-    return parameters::StreamedParameters<T>::device_bytes(map, slots);
-  });
 }
 
 DeviceDemand device_demand(config::RunConfig const& config, state::ShardMap const& map, int rank,

@@ -50,15 +50,10 @@ struct DeviceDemand {
 [[nodiscard]] int gathering_layer_slots(config::RunConfig const& config, state::ShardMap const& map,
                                         Room const& room);
 
-/// Device memory of layers that are brought there, in so many slots.
-[[nodiscard]] Bytes streamed_bytes(config::RunConfig const& config, state::ShardMap const& map,
-                                   int slots);
-
 /// The device memory of a rank, from the configuration and the room alone. A device with a limit
-/// may have no room for all chunk buffers of the update: then some are in lent memory, but with
-/// update.overlap=on not all. If that does not suffice, attention's gradient has no buffer of its
-/// own. Gradients take the memory that is left, or all that they can use if there is no limit.
-/// `subgroup_elements` is as planned.
+/// may have no room for all chunk buffers of the update: then some are in lent memory (lend). If
+/// that does not suffice, attention's gradient has no buffer of its own. Gradients take the memory
+/// that is left, or all that they can use if there is no limit. `subgroup_elements` is as planned.
 [[nodiscard]] DeviceDemand device_demand(config::RunConfig const& config,
                                          state::ShardMap const& map, int rank, Room const& room,
                                          std::int64_t subgroup_elements);

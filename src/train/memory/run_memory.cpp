@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
-#include "base/dtype.hpp"
-#include "parameters/streamed_parameters.hpp"
 #include "platform/memory/process_memory.hpp"
-#include "state/working_copy.hpp"
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/device_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/memory_table.hpp"
 #include "train/memory/sums.hpp"
-#include "update/device_lane.hpp"
 #include "update/gradients/held_gradients.hpp"
 
 namespace offstage::train {
@@ -26,12 +22,7 @@ Room device_room(config::RunConfig const& config, mpi::Communicator const& comm,
 
 RunMemory::RunMemory(config::RunConfig const& config, mpi::Communicator const& comm,
                      state::ShardMap const& map, Room const& room, device::Device const& device)
-    : config_{config},
-      comm_{comm},
-      map_{map},
-      device_{device},
-      room_{room},
-      layer_slots_{count_layer_slots()} {
+    : config_{config}, comm_{comm}, map_{map}, device_{device}, room_{room} {
   room_.host_memory =
       config.host_memory > 0
           ? config.host_memory
@@ -46,12 +37,13 @@ Bytes RunMemory::free_host_memory() const {
              room_.ranks_per_node * (gathering_bytes() - comm_.maximum(device_bytes_to_come())));
 }
 
-int RunMemory::count_layer_slots() const {
-  auto const shape = fullest_shape();
-  Bytes const free = device_.capacity() - device_.used() - device_bytes_beside() -
-                     given_gradients(config_, shape, device_.host_visible());
-  return static_cast<int>(
-      comm_.minimum(train::layer_slots(config_, map_, device_.host_visible(), free)));
+int RunMemory::layer_slots(plan::MemoryPlan const& plan) const {
+  if (config_.parameter_home == parameters::Home::device) {
+    return 0;
+  }
+  auto const demand =
+      device_demand(config_, map_, state::fullest_rank, room_, plan.subgroup_elements);
+  return static_cast<int>(comm_.minimum(std::int64_t{demand.layer_slots}));
 }
 
 launch::Needs RunMemory::needs(mpi::Communicator const& node, plan::MemoryPlan const& plan) const {
@@ -77,28 +69,13 @@ Bytes RunMemory::device_bytes_to_come() const {
   if (device_.kind() != device::Kind::host) {
     return 0;
   }
-  auto const shape = fullest_shape();
-  Bytes const bytes = device_bytes_beside() + streamed_bytes(config_, map_, layer_slots_);
-  return bytes + room_for_gradients(shape, bytes);
+  return device_demand(config_, map_, state::fullest_rank, room_, config_.subgroup_size).total() -
+         device_.used();
 }
 
-Bytes RunMemory::device_bytes_beside() const {
-  Bytes bytes =
-      config_.optimizer.layout().bytes(resident_elements(config_, map_, state::fullest_rank));
-  bytes += gradient_device_bytes(config_, map_, state::fullest_rank, room_.route);
-  if (needs_lane(config_, device_.host_visible())) {
-    bytes += update::DeviceLane::device_bytes(lane_settings(config_, fullest_shape()));
-  }
-  return bytes;
-}
-
-UpdateShape RunMemory::fullest_shape() const {
-  return update_shape(config_, map_, state::fullest_rank, config_.subgroup_size, room_.route);
-}
-
-Bytes RunMemory::room_for_gradients(UpdateShape const& shape, Bytes taken) const {
-  Bytes const free = device_.capacity() - device_.used() - taken -
-                     update::HeldGradients::norm_bytes(shape.elements);
+Bytes RunMemory::room_for_gradients(UpdateShape const& shape) const {
+  Bytes const free =
+      device_.capacity() - device_.used() - update::HeldGradients::norm_bytes(shape.elements);
   return gradient_room(config_, shape, device_.host_visible(), std::max<Bytes>(0, free));
 }
 

@@ -38,12 +38,10 @@ class RunMemory {
   /// memory.
   [[nodiscard]] Room const& room() const noexcept { return room_; }
   /// Layers that are brought to the device at a time, for which every rank's device has room; 0:
-  /// none has to be brought.
-  [[nodiscard]] int layer_slots() const noexcept { return layer_slots_; }
+  /// none has to be brought. Collective.
+  [[nodiscard]] int layer_slots(plan::MemoryPlan const& plan) const;
   /// Device memory for gradients that wait there, out of the memory that is free now.
-  [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape) const {
-    return room_for_gradients(shape, 0);
-  }
+  [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape) const;
 
   /// Memory that the run wants of this node. Collective over `node`, this node's ranks.
   [[nodiscard]] launch::Needs needs(mpi::Communicator const& node,
@@ -55,24 +53,16 @@ class RunMemory {
 
  private:
   [[nodiscard]] Bytes free_host_memory() const;
-  [[nodiscard]] int count_layer_slots() const;
   /// Host memory of a rank that is in the plan and already taken.
   [[nodiscard]] Bytes gathering_bytes() const;
-  /// Device memory that the run will still take, without parameters on their way.
-  [[nodiscard]] Bytes device_bytes_beside() const;
-  /// Host memory that an emulated device will still take, also for parameters on their way and for
-  /// gradients; 0 for other devices.
+  /// Host memory that an emulated device will still take; 0 for other devices.
   [[nodiscard]] Bytes device_bytes_to_come() const;
-  [[nodiscard]] UpdateShape fullest_shape() const;
-  /// The public room_for_gradients, when `taken` more bytes are in use than now.
-  [[nodiscard]] Bytes room_for_gradients(UpdateShape const& shape, Bytes taken) const;
 
   config::RunConfig const& config_;
   mpi::Communicator const& comm_;
   state::ShardMap const& map_;
   device::Device const& device_;
   Room room_;
-  int layer_slots_;
 };
 
 }  // namespace offstage::train

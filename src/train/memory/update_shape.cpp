@@ -86,6 +86,14 @@ update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
   return settings;
 }
 
+void lend(update::DeviceLaneSettings& lane, std::span<std::byte> idle,
+          config::RunConfig const& config) {
+  lane.lent = {};
+  Bytes const all = update::DeviceLane::device_bytes(lane);
+  Bytes const own = config.overlap == config::Switch::on ? all / std::max(1, lane.buffers) : 0;
+  lane.lent = idle.first(static_cast<std::size_t>(std::min(std::ssize(idle), all - own)));
+}
+
 Bytes gradient_room(config::RunConfig const& config, UpdateShape const& shape, bool host_visible,
                     Bytes free) {
   if (host_visible || config.flushes_fp32() || !(takes_part(config) || shape.sums_on_device)) {

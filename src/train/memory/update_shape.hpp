@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/units.hpp"
@@ -47,6 +49,10 @@ struct UpdateShape {
 /// Returns the settings of the device lane: its chunks and buffers.
 [[nodiscard]] update::DeviceLaneSettings lane_settings(config::RunConfig const& config,
                                                        UpdateShape const& shape);
+/// Lends the lane memory that activations leave idle between backward and forward. With
+/// update.overlap=on a buffer stays its own, with which an update begins under backward.
+void lend(update::DeviceLaneSettings& lane, std::span<std::byte> idle,
+          config::RunConfig const& config);
 /// Returns true if updates need a device lane: the device takes part, or new parameters have to be
 /// sent to it.
 [[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);

@@ -45,7 +45,7 @@ Bytes least_bytes(config::RunConfig const& given, state::ShardMap const& map, st
       config.train.activations = policy;
       auto const demand =
           device_demand(config, map, state::fullest_rank, no_room, config.subgroup_size);
-      least = std::min(least, demand.total() - demand.held);
+      least = std::min(least, demand.total());
     }
   }
   return least;

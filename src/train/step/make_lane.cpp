@@ -5,8 +5,7 @@
 namespace offstage::train {
 
 // With places of its own for chunks, an update can go on under the next forward; in activations'
-// memory it cannot. Only the device knows whether there is room, because other programs may use the
-// same GPU.
+// memory it cannot. Other programs may have taken what the device says is free.
 std::unique_ptr<update::DeviceLane> make_lane(config::RunConfig const& config,
                                               UpdateShape const& shape, device::Device& device,
                                               std::span<std::byte> idle, trace::Trace* trace,
@@ -15,10 +14,15 @@ std::unique_ptr<update::DeviceLane> make_lane(config::RunConfig const& config,
     return nullptr;
   }
   auto settings = lane_settings(config, shape);
+  Bytes const free =
+      device.capacity() - device.used() - given_gradients(config, shape, device.host_visible());
+  if (update::DeviceLane::device_bytes(settings) > free) {
+    lend(settings, idle, config);
+  }
   try {
     return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   } catch (UsageError const&) {
-    settings.lent = idle;
+    lend(settings, idle, config);
     return std::make_unique<update::DeviceLane>(device, settings, trace, memory);
   }
 }

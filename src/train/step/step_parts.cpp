@@ -40,6 +40,7 @@ StepParts<T>::StepParts(config::RunConfig const& its_config, mpi::Communicator c
   mpi::agree(comm, [&] { make_model(attention, room); });
   run_memory.emplace(config, comm, map, room, *device);
   mpi::agree(comm, [&] { make_memory_plan(); });
+  layer_slots = run_memory->layer_slots(memory);
   on_plan(run_memory->needs(node, memory));
   subgroups = state::subgroups_of(map, comm.rank(), memory.subgroup_elements,
                                   resident_elements(config, map, comm.rank()));
@@ -141,7 +142,7 @@ void StepParts<T>::make_copy() {
                                      .subgroups = subgroups,
                                      .offload = *offload,
                                      .node_memory = node_memory.get(),
-                                     .slots = run_memory->layer_slots(),
+                                     .slots = layer_slots,
                                      .buffers = memory.parameter_buffers,
                                      .trace = trace.get()});
 }

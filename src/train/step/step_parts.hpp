@@ -79,6 +79,7 @@ struct StepParts {
   std::optional<CommunicationRow> communication;  ///< none unless run.trace
   std::optional<RunMemory> run_memory;
   plan::MemoryPlan memory;
+  int layer_slots{};                                     ///< as RunMemory::layer_slots
   std::unique_ptr<device::MemoryCounter> device_memory;  ///< null unless run.trace
   std::vector<state::Subgroup> subgroups;
   std::unique_ptr<parameters::NodeMemory> node_memory;  ///< null unless parameters.home=node

@@ -117,7 +117,7 @@ class StepRunner {
   /// Memory that device.memory bounds: the largest use of any rank at a time. Collective.
   [[nodiscard]] Bytes device_memory_peak() const { return comm_.maximum(parts_.device->peak()); }
   /// Layers that are brought to the device at a time; 0: none has to be brought.
-  [[nodiscard]] int layer_slots() const noexcept { return parts_.run_memory->layer_slots(); }
+  [[nodiscard]] int layer_slots() const noexcept { return parts_.layer_slots; }
 
  private:
   [[nodiscard]] std::optional<RunForecast> foresee(std::vector<plan::SimulatedEvent>* events) const;

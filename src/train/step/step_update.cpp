@@ -88,14 +88,6 @@ bool StepUpdate<T>::can_begin_early() const noexcept {
 
 template <class T>
 OverlapChoice StepUpdate<T>::make_overlap() const {
-  mpi::agree(comm_, [&] {
-    if (config_.overlap == config::Switch::on && !can_begin_early()) {
-      throw UsageError{
-          "update.overlap=on: the device's update (update.device-share, update.device-chunk) has "
-          "found room in the memory of activations alone, which backward needs; raise "
-          "device.memory, lower update.device-chunk, or set update.overlap=auto"};
-    }
-  });
   // A rank whose subgroups all stay in host memory may have no spares, although other ranks gain by
   // theirs.
   bool const gains =
