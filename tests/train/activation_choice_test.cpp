@@ -148,6 +148,36 @@ TEST(ActivationChoice, LeavesRanksTheRoomForAttentionsBuffer) {
   }
 }
 
+TEST(ActivationChoice, DoesWithoutAttentionsBufferWhereNoPolicyFitsBesideIt) {
+  auto config = some_config();
+  config.model.layers = 2;
+  config.train.sequence = 2;  // activations are smaller than the buffer
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  auto const demand = [&](std::string const& policy, Room const& room) {
+    config.train.activations = activations::parse_policy(policy);
+    return device_demand(config, map, state::fullest_rank, room, config.subgroup_size);
+  };
+  Room room{.route = state::Route::staged, .device_memory = 1};
+  room.device_memory = demand("recompute", room).total();
+  ASSERT_TRUE(demand("0", room).lacks_attention_buffer);
+  config.train.activations = {activations::Policy::Rule::automatic};
+  auto const found = settle_activations(config, map, room, given_rates(config, 1)).policy;
+  EXPECT_TRUE(is_computed_again(activations::describe(found))) << activations::describe(found);
+}
+
+TEST(ActivationChoice, DoesWithoutAttentionsBufferWhereHostMemoryHasNoRoomForActivations) {
+  auto config = some_config();
+  state::ShardMap const map{state::layers_of(config.model), 2};
+  config.train.activations = activations::parse_policy("recompute");
+  Room room{.route = state::Route::staged, .device_memory = 1, .host_memory = GiB};
+  room.host_memory = host_plan(config, map, room).node_total;
+  room.device_memory =
+      device_demand(config, map, state::fullest_rank, room, config.subgroup_size).total();
+  config.train.activations = {activations::Policy::Rule::automatic};
+  auto const found = settle_activations(config, map, room, given_rates(config, 1)).policy;
+  EXPECT_EQ(activations::describe(found), "recompute");
+}
+
 TEST(ActivationChoice, LetsWhatLeavesGoToStorageWhereThereIsAny) {
   auto config = some_config();
   config.paths.emplace_back().directory = "/path";

@@ -43,15 +43,16 @@ class Chooser {
   [[nodiscard]] Policy most_kept() const;
   /// Returns whether the policy fits on the device beside attention's buffer.
   [[nodiscard]] bool fits_device(Policy const& policy) const {
-    auto const needed = demand(with(policy), room_);
-    return room_.device_memory == 0 ||
-           (needed.total() <= room_.device_memory && !needed.lacks_attention_buffer);
+    return room_.device_memory == 0 || suffices(demand(with(policy), room_));
   }
   [[nodiscard]] bool fits_host(Policy const& policy) const;
   /// Returns whether the policy fits on the device, and in host memory if activations go there.
   [[nodiscard]] bool fits(Policy const& policy) const {
     return fits_device(policy) && (policy.rule != Rule::swap || fits_host(policy));
   }
+  /// Policies need no room for attention's buffer from now on if even the most frugal ones have
+  /// none.
+  void give_way_if_none_fits() { needs_buffer_ = fits({Rule::recompute}) || fits(swap(0.0)); }
   [[nodiscard]] plan::SwapCompany company() const;
   /// Returns whether anything goes to storage under forward or backward, if as much leaves as can.
   [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
@@ -59,6 +60,10 @@ class Chooser {
 
  private:
   [[nodiscard]] DeviceDemand demand(config::RunConfig const& config, Room const& room) const;
+  [[nodiscard]] bool suffices(DeviceDemand const& needed) const {
+    return needed.total() <= room_.device_memory &&
+           !(needs_buffer_ && needed.lacks_attention_buffer);
+  }
   [[nodiscard]] config::RunConfig with(Policy const& policy) const {
     config::RunConfig config = config_;
     config.train.activations = policy;
@@ -80,6 +85,7 @@ class Chooser {
   state::ShardMap const& map_;
   Room const& room_;
   model::Dims dims_;
+  bool needs_buffer_ = true;
 };
 
 DeviceDemand Chooser::demand(config::RunConfig const& config, Room const& room) const {
@@ -99,8 +105,7 @@ Policy Chooser::most_kept() const {
     auto const needed = demand(config, room_);
     // Backward gathers fewer layers at a time where every `mid` stays.
     Bytes const wanted = std::min(least, beside(demand(config, ample)));
-    return needed.total() <= room_.device_memory && !needed.lacks_attention_buffer &&
-           beside(needed) >= wanted;
+    return suffices(needed) && beside(needed) >= wanted;
   };
   auto const shares = std::views::iota(1, 101);
   auto const end = std::ranges::partition_point(shares, has_room);
@@ -232,8 +237,12 @@ bool has_room(config::RunConfig const& config, state::ShardMap const& map, Room 
 
 WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const& map,
                          Room const& room, ActivationRates const& given) {
-  Chooser const chooser{config, map, room};
-  if (config.train.activations.rule != Rule::automatic || chooser.fits({Rule::keep})) {
+  if (config.train.activations.rule != Rule::automatic) {
+    return {};
+  }
+  Chooser chooser{config, map, room};
+  chooser.give_way_if_none_fits();
+  if (chooser.fits({Rule::keep})) {
     return {};
   }
   auto const& rates = given.rates;
@@ -247,7 +256,8 @@ ActivationChoice settle_activations(config::RunConfig const& config, state::Shar
   if (config.train.activations.rule != Rule::automatic) {
     return {config.train.activations};
   }
-  Chooser const chooser{config, map, room};
+  Chooser chooser{config, map, room};
+  chooser.give_way_if_none_fits();
   bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
