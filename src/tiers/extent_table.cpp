@@ -137,7 +137,7 @@ std::int64_t& ExtentTable::spares_for(Holding const& version) {
   return const_cast<std::int64_t&>(std::as_const(*this).spares_for(version));
 }
 
-/// What is nowhere needs no spare: to fetch it is an error.
+/// Extents that are nowhere need no spare: to fetch one is an error.
 bool ExtentTable::may_try(Extent const& extent) const {
   return !extent.before && !extent.trying &&
          (extent.current.is_nowhere() || spares_for(extent.current) > 0);

@@ -57,8 +57,8 @@ class Search {
   void try_overlaps(Chosen chosen);
   void try_with(Chosen chosen);
   /// Simulates candidates that are not yet, the one with the lowest bound first, until the others
-  /// are bound to take longer. Returns false if there are too many.
-  bool simulate_all();
+  /// are bound to take longer, or there are too many.
+  void simulate_all();
   struct Climb {
     plan::Detail detail;
     int most;  ///< number of simulations
@@ -210,7 +210,7 @@ Candidate const& Search::winner() {
   return **std::ranges::min_element(candidates, {}, &Candidate::number);
 }
 
-bool Search::simulate_all() {
+void Search::simulate_all() {
   std::vector<Candidate*> order;
   for (Candidate& candidate : candidates_.all()) {
     order.push_back(&candidate);
@@ -220,18 +220,15 @@ bool Search::simulate_all() {
   std::optional<Seconds> least;
   int const most = candidates_.simulated() + most_simulated;
   for (Candidate* const candidate : order) {
-    if (least && candidate->bound.step >= (1.0 - equal) * *least) {
-      return true;
-    }
-    if (candidates_.simulated() >= most) {
-      return false;
+    bool const takes_longer = least && candidate->bound.step >= (1.0 - equal) * *least;
+    if (takes_longer || candidates_.simulated() >= most) {
+      return;
     }
     if (!candidate->step) {
       candidates_.simulate(*candidate, coarse);
     }
     least = std::min(least.value_or(candidate->step->step), candidate->step->step);
   }
-  return true;
 }
 
 void Search::climb_with_parts() {
@@ -240,7 +237,7 @@ void Search::climb_with_parts() {
   }
   values_.open_parts();
   try_all(Rule::part);
-  (void)simulate_all();
+  simulate_all();
   std::vector<Candidate> begins{winner()};
   auto const quickest_first = candidates_.by_time();
   for (Rule const rule : {Rule::part, Rule::recompute}) {
@@ -299,16 +296,16 @@ Chosen Search::first() {
 Choice Search::run() {
   try_all();
   candidates_.require_any();
-  bool is_complete = simulate_all();
+  simulate_all();
   for (Candidate const& candidate : begins_of_climbs()) {
     climb(candidate, {coarse, most_climbing});
   }
   candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
   climb_with_parts();
-  is_complete = try_what_seems_quicker() && is_complete;
+  (void)try_what_seems_quicker();
   climb(winner(), {exact, most_at_last});  // on from where the last one had to stop
-  is_complete = try_what_seems_quicker() && is_complete;
+  bool const is_complete = try_what_seems_quicker();
   Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,
                 .step = *best.step,
