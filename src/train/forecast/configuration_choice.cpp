@@ -258,17 +258,16 @@ void Search::climb_with_parts() {
 
 bool Search::try_what_seems_quicker() {
   for (int tries = 0; tries < most_doubted; ++tries) {
-    Candidate* quickest = nullptr;
+    Candidate* best = nullptr;
     for (Candidate& each : candidates_.all()) {
-      if (!each.is_simulated(exact) &&
-          (quickest == nullptr || each.seconds() < quickest->seconds())) {
-        quickest = &each;
+      if (!each.is_simulated(exact) && (best == nullptr || each.seconds() < best->seconds())) {
+        best = &each;
       }
     }
-    if (quickest == nullptr || quickest->seconds() >= (1.0 - equal) * winner().seconds()) {
+    if (best == nullptr || best->seconds() >= (1.0 - equal) * winner().seconds()) {
       return true;
     }
-    candidates_.simulate(*quickest, quickest->step ? exact : coarse);
+    candidates_.simulate(*best, best->step ? exact : coarse);
   }
   return false;
 }
