@@ -338,6 +338,36 @@ void say_what_is_there(pack::Task const& task, Output const& output, std::int64_
             task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
 }
 
+/// What the options say about the texts, without tokenizer and template.
+pack::Task task_of(GivenOptions const& given) {
+  pack::Task task;
+  task.texts = texts_of(given);
+  look_for_lookalikes(task.texts, given["documents"].as<std::string>() != "auto");
+  check_template_options(given, task.texts);
+  task.field = given.contains("field") ? given["field"].as<std::string>()
+                                       : (given.contains("template") ? "messages" : "text");
+  task.longest = whole(given, "longest", 0, 1'000'000'000);
+  task.most_bad = whole(given, "skip-bad", 0, std::numeric_limits<std::int64_t>::max());
+  task.threads =
+      given.contains("threads") ? static_cast<int>(whole(given, "threads", 1, 1024)) : team_size();
+  return task;
+}
+
+/// Names the files that are whole, and writes beside them what a run has to know of their tokens.
+void complete_files(GivenOptions const& given, data::Tokenizer const& tokenizer,
+                    Output const& output) {
+  bool const has_template = given.contains("template");
+  data::name_token_files(output.prefix, output.format, has_template);
+  std::optional<data::TokenizerNote> note;
+  if (auto const sample = data::sample_of(tokenizer)) {
+    note = {.name = given["tokenizer"].as<std::string>(),
+            .sample = *sample,
+            .vocab = tokenizer.vocab(),
+            .is_masked = has_template};
+  }
+  data::write_note(output.prefix, note);
+}
+
 }  // namespace
 
 ExitCode pack_command(Arguments const& arguments) {
@@ -352,17 +382,7 @@ ExitCode pack_command(Arguments const& arguments) {
                                                              {{"megatron", data::Format::megatron},
                                                               {"llmc", data::Format::llmc},
                                                               {"nanogpt", data::Format::nanogpt}})};
-  pack::Task task;
-  task.texts = texts_of(given);
-  look_for_lookalikes(task.texts, given["documents"].as<std::string>() != "auto");
-  check_template_options(given, task.texts);
-  bool const has_template = given.contains("template");
-  task.field = given.contains("field") ? given["field"].as<std::string>()
-                                       : (has_template ? "messages" : "text");
-  task.longest = whole(given, "longest", 0, 1'000'000'000);
-  task.most_bad = whole(given, "skip-bad", 0, std::numeric_limits<std::int64_t>::max());
-  task.threads =
-      given.contains("threads") ? static_cast<int>(whole(given, "threads", 1, 1024)) : team_size();
+  auto task = task_of(given);
   auto const seconds = [&](char const* option) {
     return Seconds{static_cast<double>(whole(given, option, 0, 1'000'000))};
   };
@@ -373,7 +393,7 @@ ExitCode pack_command(Arguments const& arguments) {
   task.frame = framed ? tokenizer->frame() : data::Frame{};
 
   std::optional<pack::Template> form;
-  if (has_template) {
+  if (given.contains("template")) {
     form = pack::read_template(given["template"].as<std::string>(), "--template", *tokenizer);
     task.form = &*form;
     check_conversation_ends(*form, *tokenizer, output.format);
@@ -396,15 +416,7 @@ ExitCode pack_command(Arguments const& arguments) {
     if (!file.saved() || !file.saved()->is_whole) {
       write_tokens(task, *tokenizer, output, every, file);
     }
-    data::name_token_files(output.prefix, output.format, has_template);
-    std::optional<data::TokenizerNote> note;
-    if (auto const sample = data::sample_of(*tokenizer)) {
-      note = {.name = given["tokenizer"].as<std::string>(),
-              .sample = *sample,
-              .vocab = tokenizer->vocab(),
-              .is_masked = has_template};
-    }
-    data::write_note(output.prefix, note);
+    complete_files(given, *tokenizer, output);
   } catch (...) {
     tell_where_to_go_on(file);
     throw;

@@ -56,6 +56,35 @@ std::string opening(std::string const& title, double width, double height) {
                      height, escaped(title));
 }
 
+/// A bar around the height `middle` that begins at `left`, its label before it, and its words
+/// behind. `across` gives a value's place.
+template <class Across>
+std::string bar_row(BarRow const& row, double left, double middle, Across const& across) {
+  constexpr double thick = 16.0;
+  std::string text = fmt::format("<text class=\"row\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>",
+                                 left - 10.0, middle + 4.0, escaped(row.label));
+  double end = across(0.0);
+  if (std::isfinite(row.value)) {
+    end = across(row.value);
+    text += fmt::format(
+        "<rect class=\"bar {}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\">{}"
+        "</rect>",
+        row.look, left, middle - thick / 2.0, end - left, thick,
+        tip_of(row.label + ": " + row.words));
+  }
+  for (BarRow::Limit const& limit : row.limits) {
+    if (std::isfinite(limit.value)) {
+      double const x = across(limit.value);
+      text +=
+          fmt::format("<path class=\"limit {}\" d=\"M{:.2f} {:.2f}V{:.2f}\">{}</path>", limit.look,
+                      x, middle - thick / 2.0 - 4.0, middle + thick / 2.0 + 4.0, tip_of(limit.tip));
+      end = std::max(end, x);
+    }
+  }
+  return text + fmt::format("<text class=\"words\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>", end + 8.0,
+                            middle + 4.0, escaped(row.words));
+}
+
 }  // namespace
 
 std::string escaped(std::string_view text) {
@@ -208,7 +237,7 @@ std::string Plot::text() const {
 
 std::string bars(std::string const& title, std::string const& axis, std::vector<BarRow> const& rows,
                  double width) {
-  constexpr double top = 6.0, bottom = 46.0, each = 30.0, thick = 16.0;
+  constexpr double top = 6.0, bottom = 46.0, each = 30.0;
   auto const room_for = [&](std::string BarRow::*text) {
     constexpr double character = 6.6;
     std::size_t longest = 0;
@@ -245,30 +274,7 @@ std::string bars(std::string const& title, std::string const& axis, std::vector<
   text += fmt::format("<text class=\"label x\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>",
                       (left + width - right) / 2.0, height - 8.0, escaped(axis));
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    BarRow const& row = rows[i];
-    double const middle = top + each * (static_cast<double>(i) + 0.5);
-    text += fmt::format("<text class=\"row\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>", left - 10.0,
-                        middle + 4.0, escaped(row.label));
-    double end = across(0.0);
-    if (std::isfinite(row.value)) {
-      end = across(row.value);
-      text += fmt::format(
-          "<rect class=\"bar {}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\">{}"
-          "</rect>",
-          row.look, left, middle - thick / 2.0, end - left, thick,
-          tip_of(row.label + ": " + row.words));
-    }
-    for (BarRow::Limit const& limit : row.limits) {
-      if (std::isfinite(limit.value)) {
-        double const x = across(limit.value);
-        text += fmt::format("<path class=\"limit {}\" d=\"M{:.2f} {:.2f}V{:.2f}\">{}</path>",
-                            limit.look, x, middle - thick / 2.0 - 4.0, middle + thick / 2.0 + 4.0,
-                            tip_of(limit.tip));
-        end = std::max(end, x);
-      }
-    }
-    text += fmt::format("<text class=\"words\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>", end + 8.0,
-                        middle + 4.0, escaped(row.words));
+    text += bar_row(rows[i], left, top + each * (static_cast<double>(i) + 0.5), across);
   }
   return text + "</svg>";
 }

@@ -340,6 +340,10 @@ void Journal::conclude(RunEnd const& end) {
               : *end.best_is_kept ? ", whose checkpoint is kept"
                                   : ", which has no checkpoint");
   }
+  say_how_it_ended(end);
+}
+
+void Journal::say_how_it_ended(RunEnd const& end) const {
   if (end.stop == Stop::none) {
     log::dated("done: step {} of {}", end.step, config_.train.steps);
   } else if (end.stop == Stop::patience) {

@@ -103,6 +103,7 @@ class Journal final : public SaveListener {
   /// Writes the forecast to metrics.jsonl, once there is one.
   void write_forecast(std::int64_t step);
   void write_end(RunEnd const& end, std::vector<std::string> sentences);
+  void say_how_it_ended(RunEnd const& end) const;
 
   config::RunConfig const& config_;
   bool speaks_;
