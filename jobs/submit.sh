@@ -59,14 +59,19 @@ script=$1
 [[ $script == */* || -e $script ]] || script=$here/$script
 [[ -r $script ]] || refuse "there is no job script $1; in $here are $(cd "$here" && echo *.sbatch)"
 config=$2
+[[ $config != --* ]] || refuse "$config in place of the configuration: $(basename "$script") CONFIG [--KEY=VALUE...], one file without --config before it"
 if [[ -n $chdir && $config != /* ]]; then config=$chdir/$config; fi
 [[ -r $config ]] || refuse "cannot read the configuration $config"
 
 : "${time_limit:=$(sbatch_line time "$script")}" "${signal:=$(sbatch_line signal "$script")}"
 if too_short "$time_limit" "$signal"; then
+  later=
+  if ((seconds > 60 + least_work)); then later=", or a signal that comes later, such as --signal=B:USR1@60"; fi
   refuse "--time=$time_limit is $seconds s, and --signal=$signal stops the run $lead s before its end: it would save and be requeued \
-over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes, or a signal that comes later, such as --signal=B:USR1@60"
+over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes$later"
 fi
+# What sbatch is told on the command line the job cannot see, but it compares the signal with its time limit, too.
+if [[ -n $signal ]]; then export SBATCH_SIGNAL=$signal; fi
 if grep -q '^offstage_require_chain' < "$script" && [[ $array == *[-,]* && $array != *%1 ]]; then
   refuse "--array=$array starts links at the same time, but each goes on from where the last one ended: write --array=${array%%%*}%1"
 fi

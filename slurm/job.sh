@@ -198,6 +198,10 @@ require_arguments() {
     say "usage: sbatch SCRIPT CONFIG [--KEY=VALUE...]"
     exit 64
   fi
+  if [[ $1 == --* ]]; then
+    say "'$1' in place of the configuration: sbatch SCRIPT CONFIG [--KEY=VALUE...], one file without --config before it"
+    exit 64
+  fi
   local option
   for option in "${@:2}"; do  # what the scripts read themselves must stand in one word and one file
     if [[ $option != --*=* || $option == --config=* ]]; then

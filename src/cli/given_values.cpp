@@ -115,6 +115,31 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
                       : fmt::format("the nearest key is {}", name);
 }
 
+/// The advice for the unknown section `name`: what there is in its place, or a section that is
+/// near.
+std::string advice_on_section(std::string const& name) {
+  auto const [key, sentence] = config::in_place_of(name);
+  if (!key.empty()) {
+    return fmt::format("use {}: {}", key, config::find_key(key)->help);
+  }
+  if (!sentence.empty()) {
+    return std::string{sentence};
+  }
+  std::vector<std::string> sections;
+  for (config::Key const& key_of_section : config::key_table()) {
+    std::string section{section_of(key_of_section)};
+    if (sections.empty() || sections.back() != section) {
+      sections.push_back(std::move(section));
+    }
+  }
+  auto const begun = std::ranges::find_if(
+      sections, [&](std::string const& section) { return name.starts_with(section); });
+  auto const found = begun != sections.end() ? *begun : near_word(name, sections);
+  return found.empty() || name.empty()
+             ? fmt::format("the sections are {}", fmt::join(sections, ", "))
+             : fmt::format("the nearest is [{}]", found);
+}
+
 UsageError unknown_key(std::string const& word, std::string const& where,
                        std::vector<std::string> const& extra = {}) {
   return UsageError{
@@ -293,13 +318,13 @@ class ConfigFile {
   [[nodiscard]] std::string where() const { return fmt::format("{}:{}", path_, line_); }
 
   void enter_section(std::string const& content) {
-    std::vector<std::string> headings;
-    for (config::Key const& key : config::key_table()) {
-      headings.push_back(fmt::format("[{}]", section_of(key)));
-    }
-    if (std::ranges::find(headings, content) == headings.end()) {
-      throw UsageError{fmt::format("unknown section {} ({}); the nearest is {}", content, where(),
-                                   nearest(content, headings))};
+    auto const is_of = [&](config::Key const& key) {
+      return fmt::format("[{}]", section_of(key)) == content;
+    };
+    if (std::ranges::none_of(config::key_table(), is_of)) {
+      auto const name = content.substr(1, content.find(']') - 1);
+      throw UsageError{
+          fmt::format("unknown section {} ({}); {}", content, where(), advice_on_section(name))};
     }
     heading_ = content + '\n';
   }

@@ -112,17 +112,29 @@ void look_for_job(config::RunConfig& config, mpi::Communicator const& comm) {
   comm.barrier();
 }
 
-/// Warns if `offstage train` has one rank although the job has several tasks: then one rank works,
-/// or each task is a run of its own.
+/// A number above one in the environment; null: there is none.
+char const* several(char const* variable) {
+  char const* const number = std::getenv(variable);
+  return number != nullptr && std::strtol(number, nullptr, 10) > 1 ? number : nullptr;
+}
+
+/// Warns if `offstage train` has one rank although the job has several tasks, or a launcher of
+/// PyTorch started several processes: then one rank works, or each is a run of its own.
 void look_for_launcher(mpi::Communicator const& comm) {
   constexpr char const* by_mpirun = "OMPI_COMM_WORLD_SIZE";
-  char const* const tasks = std::getenv("SLURM_NTASKS");
-  if (comm.size() == 1 && tasks != nullptr && std::getenv(by_mpirun) == nullptr &&
-      std::strtol(tasks, nullptr, 10) > 1) {
+  if (comm.size() > 1 || std::getenv(by_mpirun) != nullptr) {
+    return;
+  }
+  if (char const* const tasks = several("SLURM_NTASKS")) {
     log::warning(
         "this job has {} tasks (SLURM_NTASKS), but this run has one rank: start it by srun "
         "--mpi=pmix or mpirun, as jobs/train.sbatch does, or ask for one task",
         tasks);
+  } else if (char const* const processes = several("WORLD_SIZE")) {
+    log::warning(
+        "torchrun, accelerate or deepspeed started {} processes (WORLD_SIZE), but this run has one "
+        "rank, and each of them is a run of its own: start it by mpirun or srun --mpi=pmix",
+        processes);
   }
 }
 

@@ -253,8 +253,8 @@ constexpr std::array keys{
     Key{"optimizer.lr", "X", "3e-4", "highest learning rate",
         [](RunConfig& c, Text t) { c.optimizer.lr = real(t); }},
     Key{"optimizer.kind", "adamw|adam|adagrad|rmsprop|sgd|lion", "adamw",
-        "adam has weight decay in the gradient (L2): Megatron and DeepSpeed call adamw so; another "
-        "kind needs a fresh start",
+        "adam has weight decay in the gradient (L2), and adamw is what Megatron and DeepSpeed call "
+        "Adam; another kind needs a fresh start",
         set_optimizer_kind},
     Key{"optimizer.moments", "fp32|bf16|8bit", "fp32",
         "type of momentum and variance; smaller types are rounded stochastically",

@@ -124,7 +124,6 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"optimizer", "optimizer.kind"},
     {"bf16.enabled", "numerics.dtype"},
     {"fp16.enabled", "numerics.dtype"},
-    {"initial-scale-power", "numerics.loss-scale-start"},
     {"optimizer.type", "optimizer.kind"},
     {"scheduler.type", "optimizer.schedule"},
     {"lr-wsd-decay-style", "optimizer.schedule"},
@@ -143,6 +142,45 @@ constexpr auto names = std::to_array<std::pair<std::string_view, std::string_vie
     {"qk-layernorm", "model.qk-norm"},
     {"add-qkv-bias", "model.qkv-bias"},
     {"untie-embeddings-and-output-weights", "model.tied-head"},
+    {"warmup-max-lr", "optimizer.lr"},
+    {"max-norm", "optimizer.clip"},
+    {"optimizer.name", "optimizer.kind"},
+    {"scheduler", "optimizer.schedule"},
+    {"lr-scheduler.type", "optimizer.schedule"},
+    {"decay-type", "optimizer.schedule"},
+    {"decay-ratio", "optimizer.decay-fraction"},
+    {"eval-strategy", "train.valid-every"},
+    {"evaluation-strategy", "train.valid-every"},
+    {"eval-on-start", "train.valid-first"},
+    {"steps-per-print", "train.log-every"},
+    {"log-freq", "train.log-every"},
+    {"data-seed", "train.seed"},
+    {"context-length", "train.sequence"},
+    {"cutoff-len", "train.sequence"},
+    {"model-max-length", "train.sequence"},
+    {"initial-load-path", "train.init-from"},
+    {"hf-assets-path", "train.init-from"},
+    {"activation-checkpoint", "train.activations"},
+    {"activation-checkpoint.mode", "train.activations"},
+    {"d-model", "model.hidden"},
+    {"model.dim", "model.hidden"},
+    {"n-ctx", "model.max-sequence"},
+    {"mixed-precision-param", "numerics.dtype"},
+    {"grad-accum-dtype", "numerics.accumulate"},
+    {"mixed-precision-reduce", "numerics.accumulate"},
+    {"accumulate-allreduce-grads-in-fp32", "numerics.accumulate"},
+    {"flash-attn", "device.attention"},
+    {"save-strategy", "checkpoint.every"},
+    {"checkpoint.interval", "checkpoint.every"},
+    {"checkpoint.folder", "checkpoint.dir"},
+    {"keep-latest-k", "checkpoint.keep"},
+    {"overwrite-output-dir", "checkpoint.resume"},
+    {"dump-folder", "run.dir"},
+    {"run-name", "run.dir"},
+    {"enable-tensorboard", "run.tensorboard"},
+    {"enable-profiling", "run.trace"},
+    {"ddp-timeout", "run.watchdog"},
+    {"distributed-timeout-minutes", "run.watchdog"},
 });
 
 constexpr std::string_view no_dropout = "there is no dropout";
@@ -204,6 +242,33 @@ constexpr std::string_view no_target_between =
     "beside the data leaves out any";
 constexpr std::string_view fixed_vocab =
     "model.vocab may be larger than that of train.init-from, whose tokens come first";
+constexpr std::string_view mean_of_targets =
+    "a step's loss is the mean over all its targets that count, on whatever ranks and in whatever "
+    "micro-batches they are";
+constexpr std::string_view warmup_begins =
+    "a warm-up is linear and begins with optimizer.lr / optimizer.warmup-steps";
+constexpr std::string_view keys_of_schedule =
+    "optimizer.min-lr, optimizer.decay-steps and optimizer.decay-fraction say more of "
+    "optimizer.schedule";
+constexpr std::string_view scale_itself =
+    "numerics.loss-scale-start is the scale itself: 65536, and not its power 16";
+constexpr std::string_view scale_halves =
+    "with numerics.loss-scale=dynamic every overflow halves the scale";
+constexpr std::string_view best_is_least = "the best step is that with the least validation loss";
+constexpr std::string_view as_in_training =
+    "a validation takes as many windows at a time as training, train.micro-batch";
+constexpr std::string_view no_loader =
+    "there is no data loader: a step reads its own sequences, and where an epoch ends within a "
+    "step, the next one's follow";
+constexpr std::string_view little_padding =
+    "data.cross-documents=whole fills sequences with whole documents, so that little is padding";
+constexpr std::string_view cross_entropy =
+    "the loss is the targets' cross-entropy alone; train.z-loss is all that can be added";
+constexpr std::string_view no_noise = "embeddings have no noise";
+constexpr std::string_view always_repeats =
+    "a run repeats its bits in any case, and no key turns that on";
+constexpr std::string_view plan_finds =
+    "offstage plan --max batch finds the largest train.micro-batch that fits";
 constexpr std::string_view launchers = "mpirun or srun starts the ranks";
 
 /// Each tool's word without a key, and what there is in its place.
@@ -275,7 +340,7 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"tensor-parallel-size", data_parallel},
     {"adam-betas", two_betas},
     {"betas", two_betas},
-    {"data.shuffle", always_shuffled},
+    {"shuffle", always_shuffled},
     {"platform.conversion", in_update},
     {"train.recompute", activations_now},
     {"freeze", nothing_frozen},
@@ -308,6 +373,67 @@ constexpr auto without_key = std::to_array<std::pair<std::string_view, std::stri
     {"nnodes", launchers},
     {"nproc-per-node", launchers},
     {"world-size", launchers},
+    {"average-tokens-across-devices", mean_of_targets},
+    {"calculate-per-token-loss", mean_of_targets},
+    {"lr-warmup-init", warmup_begins},
+    {"warmup-min-lr", warmup_begins},
+    {"warmup-type", warmup_begins},
+    {"lr-warmup-fraction", warmup_part},
+    {"warmup-fraction", warmup_part},
+    {"min-lr-factor", rate_as_it_is},
+    {"lr-scheduler-kwargs", keys_of_schedule},
+    {"initial-scale-power", scale_itself},
+    {"hysteresis", scale_halves},
+    {"min-loss-scale", scale_halves},
+    {"greater-is-better", best_is_least},
+    {"metric-for-best-model", best_is_least},
+    {"per-device-eval-batch-size", as_in_training},
+    {"dataloader-drop-last", no_loader},
+    {"dataloader-num-workers", no_loader},
+    {"dataloader-pin-memory", no_loader},
+    {"dataloader-prefetch-factor", no_loader},
+    {"num-workers", no_loader},
+    {"group-by-length", little_padding},
+    {"label-smoothing", cross_entropy},
+    {"label-smoothing-factor", cross_entropy},
+    {"neftune-noise-alpha", no_noise},
+    {"deterministic-mode", always_repeats},
+    {"full-determinism", always_repeats},
+    {"auto-find-batch-size", plan_finds},
+    {"accumulate-grad-batches", batches},
+    {"accumulation-steps", batches},
+    {"grad-accum", batches},
+    {"gradient-accumulation", batches},
+    {"dataset", packing},
+    {"dataset-name", packing},
+    {"dataset-num-proc", packing},
+    {"dataset-text-field", packing},
+    {"eos-token", packing},
+    {"padding-free", documents_apart},
+    {"push-to-hub", exported},
+    {"save-only-model", exported},
+    {"save-safetensors", exported},
+    {"stage3-gather-16bit-weights-on-model-save", exported},
+    {"load-in-4bit", no_adapters},
+    {"load-in-8bit", no_adapters},
+    {"use-lora", no_adapters},
+    {"enable-wandb", curves},
+    {"include-num-input-tokens-seen", curves},
+    {"aio", attributes},
+    {"aio.overlap-events", attributes},
+    {"aio.single-submit", attributes},
+    {"allgather-partitions", by_itself},
+    {"contiguous-memory-optimization", by_itself},
+    {"partition-activations", by_itself},
+    {"reduce-scatter", by_itself},
+    {"round-robin-gradients", by_itself},
+    {"context-parallel-degree", data_parallel},
+    {"data-parallel-replicate-degree", data_parallel},
+    {"data-parallel-shard-degree", data_parallel},
+    {"expert-parallel-degree", data_parallel},
+    {"parallelism", data_parallel},
+    {"pipeline-parallel-degree", data_parallel},
+    {"tensor-parallel-degree", data_parallel},
 });
 
 /// The entry beside a word; empty: there is none.

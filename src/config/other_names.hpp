@@ -8,12 +8,13 @@ namespace offstage::config {
 
 /// Words of other tools, each with the key that does the same.
 /// Source: the options of Megatron-LM, of transformers (TrainingArguments, config.json), TRL,
-/// DeepSpeed and nanoGPT.
+/// DeepSpeed, torchtitan and nanoGPT.
 [[nodiscard]] std::span<std::pair<std::string_view, std::string_view> const> other_names();
 
 /// Words of other tools for which there is no key, each with a sentence that says what there is in
 /// its place.
-/// Source: the options of Megatron-LM, of transformers, DeepSpeed, PEFT and torchrun.
+/// Source: the options of Megatron-LM, of transformers, DeepSpeed, torchtitan, PEFT and
+/// torchrun.
 [[nodiscard]] std::span<std::pair<std::string_view, std::string_view> const> words_without_key();
 
 /// Substitute for another tool's word: a key, or else a sentence; both empty: the word is not

@@ -234,9 +234,10 @@ void validate_optimizer(OptimizerConfig const& optimizer, std::int64_t steps) {
 void validate_loss_scale(LossScaleRules const& rules) {
   int exponent{};
   if (!(rules.start >= 1.0 && std::frexp(rules.start, &exponent) == 0.5)) {
-    throw UsageError{fmt::format(
-        "{}={} must be a power of two, 1 or more",
-        rules.dynamic ? "numerics.loss-scale-start" : "numerics.loss-scale", rules.start)};
+    throw UsageError{
+        fmt::format("{}={} must be {}a power of two, 1 or more",
+                    rules.dynamic ? "numerics.loss-scale-start" : "numerics.loss-scale",
+                    rules.start, rules.dynamic ? "" : "dynamic or ")};
   }
   require_at_least<std::int64_t>("numerics.loss-scale-window", rules.window, 1);
 }

@@ -352,6 +352,23 @@ std::unique_ptr<state::ParameterReader> open_mean(std::vector<std::string> const
   return std::make_unique<AveragedParameters>(std::move(models));
 }
 
+/// A model in a directory that is none: of the Trainer's checkpoints the last one, or a snapshot in
+/// the cache of the Hugging Face hub. Empty: there is none.
+std::string model_within(std::string const& path) {
+  std::string found;
+  for (std::string const& within : {path, path + "/snapshots"}) {
+    std::error_code ignored;
+    for (auto const& entry : std::filesystem::directory_iterator{within, ignored}) {
+      auto const name = entry.path().string();
+      bool const is_later = std::pair{name.size(), name} > std::pair{found.size(), found};
+      if (is_later && std::filesystem::exists(entry.path() / "config.json", ignored)) {
+        found = name;
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string run_of_best(std::string const& path) {
@@ -373,9 +390,14 @@ std::string resolve_parameters(std::string const& path, std::string const& key,
   if (auto const directory = checkpoints_in(path); !directory.empty()) {
     return resolve_newest(directory, path, key, warn);
   }
+  if (auto const model = model_within(path); !model.empty()) {
+    throw DataError{fmt::format("{}={}: holds no model itself, but {} is one; name that", key, path,
+                                printable(model))};
+  }
   throw DataError{fmt::format(
-      "{}={}: {}; name a Hugging Face model (a directory with config.json), a checkpoint "
-      "(step-...), or a directory of checkpoints",
+      "{}={}: {}; name a Hugging Face model (a directory with config.json, which hf download "
+      "ORG/NAME --local-dir DIR brings from the hub), a checkpoint (step-...), or a directory of "
+      "checkpoints",
       key, path,
       is_directory(path) ? "holds no model"
       : is_file(path)    ? "it is a file"

@@ -27,6 +27,14 @@ std::optional<std::string> tokenizer_file(std::string const& name) {
 
 std::unique_ptr<data::Tokenizer> open_tokenizer(std::string const& name, std::string const& key) {
   auto const file = tokenizer_file(name).value_or(name);
+  if (std::error_code ignored; name != "bytes" && std::filesystem::status(name, ignored).type() ==
+                                                      std::filesystem::file_type::not_found) {
+    throw DataError{
+        fmt::format("{}={}: there is no such file or directory; name a tokenizer.json, a "
+                    "SentencePiece .model or a directory with one, which hf download ORG/NAME "
+                    "--local-dir DIR brings from the Hugging Face hub",
+                    key, name)};
+  }
   if (bool const is_in_directory = file != name; is_in_directory && !is_there(file)) {
     throw DataError{fmt::format(
         "{}={}: has no tokenizer.json and no tokenizer.model; write them with transformers: "

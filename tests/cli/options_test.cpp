@@ -396,7 +396,23 @@ TEST_F(Options, UnknownSectionsNameTheNearest) {
   EXPECT_EQ(error({"--config", path}),
             "unknown section [trian] (" + path + ":1); the nearest is [train]");
   EXPECT_THAT(error({"--config", file("b.cfg", "[]\n")}), StartsWith("unknown section []"));
-  EXPECT_THAT(error({"--config", file("c.cfg", "[train\n")}), EndsWith("the nearest is [train]"));
+  for (char const* const name : {"train", "training]", "Train]"}) {
+    EXPECT_THAT(error({"--config", file("c.cfg", fmt::format("[{}\n", name))}),
+                EndsWith("the nearest is [train]"));
+  }
+}
+
+TEST_F(Options, SectionsOfOtherToolsAreAnswered) {
+  auto const advice = [this](std::string const& name) {
+    auto const text = error({"--config", file("a.cfg", "[" + name + "]\n")});
+    return text.substr(text.find("; ") + 2);
+  };
+  EXPECT_THAT(advice("fp16"), StartsWith("use numerics.dtype: "));
+  EXPECT_THAT(advice("scheduler"), StartsWith("use optimizer.schedule: "));
+  EXPECT_THAT(advice("activation_checkpointing"), StartsWith("use train.activations: "));
+  EXPECT_THAT(advice("zero_optimization"), StartsWith("ranks share the optimizer state"));
+  EXPECT_THAT(advice("parallelism"), StartsWith("ranks share data"));
+  EXPECT_THAT(advice("reward"), StartsWith("the sections are run, model, data, train, "));
 }
 
 TEST_F(Options, AKeyTwiceInOneFileIsAnError) {

@@ -62,6 +62,9 @@ TEST(OtherNames, MayBeKnownInASectionAlone) {
   EXPECT_EQ(in_place_of("lora.r").sentence, in_place_of("train.lora").sentence);
   EXPECT_EQ(in_place_of("lora.rank").sentence, in_place_of("lora.r").sentence);
   EXPECT_EQ(in_place_of("model.r").sentence, "");
+  EXPECT_EQ(in_place_of("checkpoint.interval").key, "checkpoint.every");
+  EXPECT_EQ(in_place_of("train.interval").key, "");
+  EXPECT_EQ(in_place_of("fp16.initial_scale_power").sentence.find("numerics.loss-scale-start"), 0);
   EXPECT_NE(in_place_of("optimizer.betas").sentence, "");
   EXPECT_NE(in_place_of("data.shuffle").sentence, "");
   EXPECT_NE(in_place_of("train.freeze").sentence, "");

@@ -175,8 +175,24 @@ TEST_F(Convert, APathWithoutAModelIsRefusedWithItsKey) {
   fs::create_directories(path("empty"));
   fs::create_directories(path("unfinished/step-000000003"));
   EXPECT_THAT(refusal("none"), HasSubstr("train.init-from=" + path("none") + ": there is no such"));
+  EXPECT_THAT(refusal("none"), HasSubstr("hf download ORG/NAME --local-dir DIR"));
   EXPECT_THAT(refusal("empty"), HasSubstr("holds no model"));
   EXPECT_THAT(refusal("unfinished"), HasSubstr("has no complete checkpoint"));
+}
+
+TEST_F(Convert, ADirectoryAroundModelsNamesTheLastOne) {
+  for (char const* const name : {"tuned/checkpoint-500", "tuned/checkpoint-1500",
+                                 "tuned/checkpoint-900", "hub/snapshots/c0de"}) {
+    fs::create_directories(path(name));
+    fs::copy(path("model/config.json"), path(name));
+  }
+  fs::create_directories(path("tuned/checkpoint-20000"));
+  for (auto const& [name, model] :
+       {std::pair{"tuned", "tuned/checkpoint-1500"}, std::pair{"hub", "hub/snapshots/c0de"}}) {
+    auto const message =
+        message_of<DataError>([&] { (void)open_parameters(path(name), "train.init-from"); });
+    EXPECT_THAT(message, HasSubstr("but " + path(model) + " is one"));
+  }
 }
 
 TEST_F(Convert, AnExportChangesDtypeAndRefusesAnothersPlace) {

@@ -296,6 +296,14 @@ class Records(OffstageTest):
         with mock.patch.dict(os.environ, {"SLURM_NTASKS": "1"}):
             self.assertNotIn(said, self.train("one", "train.steps=2").err)
 
+    def test_a_run_alone_among_processes_of_torchrun_warns(self):
+        said = "torchrun, accelerate or deepspeed started 2 processes (WORLD_SIZE), but this run has one rank"
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "RANK": "1"}):
+            self.assertIn(said, self.train("run", "train.steps=2").err)
+            self.assertNotIn(said, self.train("two", "train.steps=2", ranks=2).err)
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "1"}):
+            self.assertNotIn(said, self.train("one", "train.steps=2").err)
+
     def test_header_and_checkpoints_say_what_multiplies_bf16_in_attention(self):
         said = {}
         for name, isa in {"free": None, "widened": "AVX2"}.items():

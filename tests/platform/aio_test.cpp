@@ -256,7 +256,7 @@ TEST_F(AioEngine, ReadsBackWhatItWrote) {
 
 TEST_F(AioEngine, DoesWithoutAsynchronousRequestsWhereTheSystemRefusesThem) {
   for (int const refusal : {EPERM, ENOSYS, EAGAIN}) {
-    kernel->on_setup = [&] { return -refusal; };
+    kernel->on_setup = [refusal] { return -refusal; };
     Engine other{{block, 3}, kernel};
     fill(content.bytes(), static_cast<unsigned>(refusal));
     other.write(file, content.bytes(), 0);

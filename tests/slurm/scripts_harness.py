@@ -15,6 +15,7 @@ STAND_INS = {
     "squeue": 'case "$*" in *%T*) echo ${STATE:-RUNNING} ;; *%l*) echo ${LIMIT:-4:00:00} ;; '
               '*PreemptTime*) echo ${PREEMPTED:-N/A 0} ;; *"=none "*) ;; *%o*) echo "${COMMAND:-}" ;; *) echo ${REASON:-None} ;; esac\n',
     "sbatch": 'env | grep "^OFFSTAGE_[FAR]" | sort >> submitted\nenv | grep -o "^SLURM_[A-Z_]*" | sort > handed-on\necho "$*" >> submitted\n'
+              'echo "${SBATCH_SIGNAL:-}" > signal\n'
               'echo "Submitted batch job 99"\n',
     "scontrol": 'if [[ $1 == show ]]; then [[ $3 == none ]] || echo "${SHOWN:-}"; exit; fi\necho "$*" >> requeues\nread -r code text < answers\nsed -i 1d answers\n'
                 'echo "$text" >&2\nexit "${code:-0}"\n',

@@ -375,6 +375,24 @@ class Scripts(ScriptsTest):
             self.submit(*options, "train.sbatch", self.config)
         self.assertEqual(4, len([line for line in self.read("submitted") if "train.sbatch" in line]))
 
+    def test_submit_advises_a_later_signal_where_one_helps(self):
+        def refused(*options):
+            return self.submit(*options, "train.sbatch", self.config, expect=64)
+        self.assertIn("at least 7 minutes, or a signal that comes later, such as --signal=B:USR1@60\n", refused("--time=5"))
+        self.assertTrue(refused("--time=2", "--signal=B:USR1@60").endswith("at least 3 minutes\n"))
+
+    def test_submit_tells_the_job_the_signal(self):
+        for options, signal in (["--time=2", "--signal=B:USR1@45"], "B:USR1@45"), ([], "B:USR1@300"):
+            self.submit(*options, "train.sbatch", self.config)
+            self.assertEqual(signal, self.read("signal")[-1])
+
+    def test_the_configuration_is_the_first_word(self):
+        for first, *others in ["--config", self.config], [f"--config={self.config}"], ["--train.steps=5"]:
+            self.assertIn(f"{first} in place of the configuration", self.submit("train.sbatch", first, *others, expect=64))
+            self.config = first
+            self.assertIn(f"'{first}' in place of the configuration", self.run_script("train.sbatch", *others, expect=64))
+        self.assertEqual([], self.read("submitted") + self.read("calls"))
+
     def test_submit_refuses_a_chain_whose_links_would_run_at_the_same_time(self):
         for options in ["--array=1-20"], ["-a1-20%2"], ["-a", "1-20"], ["--array", "1-20%10"]:
             self.assertIn("write --array=1-20%1\n", self.submit(*options, "array.sbatch", self.config, expect=64))

@@ -393,6 +393,15 @@ TEST(OpenTokenizer, SaysWhatADirectoryLacks) {
         }
       },
       DataError);
+  for (std::string const name : {"Org/Name", "lost/tokenizer.json", "lost.model"}) {
+    try {
+      (void)open_tokenizer(name, "--tokenizer");
+      FAIL() << name;
+    } catch (DataError const& error) {
+      EXPECT_THAT(error.what(), HasSubstr("--tokenizer=" + name + ": there is no such file"));
+      EXPECT_THAT(error.what(), HasSubstr("hf download ORG/NAME"));
+    }
+  }
 }
 
 TEST(JsonTokenizer, RefusesByFieldAndValueWhatItDoesNotKnow) {

@@ -250,6 +250,22 @@ TEST(Continuation, TuningAtTheDefaultRateIsSaid) {
   EXPECT_EQ(advice_on_tuning(settings({{"optimizer.lr", "3e-4"}}, "--optimizer.lr")), "");
 }
 
+TEST(Continuation, DecayInTheGradientOfAdamIsSaid) {
+  config::OptimizerConfig optimizer;
+  optimizer.kind = kernels::Optimizer::adam;
+  optimizer.weight_decay = 0.5F;
+  EXPECT_THAT(advice_on_decay(optimizer),
+              AllOf(HasSubstr("optimizer.weight-decay=0.5 is part of the gradient (L2)"),
+                    HasSubstr("optimizer.kind=adamw")));
+  optimizer.weight_decay = 0;
+  EXPECT_EQ(advice_on_decay(optimizer), "");
+  for (auto const other : {kernels::Optimizer::adamw, kernels::Optimizer::sgd}) {
+    optimizer.kind = other;
+    optimizer.weight_decay = 0.5F;
+    EXPECT_EQ(advice_on_decay(optimizer), "");
+  }
+}
+
 TEST(Continuation, AWarmUpThatComesTooLateIsSaid) {
   config::RunConfig config;
   config.settings = settings({{"optimizer.warmup-steps", "20"}});

@@ -42,6 +42,9 @@ std::unique_ptr<state::ParameterReader> first_weights(config::RunConfig const& c
     log::dated("starting at step 0 with seed {}{}", config.train.seed,
                from.empty() ? "" : fmt::format(" from the weights in {}", resolved));
   }
+  if (auto const advice = advice_on_decay(config.optimizer); leads && !advice.empty()) {
+    log::warning("{}", advice);
+  }
   if (from.empty()) {
     return nullptr;
   }

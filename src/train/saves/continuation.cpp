@@ -445,6 +445,16 @@ std::string advice_on_tuning(std::vector<config::Setting> const& settings) {
                    rate->value);
 }
 
+std::string advice_on_decay(config::OptimizerConfig const& optimizer) {
+  return optimizer.kind != kernels::Optimizer::adam || optimizer.weight_decay == 0.0F
+             ? std::string{}
+             : fmt::format(
+                   "optimizer.weight-decay={} is part of the gradient (L2) with "
+                   "optimizer.kind=adam; what DeepSpeed and Megatron-LM call Adam is "
+                   "optimizer.kind=adamw",
+                   optimizer.weight_decay);
+}
+
 std::string advice_on_rate(config::OptimizerConfig const& optimizer, std::int64_t steps,
                            std::int64_t step, double last_rate) {
   // No schedule rises after the warm-up, so a higher rate belongs to another schedule.

@@ -87,6 +87,10 @@ struct Change {
 /// for random weights. Empty if optimizer.lr was given.
 [[nodiscard]] std::string advice_on_tuning(std::vector<config::Setting> const& settings);
 
+/// A sentence of advice if the decay of optimizer.kind=adam is part of the gradient, which the
+/// optimizers of that name in DeepSpeed and Megatron-LM do not mean. Empty without decay.
+[[nodiscard]] std::string advice_on_decay(config::OptimizerConfig const& optimizer);
+
 /// A sentence of warning if the checkpoint is of a run whose run.dir is another one and still
 /// there: two runs have one checkpoint.dir. Empty if the run was moved. Looks at the file system.
 [[nodiscard]] std::string warning_of_other_run(std::string_view configuration,
