@@ -217,6 +217,8 @@ PolicyRow policy_row(PolicyFile const& file, Values given) {
     Values values = read_config_text(file.text, fmt::format("{}.cfg", file.name));
     if (values.contains("plan.choose")) {  // given values stay, and the rest is planned around them
       values.swap(given);
+      row.is_own =
+          std::ranges::all_of(given, [&](auto const& each) { return values.contains(each.first); });
     } else {
       leave_plan(given);
     }

@@ -27,6 +27,7 @@ struct PolicyRow {
   std::string name;
   std::optional<config::RunConfig> config;
   std::string problem{};  ///< why there is no plan: values that do not fit together
+  bool is_own = false;    ///< all that the file says is given: the plan is that of the run
 };
 
 /// --max of `offstage plan`: the kind of size whose largest value is searched.

@@ -168,12 +168,14 @@ std::string in_short(double value) {
 
 namespace {
 
-RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope) {
+RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope,
+                         train::Forecast const* own) {
   if (!row.config) {
     return {.problem = row.problem};
   }
   try {
-    RowForecast found{.forecast = train::forecast(*row.config, scope)};
+    RowForecast found{
+        .forecast = row.is_own && own != nullptr ? *own : train::forecast(*row.config, scope)};
     auto const shortage = train::shortage_of(found.forecast, row.config->device.memory);
     found.problem = shortage.empty() ? found.forecast.update.problem : "does not fit: " + shortage;
     return found;
@@ -185,10 +187,11 @@ RowForecast forecast_row(PolicyRow const& row, train::ForecastScope const& scope
 }  // namespace
 
 std::vector<RowForecast> forecast_rows(std::vector<PolicyRow> const& rows,
-                                       train::ForecastScope const& scope) {
+                                       train::ForecastScope const& scope,
+                                       train::Forecast const* own) {
   std::vector<RowForecast> forecasts(rows.size());
   for_each_in_threads(rows.size(),
-                      [&](std::size_t i) { forecasts[i] = forecast_row(rows[i], scope); });
+                      [&](std::size_t i) { forecasts[i] = forecast_row(rows[i], scope, own); });
   return forecasts;
 }
 

@@ -18,9 +18,11 @@ struct RowForecast {
   train::Forecast forecast{};
   std::string problem{};
 };
-/// The forecasts of all rows, computed on several threads.
+/// The forecasts of all rows, computed on several threads. `own` is that of the run itself, if it
+/// has one.
 [[nodiscard]] std::vector<RowForecast> forecast_rows(std::vector<PolicyRow> const& rows,
-                                                     train::ForecastScope const& scope);
+                                                     train::ForecastScope const& scope,
+                                                     train::Forecast const* own);
 
 /// Prints in plain words whether the run fits, how long a step is, what bounds it, and which change
 /// of the machine would help how much, each by a forecast of its own. There is no `forecast` if

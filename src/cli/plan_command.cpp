@@ -167,7 +167,7 @@ void print_steps(train::Forecast const& forecast, PlanOptions const& options,
   log::info("  {:<20}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}  {}", "", "share", "resident", "forward",
             "backward", "update", "step", "tokens/s", "busiest");
   print_row("this configuration", forecast, forecast.update.problem);
-  auto const rows = forecast_rows(options.policies, scope);
+  auto const rows = forecast_rows(options.policies, scope, &forecast);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     PolicyRow const& row = options.policies[i];
     bool const is_same =

@@ -110,7 +110,7 @@ std::string plan_record(std::optional<train::Forecast> const& forecast, std::str
     record["chosen"] = forecast->chosen;
   }
   record["policies"] = Json::array();
-  auto const rows = forecast_rows(options.policies, scope);
+  auto const rows = forecast_rows(options.policies, scope, forecast ? &*forecast : nullptr);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     PolicyRow const& row = options.policies[i];
     RowForecast const& of_row = rows[i];

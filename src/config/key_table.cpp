@@ -410,8 +410,8 @@ constexpr std::array keys{
         "allows",
         [](RunConfig& c, Text t) { c.storage.most_cache = t == "auto" ? -1 : parse_bytes(t); }},
     Key{"tiers.evict", "farthest|oldest", "farthest",
-        "state that leaves host memory first: that which this step needs no more, or the least "
-        "recently used",
+        "state that leaves host memory first without update.overlap: that which this step needs no "
+        "more, or the least recently used; with it the first subgroups stay",
         [](RunConfig& c, Text t) {
           using plan::Evict;
           c.storage.evict =
@@ -470,7 +470,7 @@ constexpr std::array keys{
 
     Key{"plan.choose", "off|on", "off",
         "on: decides together, for the quickest step by the machine's rates, what is auto of "
-        "parameters.home, parameters.sharding, train.schedule, train.activations, tiers.cache, "
+        "parameters.home, parameters.sharding, train.schedule, train.activations, "
         "tiers.split-parameters, update.overlap, update.device-share and update.device-resident, "
         "and update.subgroup-size unless it is given",
         [](RunConfig& c, Text t) { c.plan.choose = switched(t); }},

@@ -20,17 +20,13 @@ std::vector<Trip> SimulatedSteps::trips() {
     for (std::int64_t key = 0; key < waiting_; ++key) {
       in_memory[index(key)] = state_.in_memory(key);
     }
-    order = update_order(schedule_.order, passes_++, in_memory, schedule_.spread);
+    order = update_order(schedule_.order, passes_++, in_memory, schedule_.evict != Evict::oldest);
   }
   std::vector<std::int64_t> sizes;
   std::ranges::transform(work_.subgroups, std::back_inserter(sizes), &SubgroupWork::elements);
   auto trips = deal_trips(schedule_.share, order, sizes);
   for (std::int64_t key = waiting_; key < std::ssize(work_.subgroups); ++key) {
     trips.push_back({.subgroup = key, .on_device = true});
-  }
-  if (schedule_.transfers == Transfers::blocking) {
-    std::ranges::stable_partition(
-        trips, [&](Trip const& trip) { return subgroup(trip.subgroup).resident; });
   }
   return trips;
 }
@@ -88,12 +84,6 @@ SimulatedUpdate& SimulatedSteps::begin(std::vector<Trip> trips, bool ahead, bool
         !work_.subgroups[key].resident && state_.has_spare(static_cast<std::int64_t>(key));
     waits[key] = spare ? 0 : 1;
   }
-  // Residents that block the others stay first.
-  bool const residents_first = schedule_.transfers == Transfers::blocking;
-  std::ranges::stable_partition(trips, [&](Trip const& trip) {
-    return waits[index(trip.subgroup)] == 0 ||
-           (residents_first && subgroup(trip.subgroup).resident);
-  });
   before_ = &updates_.emplace_back(time_, trips, schedule_, ahead, decided);
   before_->waits_for_norm = std::move(waits);
   if (decided) {

@@ -128,7 +128,6 @@ struct Schedule {
   std::int64_t spares{};     ///< versions on trial that host memory has room for
   bool spare_slots = false;  ///< storage has room for second versions
   Evict evict = Evict::farthest;
-  bool spread = true;  ///< extents in memory are updated between the others (update_order)
   SplitPolicy split;
   PathSharer sharer;
   // Gradients

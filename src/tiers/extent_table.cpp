@@ -130,17 +130,15 @@ bool ExtentTable::is_stuck(Waiter const& waiter) const {
 }
 
 /// What a second version costs: the version before stays where it is.
-std::int64_t const& ExtentTable::spares_for(Holding const& version) const {
-  return version.content == Content::memory ? spare_buffers_ : spare_slots_;
-}
-std::int64_t& ExtentTable::spares_for(Holding const& version) {
-  return const_cast<std::int64_t&>(std::as_const(*this).spares_for(version));
+std::int64_t ExtentTable::*ExtentTable::spares_for(Holding const& version) {
+  return version.content == Content::memory ? &ExtentTable::spare_buffers_
+                                            : &ExtentTable::spare_slots_;
 }
 
 /// Extents that are nowhere need no spare: to fetch one is an error.
 bool ExtentTable::may_try(Extent const& extent) const {
   return !extent.before && !extent.trying &&
-         (extent.current.is_nowhere() || spares_for(extent.current) > 0);
+         (extent.current.is_nowhere() || this->*spares_for(extent.current) > 0);
 }
 
 /// False if there is no spare. From here on the extent stays where it is, so that the spare is of
@@ -150,7 +148,7 @@ bool ExtentTable::begin_trial(Extent& extent) {
     return false;
   }
   if (!extent.current.is_nowhere()) {
-    --spares_for(extent.current);
+    --(this->*spares_for(extent.current));
     extent.trying = true;
   }
   return true;
@@ -164,7 +162,7 @@ bool ExtentTable::has_spare(Key key) const {
 
 void ExtentTable::end_trial(Extent& extent) noexcept {
   if (std::exchange(extent.trying, false)) {
-    ++spares_for(extent.current);
+    ++(this->*spares_for(extent.current));
   }
 }
 
@@ -285,7 +283,7 @@ void ExtentTable::release(Extent& extent, Holding const& version) noexcept {
 
 void ExtentTable::give_spare_back(Before const& before) noexcept {
   kept_buffers_ -= before.cached ? 1 : 0;
-  ++(before.cached ? spare_buffers_ : spare_slots_);
+  ++(this->*spares_for(before.version));
 }
 
 void ExtentTable::accept() {
@@ -366,14 +364,10 @@ bool ExtentTable::is_held(Key key) const {
   return at(key).held.has_value();
 }
 
-Version ExtentTable::held_version(Key key) const {
+std::pair<Version, StoredExtent const&> ExtentTable::held(Key key) const {
   require(is_held(key), "VirtualTiers: no version of the extent is held");
-  return {key, at(key).held->version.number, at(key).size};
-}
-
-StoredExtent const& ExtentTable::held(Key key) const {
-  require(is_held(key), "VirtualTiers: no version of the extent is held");
-  return at(key).held->version.stored;
+  Holding const& version = at(key).held->version;
+  return {{key, version.number, at(key).size}, version.stored};
 }
 
 void ExtentTable::release_held(Key key) noexcept {

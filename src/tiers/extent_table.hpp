@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
@@ -101,8 +102,7 @@ class ExtentTable {
   void hold();
   [[nodiscard]] bool is_held(Key key) const;
   /// Version that is held, for whoever reads it.
-  [[nodiscard]] Version held_version(Key key) const;
-  [[nodiscard]] StoredExtent const& held(Key key) const;
+  [[nodiscard]] std::pair<Version, StoredExtent const&> held(Key key) const;
   void release_held(Key key) noexcept;
 
   /// Takes an extent until give_back, if it is in storage. Errors: PreconditionError: it is on
@@ -174,8 +174,7 @@ class ExtentTable {
   [[nodiscard]] bool lacks_buffer(Waiter const& waiter) const;
   [[nodiscard]] bool may_begin(Waiters::const_iterator me) const;
   [[nodiscard]] bool is_stuck(Waiter const& waiter) const;
-  [[nodiscard]] std::int64_t& spares_for(Holding const& version);
-  [[nodiscard]] std::int64_t const& spares_for(Holding const& version) const;
+  [[nodiscard]] static std::int64_t ExtentTable::*spares_for(Holding const& version);
   [[nodiscard]] bool may_try(Extent const& extent) const;
   bool begin_trial(Extent& extent);
   void end_trial(Extent& extent) noexcept;

@@ -40,10 +40,11 @@ class VirtualTiers final : public Tiers {
   void read_held(Key key, std::span<std::byte> memory, TakePiece const& take,
                  LetsPass const& lets_pass) override {
     Waiting const waiting{"the held version of extent", key};
-    store_->read_through(table_.held_version(key), memory, table_.held(key), take, lets_pass);
+    auto const [version, stored] = table_.held(key);
+    store_->read_through(version, memory, stored, take, lets_pass);
   }
   [[nodiscard]] StoragePath const* path_of_held(Key key) const override {
-    return &store_->path_of(table_.held(key));
+    return &store_->path_of(table_.held(key).second);
   }
   void release(Key key) noexcept override { table_.release_held(key); }
   [[nodiscard]] Traffic traffic() const override;

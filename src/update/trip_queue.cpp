@@ -8,9 +8,7 @@ namespace offstage::update {
 
 TripQueue::TripQueue(std::span<Trip const> order, int workers, bool device_first,
                      std::int64_t reach)
-    : order_{order, workers, device_first, reach} {
-  cpu_trips_ = order_.cpu_trips();
-}
+    : order_{order, workers, device_first, reach} {}
 
 std::optional<TripQueue::Deal> TripQueue::take() {
   std::unique_lock lock{mutex_};

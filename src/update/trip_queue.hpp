@@ -47,10 +47,9 @@ class TripQueue {
   /// Throws what fail was given first.
   void rethrow() const;
   /// Trips that run on the CPU, as of construction.
-  [[nodiscard]] std::int64_t cpu_trips() const noexcept { return cpu_trips_; }
+  [[nodiscard]] std::int64_t cpu_trips() const noexcept { return order_.cpu_trips(); }
 
  private:
-  std::int64_t cpu_trips_;
   mutable std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   plan::TripOrder order_;

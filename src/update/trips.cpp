@@ -65,18 +65,10 @@ std::vector<bool> Trips::waiting_for_norm() const {
 }
 
 /// With the place of every trip as it will be: all on the CPU without a device, residents on it.
-/// Trips that wait for the norm are last: workers that waited there would be missed by the others.
 std::vector<Trip> Trips::placed(std::span<Trip const> order) const {
   std::vector<Trip> trips{order.begin(), order.end()};
   for (Trip& trip : trips) {
     trip.on_device = parts_.device != nullptr && (trip.on_device || is_resident(trip.subgroup));
-  }
-  std::ranges::stable_partition(trips, [&](Trip const& trip) {
-    return !waits_for_norm_[static_cast<std::size_t>(trip.subgroup)];
-  });
-  if (settings_.transfers == plan::Transfers::blocking) {
-    std::ranges::stable_partition(
-        trips, [&](Trip const& trip) { return subgroup(trip.subgroup).resident; });
   }
   return trips;
 }

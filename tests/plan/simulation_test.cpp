@@ -91,7 +91,6 @@ TEST(Simulation, BeginsAsTheFirstVersionsLeaveCachesAndPaths) {
   schedule.buffers = 1;
   schedule.cached = 1;
   schedule.evict = Evict::oldest;
-  schedule.spread = false;
   auto const events = simulate_events(machine, two_layers(), schedule, all_events);
   // They were made in ascending order, so that the first update descends and finds the last one.
   EXPECT_EQ(keys(events, "worker 0", "trip"),
@@ -186,7 +185,6 @@ TEST(Simulation, AnAscendingOrderThrashesTheOldestFirstCache) {
   schedule.buffers = 1;
   schedule.cached = 2;
   schedule.evict = Evict::oldest;
-  schedule.spread = false;
   schedule.order = UpdateOrder::ascending;
   EXPECT_NEAR(busy(simulate(machine, two_layers(), schedule), {Kind::path}), 6.0, 1e-9);
   schedule.order = UpdateOrder::alternate;

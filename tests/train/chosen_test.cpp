@@ -10,8 +10,7 @@ Chosen const last_choice{.home = parameters::Home::host,
                          .activations = {activations::Policy::Rule::recompute},
                          .overlap = config::Switch::automatic,
                          .share = 0.25,
-                         .resident = 0.5,
-                         .cache = 1024};
+                         .resident = 0.5};
 
 config::RunConfig all_open() {
   config::RunConfig config;
@@ -30,7 +29,6 @@ config::RunConfig all_given() {
   config.train.activations.rule = activations::Policy::Rule::keep;
   config.overlap = config::Switch::off;
   config.share.device_share = 0.125;
-  config.storage.most_cache = 7;
   return config;
 }
 
@@ -43,7 +41,6 @@ TEST(Chosen, IsWrittenToKeysThatAreLeftToThePlan) {
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::recompute);
   EXPECT_EQ(config.share.device_share, 0.25);
   EXPECT_EQ(config.share.device_resident, 0.5);
-  EXPECT_EQ(config.storage.most_cache, 1024);
 }
 
 TEST(Chosen, LeavesKeysThatWereGiven) {
@@ -54,14 +51,12 @@ TEST(Chosen, LeavesKeysThatWereGiven) {
   EXPECT_EQ(config.train.activations.rule, activations::Policy::Rule::keep);
   EXPECT_EQ(config.overlap, config::Switch::off);
   EXPECT_EQ(config.share.device_share, 0.125);
-  EXPECT_EQ(config.storage.most_cache, 7);
 }
 
 TEST(Chosen, IsDescribedByTheKeysThatWereOpen) {
   EXPECT_EQ(describe(last_choice, all_open()),
             "parameters.home=host, train.schedule=vertical, train.activations=recompute, "
-            "update.overlap=auto, update.device-share=0.250, update.device-resident=0.50, "
-            "tiers.cache=1024");
+            "update.overlap=auto, update.device-share=0.250, update.device-resident=0.50");
   EXPECT_EQ(describe(last_choice, all_given()), "all keys are given");
 }
 

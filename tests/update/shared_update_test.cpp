@@ -276,13 +276,13 @@ TEST(SharedUpdate, OneAfterTheOtherWhereTransfersBlock) {
   Shard const shard{6};
   Numbers<bfloat16> const numbers{shard, 1};
   auto const device = make_device(1, 7);
-  Sharing sharing;  // residents 4 and 5; then 1 and 3 on the device; then 0 and 2
+  Sharing sharing;  // 1 and 3 on the device, as residents 4 and 5; then 0 and 2
   sharing.residents = 2;
   sharing.workers = 1;
   sharing.transfers = plan::Transfers::blocking;
   SharedUpdate<bfloat16, bfloat16> update{*device, shard, numbers, sharing};
   update.run(1);
-  EXPECT_THAT(update.gradient_tiers().keys_of(Call::fetch), testing::ElementsAre(4, 5, 1, 3, 0, 2));
+  EXPECT_THAT(update.gradient_tiers().keys_of(Call::fetch), testing::ElementsAre(1, 3, 4, 5, 0, 2));
   EXPECT_THAT(update.state().keys_of(Call::commit), testing::ElementsAre(1, 3, 0, 2));
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -43,9 +42,6 @@ void leave_to_plan(config::RunConfig& config) {
   if (is_open("tiers.split-parameters")) {
     config.storage.split_parameters = config::Switch::automatic;
   }
-  if (is_open("tiers.cache")) {
-    config.storage.most_cache = -1;
-  }
 }
 
 void keep(config::RunConfig& config) {
@@ -53,9 +49,6 @@ void keep(config::RunConfig& config) {
   config.home_is_open = config.sharding_is_open = config.share.resident_is_open = false;
   config.subgroup_is_open = false;
   config.storage.split_parameters = config.optimizer.split_parameter ? Split::on : Split::off;
-  if (config.storage.most_cache < 0) {
-    config.storage.most_cache = std::numeric_limits<Bytes>::max();
-  }
 }
 
 bool leaves_home(config::RunConfig const& config) {
@@ -132,9 +125,6 @@ void take(config::RunConfig& config, Chosen const& chosen) {
     config.share.device_resident = chosen.resident;
     config.share.resident_is_open = false;
   }
-  if (config.storage.most_cache < 0) {
-    config.storage.most_cache = chosen.cache;
-  }
   if (leaves_subgroup(config)) {
     config.subgroup_size = chosen.subgroup > 0 ? chosen.subgroup : config.subgroup_size;
     config.subgroup_is_open = false;
@@ -166,9 +156,6 @@ std::string describe(Chosen const& chosen, config::RunConfig const& config) {
   }
   if (leaves_resident(config)) {
     words.push_back(fmt::format("update.device-resident={:.2f}", chosen.resident));
-  }
-  if (config.storage.most_cache < 0 && chosen.cache >= 0) {
-    words.push_back(fmt::format("tiers.cache={}", chosen.cache));
   }
   if (leaves_subgroup(config) && chosen.subgroup > 0) {
     words.push_back(fmt::format("update.subgroup-size={}", chosen.subgroup));

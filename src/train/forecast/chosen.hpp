@@ -4,7 +4,6 @@
 #include <string>
 
 #include "activations/policy.hpp"
-#include "base/units.hpp"
 #include "config/run_config.hpp"
 #include "parameters/home.hpp"
 
@@ -21,7 +20,6 @@ struct Chosen {
   config::Switch overlap = config::Switch::off;
   double share{};
   double resident{};
-  Bytes cache = -1;
   std::int64_t subgroup{};  ///< parameters of a subgroup; 0: as configured
   config::Switch split = config::Switch::automatic;
 

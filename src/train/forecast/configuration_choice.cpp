@@ -29,7 +29,7 @@ constexpr std::size_t compared = 8;
 constexpr double near = 0.05;
 constexpr int most_at_last = 24;
 /// Simulations of candidates that seem quicker than what was found.
-constexpr int most_doubted = 48;
+constexpr int most_doubted = 96;
 /// Times that differ by less are equal.
 constexpr double equal = 0.01;
 /// A climb goes on where a step becomes shorter by this part.
@@ -96,13 +96,13 @@ void Search::try_all(std::optional<Rule> rule) {
           continue;
         }
         for (parameters::Sharding const sharding : values_.shardings(home)) {
-          try_overlaps({.home = home,
-                        .sharding = sharding,
-                        .schedule = schedule,
-                        .activations = policy,
-                        .share = config_.share.device_share.value_or(0.0),
-                        .resident = leaves_resident(config_) ? 0.0 : config_.share.device_resident,
-                        .cache = config_.storage.most_cache});
+          try_overlaps(
+              {.home = home,
+               .sharding = sharding,
+               .schedule = schedule,
+               .activations = policy,
+               .share = config_.share.device_share.value_or(0.0),
+               .resident = leaves_resident(config_) ? 0.0 : config_.share.device_resident});
         }
       }
     }
@@ -253,7 +253,6 @@ void Search::climb_with_parts() {
     climb(candidate, {coarse, most_climbing});
   }
   candidates_.simulate(finalists(), exact);
-  climb(winner(), {exact, most_at_last});
 }
 
 bool Search::try_what_seems_quicker() {
@@ -302,8 +301,7 @@ Choice Search::run() {
   candidates_.simulate(finalists(), exact);
   climb(winner(), {exact, most_at_last});
   climb_with_parts();
-  (void)try_what_seems_quicker();
-  climb(winner(), {exact, most_at_last});  // on from where the last one had to stop
+  climb(winner(), {exact, 2 * most_at_last});
   bool const is_complete = try_what_seems_quicker();
   Candidate const& best = winner();
   Choice choice{.chosen = best.chosen,

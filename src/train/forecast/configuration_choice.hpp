@@ -42,7 +42,7 @@ struct Choice {
 
 /// The configuration of the quickest step among all values of the keys that are left to the plan:
 /// parameters.home=auto, parameters.sharding=auto, train.schedule=auto, train.activations=auto,
-/// update.overlap=auto, update.device-share=auto, update.device-resident=auto, tiers.cache=auto,
+/// update.overlap=auto, update.device-share=auto, update.device-resident=auto,
 /// tiers.split-parameters=auto, and update.subgroup-size if it is not given. Pure; the same numbers
 /// give the same choice.
 ///

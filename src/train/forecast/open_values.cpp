@@ -164,20 +164,6 @@ std::vector<Chosen> OpenValues::other_overlaps(Candidate const& of,
   return others;
 }
 
-/// A cache of 0 gives second versions on storage, for updates under backward, if all first versions
-/// are in memory.
-std::vector<Chosen> OpenValues::other_caches(Candidate const& of,
-                                             Candidates& /*candidates*/) const {
-  bool const is_open =
-      config_.storage.most_cache < 0 && of.memory.cached > 0 && !config_.paths.empty();
-  if (!is_open) {
-    return {};
-  }
-  Chosen without = of.chosen;
-  without.cache = 0;
-  return {without};
-}
-
 std::vector<Chosen> OpenValues::other_policies(Candidate const& of,
                                                Candidates& /*candidates*/) const {
   std::vector<Chosen> others;
@@ -236,8 +222,8 @@ std::vector<Chosen> OpenValues::other_splits(Candidate const& of, Candidates& ca
 
 std::vector<OpenValues::Neighbours> OpenValues::neighbours() {
   return {&OpenValues::other_residents, &OpenValues::other_overlaps, &OpenValues::other_shares,
-          &OpenValues::other_policies,  &OpenValues::other_homes,    &OpenValues::other_caches,
-          &OpenValues::other_subgroups, &OpenValues::other_splits};
+          &OpenValues::other_policies,  &OpenValues::other_homes,    &OpenValues::other_subgroups,
+          &OpenValues::other_splits};
 }
 
 }  // namespace offstage::train

@@ -54,7 +54,6 @@ class OpenValues {
   [[nodiscard]] std::vector<Chosen> other_policies(Candidate const& of,
                                                    Candidates& candidates) const;
   [[nodiscard]] std::vector<Chosen> other_homes(Candidate const& of, Candidates& candidates) const;
-  [[nodiscard]] std::vector<Chosen> other_caches(Candidate const& of, Candidates& candidates) const;
   [[nodiscard]] std::vector<Chosen> other_subgroups(Candidate const& of,
                                                     Candidates& candidates) const;
   [[nodiscard]] std::vector<Chosen> other_splits(Candidate const& of, Candidates& candidates) const;

@@ -16,7 +16,6 @@
 #include "train/memory/activation_demand.hpp"
 #include "train/memory/memory_demand.hpp"
 #include "train/memory/sums.hpp"
-#include "train/memory/update_demand.hpp"
 #include "train/memory/update_shape.hpp"
 #include "train/settle/sharding.hpp"
 #include "update/device_lane.hpp"
@@ -192,9 +191,8 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   bool const host_visible = is_host_visible(facts);
   bool const stored = !config.paths.empty();
   bool const lane = needs_lane(config, host_visible);
-  auto shape =
+  auto const shape =
       update_shape(config, facts.map, facts.rank, memory.subgroup_elements, facts.room.route);
-  shape.storage = storage_traffic(config, shape, memory);
   auto const chunks = lane_settings(config, shape);
   plan::Schedule schedule;
   schedule.share = facts.share;
@@ -216,9 +214,7 @@ plan::Schedule schedule_of(config::RunConfig const& config, StepFacts const& fac
   schedule.cached = memory.cached;
   schedule.spares = memory.spares;
   schedule.spare_slots = keeps_versions(config) && stored;
-  schedule.spread = config.storage.evict == plan::Evict::farthest;
-  schedule.evict = config.overlap != config::Switch::off && schedule.spread ? plan::Evict::highest
-                                                                            : config.storage.evict;
+  schedule.evict = evicted_first(config);
   schedule.split = config.storage.split;
   schedule.sharer = {facts.rank % facts.room.ranks_per_node, facts.room.ranks_per_node};
   schedule.gradient_buffers = memory.gradient_buffers;

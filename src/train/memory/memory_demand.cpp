@@ -66,6 +66,10 @@ bool keeps_versions(config::RunConfig const& config) {
   return config.overlap != config::Switch::off && !config.optimizer.split_parameter;
 }
 
+plan::Evict evicted_first(config::RunConfig const& config) {
+  return config.overlap == config::Switch::off ? config.storage.evict : plan::Evict::highest;
+}
+
 std::int64_t resident_elements(config::RunConfig const& config, state::ShardMap const& map,
                                int rank) {
   return std::llround(config.share.device_resident * static_cast<double>(map.shard_elements(rank)));
@@ -84,9 +88,7 @@ UpdateShape update_shape(config::RunConfig const& config, state::ShardMap const&
       .gradient_bytes = gradient_bytes(config),
       .sum_planes = planes_of_sums(config),
       .parameter_bytes = config.numerics.element_bytes(),
-      .sums_on_device = sums_on_device(map.ranks(), route),
-      .summands = micro_batches(config.train)};
-  shape.most_updated = most_updated(config, shape);
+      .sums_on_device = sums_on_device(map.ranks(), route)};
   // A vertical schedule completes a block before the next one begins.
   if (config.train.together > 1 && shape.sums_on_device && !sums_whole_blocks(config)) {
     shape.blocks = update::HeldGradients::blocks_of(map, rank);

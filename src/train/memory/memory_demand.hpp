@@ -43,6 +43,9 @@ constexpr Bytes usual_library_bytes = 25 * MiB / 2;
 /// Returns whether the versions before those on trial are kept if an update begins under backward.
 /// With split parameters such versions would lack the halves that are in the working copy.
 [[nodiscard]] bool keeps_versions(config::RunConfig const& config);
+/// The state that leaves host memory first. Under updates that may begin under backward the lowest
+/// subgroups stay, whatever tiers.evict is: the next forward needs them first.
+[[nodiscard]] plan::Evict evicted_first(config::RunConfig const& config);
 /// Returns whether saves hold versions on storage beside later steps (checkpoint.rate).
 [[nodiscard]] bool holds_versions(config::RunConfig const& config);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/memory/memory_demand.hpp"
+
 namespace offstage::train {
 namespace {
 
@@ -13,9 +15,8 @@ std::int64_t fetched(config::RunConfig const& config, UpdateShape const& shape,
     return 0;
   }
   // In an order that never turns, the extents used last are wanted last.
-  bool const turns =
-      config.storage.order == plan::UpdateOrder::alternate && config.overlap != config::Switch::on;
-  bool const thrashes = config.storage.evict == plan::Evict::oldest && !turns;
+  bool const thrashes = evicted_first(config) == plan::Evict::oldest &&
+                        config.storage.order == plan::UpdateOrder::ascending;
   std::int64_t const kept = thrashes ? 0 : memory.cached * memory.subgroup_elements;
   std::int64_t const waiting = shape.elements - std::llround(config.share.device_resident *
                                                              static_cast<double>(shape.elements));

@@ -14,12 +14,19 @@ namespace {
 constexpr int host_workers = 2;
 constexpr int shared_workers = 4;
 
-/// Times that storage takes for what crosses the link: to tell what a place on the device is worth.
-constexpr std::int64_t slower_storage = 10;
-
 /// Returns whether the device updates, or may update.
 bool takes_part(config::RunConfig const& config) {
   return config.share.device_share.value_or(1.0) > 0.0 || config.share.device_resident > 0.0;
+}
+
+/// Elements that the device updates at most.
+std::int64_t most_updated(config::RunConfig const& config, UpdateShape const& shape) {
+  auto const elements = static_cast<double>(shape.elements);
+  double const resident = elements * config.share.device_resident;
+  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
+  // The device's share is whole subgroups.
+  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
+  return std::min(most, shape.elements);
 }
 
 Bytes most_gradients(config::RunConfig const& config, UpdateShape const& shape) {
@@ -42,21 +49,7 @@ std::int64_t UpdateShape::staying_elements(Bytes held) const {
 }
 
 std::int64_t UpdateShape::reserved_in_turn(std::int64_t room) const {
-  std::int64_t const block = std::min(room, plan::largest_block(blocks, elements));
-  std::int64_t const left = std::max<std::int64_t>(0, room - most_updated);
-  std::int64_t const cost =
-      2 * std::max<std::int64_t>(0, block - left) * (storage.spilled > 0 ? slower_storage : 1);
-  std::int64_t const saved = (summands - 1) * std::max<std::int64_t>(0, elements - room);
-  return cost < saved ? block : 0;
-}
-
-std::int64_t most_updated(config::RunConfig const& config, UpdateShape const& shape) {
-  auto const elements = static_cast<double>(shape.elements);
-  double const resident = elements * config.share.device_resident;
-  double const updated = resident + (elements - resident) * config.share.device_share.value_or(1.0);
-  // The device's share is whole subgroups.
-  auto const most = static_cast<std::int64_t>(std::ceil(updated)) + shape.subgroup_elements;
-  return std::min(most, shape.elements);
+  return room < elements ? std::min(room, plan::largest_block(blocks, elements)) : 0;
 }
 
 bool needs_lane(config::RunConfig const& config, bool host_visible) {

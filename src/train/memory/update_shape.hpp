@@ -28,8 +28,6 @@ struct UpdateShape {
   /// Elements of the shard where blocks of layers begin whose sums have room there in turn
   /// (plan::places_in_turn); empty: sums have it for a whole step.
   std::vector<std::int64_t> blocks{};
-  std::int64_t summands = 1;    ///< gradients of a sum: the step's micro-batches
-  std::int64_t most_updated{};  ///< elements that the device updates at most
 
   /// Bytes of the device for each element whose gradient is held there.
   [[nodiscard]] Bytes held_bytes() const {
@@ -40,9 +38,8 @@ struct UpdateShape {
   [[nodiscard]] std::int64_t held_elements(Bytes held) const;
   [[nodiscard]] std::int64_t staying_elements(Bytes held) const;
   /// Elements that gradients which stay leave to sums in turn, of room for so many: those of the
-  /// largest block, where that saves more than it costs. What cannot stay leaves once a step and
-  /// comes back, or goes to storage and back (`storage`). What is not summed there leaves as often
-  /// as there are summands.
+  /// largest block, unless all have a place. What cannot stay leaves once a step and comes back.
+  /// What is not summed there leaves with every micro-batch.
   [[nodiscard]] std::int64_t reserved_in_turn(std::int64_t room) const;
 };
 
@@ -57,8 +54,6 @@ void lend(update::DeviceLaneSettings& lane, std::span<std::byte> idle,
 /// sent to it.
 [[nodiscard]] bool needs_lane(config::RunConfig const& config, bool host_visible);
 
-/// Returns the elements that the device updates at most.
-[[nodiscard]] std::int64_t most_updated(config::RunConfig const& config, UpdateShape const& shape);
 /// Returns how many trips of an update go on at a time.
 [[nodiscard]] int update_workers(config::RunConfig const& config, plan::MemoryPlan const& memory,
                                  bool host_visible);

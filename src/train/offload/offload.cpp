@@ -168,15 +168,12 @@ Offload::Demands Offload::demands(std::vector<state::Subgroup> const& subgroups,
                                       .sharer = sharer_,
                                       .trace = trace_};
   Demand state{extents(waiting, config_.optimizer.layout()), shared};
-  state.settings.evict = config_.storage.evict;
+  state.settings.evict = evicted_first(config_);
   state.settings.buffers = std::max(1, plan.buffers);
   state.settings.cached = paths_ ? plan.cached : subgroups_;
   if (keeps_versions(config_)) {
     state.settings.spare_slots = subgroups_ - std::min(subgroups_, state.settings.cached);
     state.settings.spare_buffers = plan.spares;
-  }
-  if (config_.overlap != config::Switch::off && config_.storage.evict == plan::Evict::farthest) {
-    state.settings.evict = plan::Evict::highest;
   }
   state.settings.holds = holds_versions(config_);
   if (state.settings.cached < subgroups_) {
@@ -366,7 +363,7 @@ std::vector<std::int64_t> Offload::next_order() {
     in_memory[static_cast<std::size_t>(key)] = state_->in_memory(key);
   }
   // Spreading changes the order, of which other rules of the cache would not know.
-  bool const spread = config_.storage.evict == plan::Evict::farthest;
+  bool const spread = evicted_first(config_) != plan::Evict::oldest;
   return plan::update_order(config_.storage.order, passes_++, in_memory, spread);
 }
 

@@ -28,7 +28,11 @@ using Rule = Policy::Rule;
 class Chooser {
  public:
   Chooser(config::RunConfig const& config, state::ShardMap const& map, Room const& room)
-      : config_{config}, map_{map}, room_{room}, dims_{run_dims(config)} {}
+      : config_{config}, map_{map}, room_{room}, dims_{run_dims(config)} {
+    if (config.train.activations.rule == Rule::automatic) {
+      needs_buffer_ = fits({Rule::recompute}) || fits(swap(0.0));
+    }
+  }
 
   /// The policy that swaps this share. With paths, activations for which host memory has no room
   /// may go to storage. If it has room for all, no byte goes there and no time is lost.
@@ -50,9 +54,6 @@ class Chooser {
   [[nodiscard]] bool fits(Policy const& policy) const {
     return fits_device(policy) && (policy.rule != Rule::swap || fits_host(policy));
   }
-  /// Policies need no room for attention's buffer from now on if even the most frugal ones have
-  /// none.
-  void give_way_if_none_fits() { needs_buffer_ = fits({Rule::recompute}) || fits(swap(0.0)); }
   [[nodiscard]] plan::SwapCompany company() const;
   /// Returns whether anything goes to storage under forward or backward, if as much leaves as can.
   [[nodiscard]] bool uses_storage(plan::SwapCompany const& company) const;
@@ -85,6 +86,8 @@ class Chooser {
   state::ShardMap const& map_;
   Room const& room_;
   model::Dims dims_;
+  /// A policy fits beside attention's buffer alone. Not so if even the most frugal ones, of those
+  /// that there is a choice of, have no room beside it.
   bool needs_buffer_ = true;
 };
 
@@ -240,8 +243,7 @@ WantedRates wanted_rates(config::RunConfig const& config, state::ShardMap const&
   if (config.train.activations.rule != Rule::automatic) {
     return {};
   }
-  Chooser chooser{config, map, room};
-  chooser.give_way_if_none_fits();
+  Chooser const chooser{config, map, room};
   if (chooser.fits({Rule::keep})) {
     return {};
   }
@@ -256,8 +258,7 @@ ActivationChoice settle_activations(config::RunConfig const& config, state::Shar
   if (config.train.activations.rule != Rule::automatic) {
     return {config.train.activations};
   }
-  Chooser chooser{config, map, room};
-  chooser.give_way_if_none_fits();
+  Chooser const chooser{config, map, room};
   bool const keeps = config.train.together == 0 && chooser.fits({Rule::keep});
   return keeps ? ActivationChoice{{Rule::keep}} : chooser.choose(rates);
 }
