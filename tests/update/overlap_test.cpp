@@ -165,10 +165,11 @@ TEST(Overlap, UpdatesAllThatHasASpareBeforeTheVerdict) {
   }
 }
 
-TEST(Overlap, UpdatesWhatHasASpareAlthoughTripsBeforeItHaveNone) {
+TEST(Overlap, UpdatesWhatHasASpareAlthoughTheLowestSubgroupsHaveNone) {
   StallWatch const watch;
   Scene scene = all_on_trial();
   scene.cached = 3;
+  scene.evict = plan::Evict::highest;
   scene.workers = 1;
   EarlyUpdate ahead{scene};
   Plain plain{ahead.shard()};
@@ -177,17 +178,17 @@ TEST(Overlap, UpdatesWhatHasASpareAlthoughTripsBeforeItHaveNone) {
   for (auto const& subgroup : ahead.shard().subgroups) {
     cached.push_back(ahead.state().in_memory(subgroup.index));
   }
-  EXPECT_THAT(cached, ElementsAre(false, false, false, false, true, true, true));
+  EXPECT_THAT(cached, ElementsAre(true, true, true, false, false, false, false));
   ahead.begin_early(step_of(1));
   ahead.backward(gradient);
   plain.step(step_of(1), gradient);
-  for (std::int64_t index = 0; index < 4; ++index) {
+  for (std::int64_t index = 3; index < 7; ++index) {
     ahead.wait_for(index);
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
   }
   ahead.update().confirm();
   EXPECT_EQ(ahead.update().finish().tried, 4);
-  for (std::int64_t index = 4; index < 7; ++index) {
+  for (std::int64_t index = 0; index < 3; ++index) {
     EXPECT_TRUE(ahead.shows(index, plain.copy())) << index;
   }
 }
