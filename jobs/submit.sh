@@ -63,6 +63,9 @@ config=$2
 if [[ -n $chdir && $config != /* ]]; then config=$chdir/$config; fi
 [[ -r $config ]] || refuse "cannot read the configuration $config"
 
+# What sbatch is told on the command line the job cannot see, but it compares the signal with its time limit, too. The script's
+# own signal it reads itself: in the environment it would win over the lines of other scripts that the job gives to sbatch.
+if [[ -n $signal ]]; then export SBATCH_SIGNAL=$signal; fi
 : "${time_limit:=$(sbatch_line time "$script")}" "${signal:=$(sbatch_line signal "$script")}"
 if too_short "$time_limit" "$signal"; then
   later=
@@ -70,8 +73,6 @@ if too_short "$time_limit" "$signal"; then
   refuse "--time=$time_limit is $seconds s, and --signal=$signal stops the run $lead s before its end: it would save and be requeued \
 over and over; give it at least $(((lead + least_work) / 60 + 1)) minutes$later"
 fi
-# What sbatch is told on the command line the job cannot see, but it compares the signal with its time limit, too.
-if [[ -n $signal ]]; then export SBATCH_SIGNAL=$signal; fi
 if grep -q '^offstage_require_chain' < "$script" && [[ $array == *[-,]* && $array != *%1 ]]; then
   refuse "--array=$array starts links at the same time, but each goes on from where the last one ended: write --array=${array%%%*}%1"
 fi

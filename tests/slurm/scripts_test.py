@@ -382,7 +382,7 @@ class Scripts(ScriptsTest):
         self.assertTrue(refused("--time=2", "--signal=B:USR1@60").endswith("at least 3 minutes\n"))
 
     def test_submit_tells_the_job_the_signal(self):
-        for options, signal in (["--time=2", "--signal=B:USR1@45"], "B:USR1@45"), ([], "B:USR1@300"):
+        for options, signal in (["--time=2", "--signal=B:USR1@45"], "B:USR1@45"), ([], ""):  # the script's own it reads itself
             self.submit(*options, "train.sbatch", self.config)
             self.assertEqual(signal, self.read("signal")[-1])
 
