@@ -86,6 +86,14 @@ std::string near_name(std::string_view word, std::vector<std::string> const& ext
                                              : found;
 }
 
+/// The key that does what another tool calls `word`, or what there is in its place. Empty: the word
+/// is not known.
+std::string advice_in_place_of(std::string const& word) {
+  auto const [key, sentence] = config::in_place_of(word);
+  return key.empty() ? std::string{sentence}
+                     : fmt::format("use {}: {}", key, config::find_key(key)->help);
+}
+
 /// The advice for the unknown `word`: the key of that name, in some section; the key that
 /// does what other tools call so, or what there is in its place; or a name that is near. `_` is
 /// `-`.
@@ -93,12 +101,8 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
   std::ranges::replace(word, '_', '-');
   auto name = config::find_key(word) != nullptr ? word : std::string{};
   if (name.empty()) {
-    auto const [key, sentence] = config::in_place_of(word);
-    if (!key.empty()) {
-      return fmt::format("use {}: {}", key, config::find_key(key)->help);
-    }
-    if (!sentence.empty()) {
-      return std::string{sentence};
+    if (auto advice = advice_in_place_of(word); !advice.empty()) {
+      return advice;
     }
     name = keys_called(word);
   }
@@ -118,12 +122,8 @@ std::string advice_on_key(std::string word, std::vector<std::string> const& extr
 /// The advice for the unknown section `name`: what there is in its place, or a section that is
 /// near.
 std::string advice_on_section(std::string const& name) {
-  auto const [key, sentence] = config::in_place_of(name);
-  if (!key.empty()) {
-    return fmt::format("use {}: {}", key, config::find_key(key)->help);
-  }
-  if (!sentence.empty()) {
-    return std::string{sentence};
+  if (auto advice = advice_in_place_of(name); !advice.empty()) {
+    return advice;
   }
   std::vector<std::string> sections;
   for (config::Key const& key_of_section : config::key_table()) {

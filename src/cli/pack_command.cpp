@@ -338,7 +338,7 @@ void say_what_is_there(pack::Task const& task, Output const& output, std::int64_
             task.end ? fmt::format("; token {} ends documents", *task.end) : std::string{});
 }
 
-/// What the options say about the texts, without tokenizer and template.
+/// The task as options give it, without tokenizer and template.
 pack::Task task_of(GivenOptions const& given) {
   pack::Task task;
   task.texts = texts_of(given);

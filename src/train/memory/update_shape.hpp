@@ -38,8 +38,8 @@ struct UpdateShape {
   [[nodiscard]] std::int64_t held_elements(Bytes held) const;
   [[nodiscard]] std::int64_t staying_elements(Bytes held) const;
   /// Elements that gradients which stay leave to sums in turn, of room for so many: those of the
-  /// largest block, unless all have a place. What cannot stay leaves once a step and comes back.
-  /// What is not summed there leaves with every micro-batch.
+  /// largest block, unless all have a place. Gradients that cannot stay leave once a step and come
+  /// back, and those that are not summed there leave with every micro-batch.
   [[nodiscard]] std::int64_t reserved_in_turn(std::int64_t room) const;
 };
 
